@@ -18,11 +18,10 @@ Claims = Mapping[str, Any]
 
 _ENVIRONMENT: Final = Environment.of_maps("claims", "user")
 _UNDECLARED: Final = re.compile(r"undeclared reference to '([^']+)'")
-_LACKING: Final = frozenset(
-    "find findAll isSorted sum min max indexOf lastIndexOf flatten slice sort distinct range reverse sets sets.contains "
-    "sets.equivalent sets.intersects url isURL getScheme getHost getHostname getPort getEscapedPath getQuery quantity "
-    "isQuantity ip isIP ip.isCanonical cidr isCIDR family containsIP containsCIDR masked prefixLength semver isSemver "
-    "format named authorizer".split()
+_LACKING: Final = re.compile(
+    r"find|findAll|isSorted|sum|min|max|indexOf|lastIndexOf|flatten|slice|sort|distinct|range|reverse|sets(\..*)?|url|isURL"
+    r"|get(Scheme|Host|Hostname|Port|EscapedPath|Query)|quantity|isQuantity|ip|isIP|ip\.isCanonical|cidr|isCIDR|family"
+    r"|containsIP|containsCIDR|masked|prefixLength|semver|isSemver|format|named"
 )
 """Functions that Kubernetes offers here and cel-cpp's libraries do not have."""
 
@@ -170,7 +169,7 @@ def _compiled(text: str, field: str) -> Expression:
         return _ENVIRONMENT.compile(text)
     except FilterError as error:
         found = _UNDECLARED.search(error.reason)
-        if found is not None and found[1] in _LACKING:
+        if found is not None and _LACKING.fullmatch(found[1]):
             raise AuthFileError(
                 f"{field}: Kubernetes has the function {found[1]!r}, Headgate does not", hint="say it in another way"
             ) from error

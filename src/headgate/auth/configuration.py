@@ -115,7 +115,7 @@ def read(path: Path) -> tuple[JwtSettings, ...]:
     """
     text = read_text(path, "--authentication-config", _HINT)
     try:
-        tree: Any = yaml.load(text, yaml.CSafeLoader)  # noqa: S506 - the safe one, in C
+        tree: Any = yaml.load(text, yaml.CSafeLoader)
     except yaml.YAMLError as error:
         raise AuthFileError(f"--authentication-config {path} is no YAML: {_line(error)}", hint=_HINT) from error
     try:

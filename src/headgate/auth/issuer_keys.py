@@ -166,12 +166,12 @@ def _key(jwk: Mapping[str, Any]) -> IssuerKey | None:
     try:
         match public.get("kty"), public.get("crv"):
             case "RSA", _:
-                key, possible = jwt.algorithms.RSAAlgorithm.from_jwk(public), _RSA  # type: ignore[arg-type]
+                key, possible = jwt.algorithms.RSAAlgorithm.from_jwk(public), _RSA
             case "EC", str(curve) if curve in _CURVES:
-                key = jwt.algorithms.ECAlgorithm.from_jwk(public)  # type: ignore[arg-type]
+                key = jwt.algorithms.ECAlgorithm.from_jwk(public)
                 possible = frozenset({_CURVES[curve]})
             case "OKP", "Ed25519":
-                key, possible = jwt.algorithms.OKPAlgorithm.from_jwk(public), frozenset({"EdDSA"})  # type: ignore[arg-type]
+                key, possible = jwt.algorithms.OKPAlgorithm.from_jwk(public), frozenset({"EdDSA"})
             case _:
                 return None
     except (jwt.PyJWTError, ValueError):

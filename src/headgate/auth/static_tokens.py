@@ -143,7 +143,7 @@ class TokenFile:
         return self._users.get(digest)
 
     def look(self) -> None:
-        """Takes up a file that has changed and stays as it is since the last look; the old tokens stay if it is wrong."""
+        """Takes up a file that has changed and stays so since the last look; the old tokens stay if it is wrong."""
         state = _state(self._path)
         if state not in (self._judged, self._seen):
             self._seen = state  # perhaps somebody is still writing
@@ -178,7 +178,7 @@ def _token(line: str, place: str) -> StaticToken:
             f"{place}: the first column is no hash of a token",
             hint="sha256: and 64 hexadecimal digits, as of `printf %s TOKEN | sha256sum`",
         )
-    name, uid, listed = (columns[1:] + ["", ""])[:3]
+    name, uid, listed = [*columns[1:], "", ""][:3]
     groups = tuple(group.strip() for group in listed.split(",") if group.strip())
     user = authenticated(name, groups, uid)
     if problem := checked(user):

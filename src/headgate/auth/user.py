@@ -62,7 +62,7 @@ def authenticated(
 
 
 def checked(user: User) -> str:
-    """What is wrong with a user whom an issuer, a file or a certificate names, as a sentence goes on; empty: nothing."""
+    """What is wrong with a user, as a sentence about who names him goes on; empty when nothing is."""
     texts = [user.name, user.uid, *user.groups, *user.extra, *(one for values in user.extra.values() for one in values)]
     if not user.name:
         return "names no user"

@@ -213,9 +213,9 @@ TOKENS_REFUSED = _counters(
 )
 TOKENS_VERIFIED = _counters(
     "headgate_tokens_verified_total",
-    "Credentials found good, by what was shown; one that is remembered is not counted again",
+    "Tokens found good: of an issuer (jwt) or of the file; one that is remembered is not counted again",
     "method",
-    *("jwt", "token", "certificate"),
+    *("jwt", "token"),
 )
 ISSUER_FETCHES = _counters(
     "headgate_issuer_fetches_total",

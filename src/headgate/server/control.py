@@ -14,8 +14,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from headgate.control.admission import Admission
-from headgate.control.bootstrap import bootstrap
 from headgate.control.api import ControlApi
+from headgate.control.bootstrap import bootstrap
 from headgate.control.database import StoreUnavailableError
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
@@ -32,6 +32,7 @@ from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S
 from headgate.log.directory import LogDirectory
 from headgate.observe import metrics
 from headgate.server import child, local_http, parts, ready, tending, tls
+from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import grants_of
 from headgate.server.broker_news import BrokerNews
 from headgate.server.parts import Role
@@ -70,7 +71,7 @@ async def _serve(context: child.Context) -> None:
         await asyncio.to_thread(reconciler.step)
         api = ControlApi(store, policy, grants)
         state = _State(ready.Mark(settings.run_directory, context.part.name), store)
-        async with local_http.answering(paths(settings, store, api), settings.control_socket):
+        async with local_http.answering(UsersOfFronts(paths(settings, store, api)), settings.control_socket):
             works = (reconciler.run(stop), rights.follow(), _recompile(store, state), state.show())
             tasks = [asyncio.create_task(one) for one in works]
             stopped = asyncio.create_task(stop.wait())

@@ -14,6 +14,7 @@ import structlog
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.match.requirements import check_java, connector_jar
 from headgate.server import addresses, layout, listening, tls
+from headgate.server.authentication import audit_log_of, authenticator_of
 from headgate.settings import ClientAuth, Settings, TlsMode
 from headgate.storage import sqlite
 from headgate.storage.dispatcher_directory import DispatcherDirectory, directories_of
@@ -31,6 +32,7 @@ def check(settings: Settings) -> None:
         InvalidInputError: A front would have no partition, an address would be open by accident, or settings of TLS
             contradict each other.
         TlsFileError: The certificate does not work.
+        AuthFileError: A file of tokens or issuers, or the audit log, cannot be used.
         AddressError: An address is taken or cannot be had.
         SparkMissingError: There is no suitable Java, or no connector.
         UnavailableError: Java does not say its version.
@@ -41,6 +43,9 @@ def check(settings: Settings) -> None:
             hint=f"--fronts {settings.partitions}, or --partitions {settings.fronts}: it may only grow",
         )
     check_tls(settings)
+    authenticator_of(settings)
+    if (audit := audit_log_of(settings)) is not None:
+        audit.close()
     addresses.check_not_open(settings)
     with contextlib.ExitStack() as stack:
         # All at the same time: one address given twice is taken, too.

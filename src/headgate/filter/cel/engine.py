@@ -164,7 +164,7 @@ class Environment:
 
     @staticmethod
     def of_maps(*names: str) -> Environment:
-        """The environment of rules about tokens: variables that are maps, and what of Kubernetes' libraries there is."""
+        """The environment of rules about tokens: variables that are maps, and those of Kubernetes' libraries we have."""
         return Environment(
             _cel.NewEnv(
                 config=_cel.NewEnvConfigFromYaml("extensions: [{name: two-var-comprehensions}]"),
