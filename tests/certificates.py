@@ -50,11 +50,12 @@ class Authority:
         *,
         since: dt.timedelta = -DAY,
         until: dt.timedelta = 30 * DAY,
+        groups: tuple[str, ...] = (),
     ) -> Pair:
         """A certificate for some hosts in NAME.pem and NAME.key; files of that name are replaced."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = (
-            _builder(_named(name), self._name, key.public_key(), since, until)
+            _builder(_named(name, groups), self._name, key.public_key(), since, until)
             .add_extension(x509.SubjectAlternativeName([_general(host) for host in hosts]), critical=False)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(
@@ -81,8 +82,9 @@ class Authority:
         return made
 
 
-def _named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+def _named(name: str, groups: tuple[str, ...] = ()) -> x509.Name:
+    organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _general(host: str) -> x509.GeneralName:
