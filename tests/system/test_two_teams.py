@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import ssl
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from headgate.client import Client, new_event
 from headgate.control.bootstrap import ROLES
 from headgate.errors import HeadgateError
 from headgate.testing import Server
+from tests.certificates import Authority
 from tests.support import executable
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -57,6 +59,7 @@ class Teams:
 
     server: Server
     folder: Path
+    secure: ssl.SSLContext
 
     def ask(self, user: str, method: str, path: str, body: object = None, kind: str = "application/json") -> Answer:
         headers = {"authorization": f"Bearer token-{user}"} if user else {}
@@ -65,7 +68,7 @@ class Teams:
             headers["content-type"] = kind
         call = urllib.request.Request(f"{self.server.url}{path}", data, headers, method=method)
         try:
-            with urllib.request.urlopen(call, timeout=60) as answer:
+            with urllib.request.urlopen(call, timeout=60, context=self.secure) as answer:
                 return Answer(answer.status, answer.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -76,14 +79,8 @@ class Teams:
         return self.ask(user, "POST", f"/{namespace}/{broker}", event, "application/cloudevents+json").status
 
     def kubectl(self, user: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        given = [
-            "--server",
-            self.server.url,
-            "--token",
-            f"token-{user}",
-            "--cache-dir",
-            str(self.folder / "cache" / user),
-        ]
+        given = ["--server", self.server.url, "--certificate-authority", str(self.folder / "ca.pem")]
+        given += ["--token", f"token-{user}", "--cache-dir", str(self.folder / "cache" / user)]
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "KUBECONFIG": "/dev/null"}
         command = [executable("kubectl"), *given, *arguments]
         return subprocess.run(
@@ -93,12 +90,14 @@ class Teams:
     def headgate(self, user: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         token = self.folder / f"{user}.token"
         token.write_text(f"token-{user}\n")
-        environment = os.environ | {"HEADGATE_SERVER": self.server.url, "HEADGATE_TOKEN_FILE": str(token)}
+        known = {"SERVER": self.server.url, "TOKEN_FILE": str(token), "CACERT": str(self.folder / "ca.pem")}
+        environment = os.environ | {f"HEADGATE_{name}": value for name, value in known.items()}
         command = [HEADGATE, *arguments]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
     def client(self, user: str) -> Client:
-        return Client(self.server.grpc, token=f"token-{user}", patience_s=5.0)
+        ca = self.folder / "ca.pem"
+        return Client(f"https://{self.server.grpc}", cacert=ca, token=f"token-{user}", patience_s=5.0)
 
     def make(self, user: str, kind: str, namespace: str, name: str, group: str = EVENTING, **content: object) -> Answer:
         plural = f"{kind.lower()}s"
@@ -121,10 +120,14 @@ def teams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Teams]:
     ]
     (folder / "tokens.csv").write_text("\n".join(lines) + "\n")
     (folder / "tokens.csv").chmod(0o600)
+    authority = Authority(folder)
+    own = authority.issue("server", ("127.0.0.1",))
     arguments = ("--token-auth-file", str(folder / "tokens.csv"))
-    with Server(folder / "data", log=folder / "server.log", arguments=arguments) as server:
+    arguments += ("--tls-cert", str(own.certificate), "--tls-key", str(own.key))
+    secure = authority.context()
+    with Server(folder / "data", log=folder / "server.log", arguments=arguments, secure=secure) as server:
         server.token = "token-root"
-        found = Teams(server, folder)
+        found = Teams(server, folder, secure)
         for team in TEAMS:
             assert found.bind(team, "admins", "headgate:admin", {"kind": "Group", "name": team}).status == 201
             for role in OWN_ROLES:
