@@ -238,6 +238,21 @@ SELECTOR_CHARS_MAX: Final = 4_096
 RECOMPILED_FILTERS_MAX: Final = 200
 """Filters of one transaction when stored filters are compiled anew: some 10 ms for which other writers wait."""
 
+SECRET_BYTES_MAX: Final = 1 << 20
+"""All values of one Secret, decoded: Kubernetes' own bound."""
+SECRET_BODY_BYTES_MAX: Final = 3 << 20
+"""One Secret's body: its values in Base64, and once more in an annotation that clients keep; Kubernetes' own bound."""
+SECRETS_PER_NAMESPACE_MAX: Final = 1_000
+"""Secrets of one namespace: some for each of its triggers' subscribers."""
+SECRETS_MAX: Final = 20_000
+"""Secrets in the store: twice as many as namespaces."""
+SECRETS_KEYS_MAX: Final = 64
+"""Keys by which stored Secrets may be encrypted: a rotation needs two."""
+SECRETS_KEY_COMMAND_S_MAX: Final = 10.0
+"""How long the command that prints these keys may take."""
+SECRETS_RESEALED_MAX: Final = 16
+"""Secrets of one transaction when they are encrypted by another key: some 10 ms for which other writers wait."""
+
 WATCH_EVENTS_MAX: Final = 20_480
 """Changes kept for watchers: one rewrite of the status of 10,000 triggers must not expire them all."""
 WATCH_BYTES_MAX: Final = 64 << 20
@@ -650,7 +665,7 @@ CLUSTER_FILE_BYTES_MAX: Final = 256 << 10
 CLUSTER_OPTIONS_MAX: Final = 200
 """Options of one client or topic: librdkafka has some 170."""
 SECRET_FILE_BYTES_MAX: Final = 64 << 10
-"""A file with one password, key or token."""
+"""A file with one password, key or token, or with the keys of Secrets."""
 TOPIC_PARTITIONS_MAX: Final = 1_024
 """Partitions of one topic: each is a task of the matcher."""
 TOPIC_REPLICATION_MAX: Final = 15

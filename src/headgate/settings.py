@@ -69,6 +69,8 @@ class Settings(BaseSettings):
             value: `required` with `tls_client_ca`.
         tls_ca: PEM file of the CA that clients need to know this server by; the status of a broker shows it.
         public_url: URL by which clients reach the server, for instance that of a proxy. Without a value: `listen`'s.
+        secrets_key_file: File of the keys that encrypt stored Secrets, a line `NAME:BASE64` each: the first encrypts.
+        secrets_key_command: Command that prints these keys; run without a shell at every start of a process.
         allow_anonymous: Whether an address other than loopback may be open to clients that show no certificate.
         allowed_host: Names that clients may call the server by beside its own, `headgate.example.com, *.svc`; `*` for
             any.
@@ -108,6 +110,8 @@ class Settings(BaseSettings):
     tls_client_auth: Literal["optional", "required"] | None = None
     tls_ca: Path | None = None
     public_url: str = ""
+    secrets_key_file: Path | None = None
+    secrets_key_command: str = ""
     allow_anonymous: bool = False
     allowed_host: str = ""
     partitions: int = Field(default=2, ge=1, le=64)

@@ -156,7 +156,7 @@ def _place(document: Document, namespace: str) -> tuple[Kind, str, str]:
 
 
 def _label(kind: Kind, name: str) -> str:
-    return f"{kind.value.lower()}.{kind.group}/{name}"
+    return f"{kind.full_name.lower()}/{name}"
 
 
 def _read(file: str) -> Iterator[Document]:

@@ -37,7 +37,7 @@ from headgate.control.objects import (
     encode,
 )
 from headgate.control.pages import Page
-from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, change_of
+from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of
 from headgate.control.propagation import Propagation
 from headgate.control.queries import (
     Representation,
@@ -53,8 +53,11 @@ from headgate.control.queries import (
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed, ListQuery, pages_of, watch
 from headgate.control.webhook import AdmissionWebhook
+from headgate.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
 
 _LOCAL: Final = UrlPolicy()
+BODY_BYTES_MAX: Final = {kind: SECRET_BODY_BYTES_MAX if kind is Kind.SECRET else OBJECT_BYTES_MAX for kind in Kind}
+"""Of a request that writes an object."""
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, rename="camel"):
@@ -110,11 +113,12 @@ class ControlApi:
         for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
             yield Route(path, _static(_no_events), methods=["GET"])
         for kind in Kind:
-            path = f"/apis/{kind.api_version}/namespaces/{{namespace}}/{kind.plural}"
-            yield Route(f"/apis/{kind.api_version}/{kind.plural}", self._collection(kind), methods=["GET"])
+            path = f"{kind.root}/namespaces/{{namespace}}/{kind.plural}"
+            yield Route(f"{kind.root}/{kind.plural}", self._collection(kind), methods=["GET"])
             yield Route(path, self._collection(kind), methods=["GET", "POST", "DELETE"])
             yield Route(f"{path}/{{name}}", self._item(kind), methods=["GET", "PUT", "PATCH", "DELETE"])
-            yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
+            if kind is not Kind.SECRET:
+                yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
         yield from self._propagation.routes()
         yield from AdmissionWebhook(self._admission).routes()
 
@@ -134,7 +138,7 @@ class ControlApi:
         return handle
 
     async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
-        body = await read_body(request, JSON_TYPES | YAML_TYPES)
+        body = await read_body(request, JSON_TYPES | YAML_TYPES, BODY_BYTES_MAX[kind])
         options = write_options(request)
         document = await decoded(request, body)
         made = await run_in_threadpool(self._admission.create, kind, document, namespace=namespace, **options)
@@ -214,14 +218,16 @@ class ControlApi:
         return handle
 
     async def _replace(self, request: Request, key: ObjectKey) -> Response:
-        body = await read_body(request, JSON_TYPES | YAML_TYPES)
+        body = await read_body(request, JSON_TYPES | YAML_TYPES, BODY_BYTES_MAX[key.kind])
         options = write_options(request)
         document = await decoded(request, body)
         return await self._written(request, await run_in_threadpool(self._admission.replace, key, document, **options))
 
     async def _patch(self, request: Request, key: ObjectKey) -> Response:
         found = media_type(request.headers.get("content-type", ""))
-        body = await read_body(request, PATCH_TYPES)
+        # Of kinds built into Kubernetes clients send strategic merge patches; of maps these are merge patches.
+        types = PATCH_TYPES | {STRATEGIC_MERGE_PATCH} if key.kind is Kind.SECRET else PATCH_TYPES
+        body = await read_body(request, types, BODY_BYTES_MAX[key.kind])
         options = write_options(request, is_apply=found == APPLY_PATCH)
         document = await decoded(request, body)
 

@@ -155,7 +155,8 @@ def decode_object(
     try:
         return Decoded(msgspec.convert(kept, TYPES[kind]), warnings, managed)
     except msgspec.ValidationError as error:
-        raise InvalidObjectError((_type_cause(error, kept),), kind=kind, name=name) from error
+        shown_in = kept if kind is not Kind.SECRET else {}  # a value of a Secret is no matter for a message
+        raise InvalidObjectError((_type_cause(error, shown_in),), kind=kind, name=name) from error
 
 
 def _check_kind(kind: Kind, document: Mapping[str, object]) -> None:

@@ -18,7 +18,9 @@ from headgate.control.objects import (
     Broker,
     Metadata,
     Object,
+    Secret,
 )
+from headgate.control.secret_rules import secret_with_defaults
 from headgate.event.names import NAMESPACE_DEFAULT
 
 _SUFFIX_BYTES: Final = 4
@@ -32,6 +34,8 @@ def with_defaults(obj: Object) -> Object:
     if isinstance(obj, Broker):
         annotations = {BROKER_CLASS_ANNOTATION: BROKER_CLASS} | obj.metadata.annotations
         return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=annotations))
+    if isinstance(obj, Secret):
+        return secret_with_defaults(obj)
     broker = obj.spec.broker or BROKER_DEFAULT
     annotations = without_filter(obj.metadata.annotations)
     if obj.spec.filter and set(obj.spec.filter) != {"attributes"}:

@@ -43,6 +43,7 @@ def core_resources() -> JsonObject:
         [
             _resource("namespaces", "Namespace", _NAMESPACE_VERBS, short=["ns"], namespaced=False),
             _resource("events", "Event", ["list"], short=["ev"]),
+            _resource(Kind.SECRET.plural, Kind.SECRET.value, _VERBS),
         ],
     )
 
@@ -92,8 +93,9 @@ def rules_review() -> JsonObject:
     rule = {"verbs": _VERBS, "apiGroups": [GROUP], "resources": ["brokers", "triggers"]}
     own = {"verbs": _VERBS, "apiGroups": [OWN_GROUP], "resources": ["subscriptions"]}
     namespaces = {"verbs": _NAMESPACE_VERBS, "apiGroups": [""], "resources": ["namespaces"]}
+    secrets = {"verbs": _VERBS, "apiGroups": [""], "resources": ["secrets"]}
     read = {"verbs": ["list"], "apiGroups": [""], "resources": ["events"]}
-    rules = [rule, own, namespaces, read]
+    rules = [rule, own, namespaces, secrets, read]
     return _review("SelfSubjectRulesReview", {"resourceRules": rules, "nonResourceRules": [], "incomplete": False})
 
 

@@ -21,7 +21,8 @@ Fields: TypeAlias = dict[Path, object]
 
 _ATOMIC: Final = frozenset({("f:spec", "f:filter")})
 _SETS: Final = frozenset({("f:metadata", "f:finalizers")})
-_OWNABLE: Final = frozenset({"metadata", "spec"})
+_OWNABLE: Final = frozenset({"metadata", "spec", "type", "data", "stringData", "immutable"})
+"""The last four are a Secret's."""
 _OWNABLE_METADATA: Final = frozenset({"labels", "annotations", "finalizers"})
 _SERVERS: Final = frozenset(
     {

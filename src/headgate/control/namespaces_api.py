@@ -152,7 +152,7 @@ class NamespaceApi:
                 raise NamespaceForbiddenError(name)
             there = self._table.get(name)
             if not dry_run:
-                for kind in (Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.BROKER):
+                for kind in (Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.BROKER, Kind.SECRET):
                     for item in self._store.page(kind, name).items:
                         self._store.delete_if_there(item.key)
                 self._table.delete(name)

@@ -14,6 +14,8 @@ import msgspec
 GROUP: Final = "eventing.knative.dev"
 VERSION: Final = "v1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
+CORE_GROUP: Final = ""
+"""Of Kubernetes' oldest kinds."""
 OWN_GROUP: Final = "headgate.dev"
 OWN_API_VERSION: Final = f"{OWN_GROUP}/{VERSION}"
 """Of the kinds that Knative does not have."""
@@ -45,6 +47,7 @@ class Kind(StrEnum):
     BROKER = "Broker"
     TRIGGER = "Trigger"
     SUBSCRIPTION = "Subscription"
+    SECRET = "Secret"
 
     @property
     def plural(self) -> str:
@@ -53,18 +56,28 @@ class Kind(StrEnum):
 
     @property
     def group(self) -> str:
-        """The API group: `eventing.knative.dev`."""
-        return OWN_GROUP if self is Kind.SUBSCRIPTION else GROUP
+        """The API group: `eventing.knative.dev`; empty for a kind of the core group."""
+        return {Kind.SUBSCRIPTION: OWN_GROUP, Kind.SECRET: CORE_GROUP}.get(self, GROUP)
 
     @property
     def api_version(self) -> str:
         """Group and version: `eventing.knative.dev/v1`."""
-        return f"{self.group}/{VERSION}"
+        return f"{self.group}/{VERSION}" if self.group else VERSION
+
+    @property
+    def root(self) -> str:
+        """Where its group is served: `/apis/eventing.knative.dev/v1`, or `/api/v1`."""
+        return f"/apis/{self.api_version}" if self.group else f"/api/{VERSION}"
 
     @property
     def resource(self) -> str:
         """How messages name it: `brokers.eventing.knative.dev`."""
-        return f"{self.plural}.{self.group}"
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def full_name(self) -> str:
+        """How messages name one: `Broker.eventing.knative.dev`."""
+        return f"{self.value}.{self.group}" if self.group else self.value
 
 
 def _doc(description: str, *, required: bool = False, **schema: object) -> msgspec.Meta:
@@ -368,13 +381,29 @@ class Namespace(_Object, frozen=True):
     status: dict[str, str] = {}
 
 
+class Secret(_Object, frozen=True):
+    """Small values that no one else may read; stored encrypted."""
+
+    type: Annotated[str, _doc("What it is for, such as kubernetes.io/tls; Opaque by default. Immutable.")] = ""
+    data: Annotated[dict[str, str], _doc("Values in Base64.")] = {}
+    string_data: Annotated[dict[str, str], _doc("Values as text: written into data, never shown.")] = {}
+    immutable: Annotated[bool, _doc("Whether its values may never change again.")] = False
+
+    def __repr__(self) -> str:
+        """Without the values: an object ends up in messages."""
+        return f"Secret({self.metadata.path})"
+
+
 Routed = Trigger | Subscription
 """What the matcher matches for: objects with a target id."""
-Object = Broker | Trigger | Subscription
-TYPES: Final[dict[Kind, type[Broker] | type[Trigger] | type[Subscription]]] = {
+Reconciled = Broker | Trigger | Subscription
+"""What has a spec, and a status that the reconciler writes."""
+Object = Reconciled | Secret
+TYPES: Final[dict[Kind, type[Broker] | type[Trigger] | type[Subscription] | type[Secret]]] = {
     Kind.BROKER: Broker,
     Kind.TRIGGER: Trigger,
     Kind.SUBSCRIPTION: Subscription,
+    Kind.SECRET: Secret,
 }
 
 

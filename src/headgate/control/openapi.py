@@ -24,7 +24,11 @@ from headgate.control.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
 CORE: Final = "api/v1"
 GROUPS: Final = (CORE, f"apis/{API_VERSION}", f"apis/{OWN_API_VERSION}")
 """What there is a document of, as clients ask for it below `/openapi/v3/`."""
-_PREFIXES: Final = {API_VERSION: "dev.knative.eventing.v1", OWN_API_VERSION: "dev.headgate.v1"}
+_PREFIXES: Final = {
+    API_VERSION: "dev.knative.eventing.v1",
+    OWN_API_VERSION: "dev.headgate.v1",
+    VERSION: "io.k8s.api.core.v1",
+}
 _NAMESPACE: Final = "io.k8s.api.core.v1.Namespace"
 _NAMESPACE_GVK: Final = {"group": "", "version": "v1", "kind": "Namespace"}
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -71,6 +75,8 @@ def _schema_of(type_: inspect.Type) -> JsonObject:
             return {"type": "array", "items": _schema_of(type_.item_type)}
         case inspect.IntType():
             return {"type": "integer", "format": "int64"}
+        case inspect.BoolType():
+            return {"type": "boolean"}
         case inspect.FloatType():
             return {"type": "number"}
         case inspect.StrType():
@@ -172,21 +178,27 @@ _KINDS: Final = {
     Kind.BROKER: "A named entry that accepts CloudEvents over HTTP.",
     Kind.TRIGGER: "Sends the events of a broker that pass a filter to a subscriber.",
     Kind.SUBSCRIPTION: "Keeps the events of a broker that pass a filter for consumers.",
+    Kind.SECRET: "Small values that no one else may read, such as what deliveries authenticate by; stored encrypted.",
 }
 
 
 def _kind(kind: Kind) -> JsonObject:
     made = _schema_of(inspect.type_info(TYPES[kind]))["properties"]
-    if kind is not Kind.BROKER:
+    if kind in (Kind.TRIGGER, Kind.SUBSCRIPTION):
         made["spec"]["properties"] |= {"filter": _filter(), "filters": _filters()}
     name = kind.lower()
     properties = {
         "apiVersion": _text(f"Always {kind.api_version}."),
         "kind": _text(f"Always {kind}."),
         "metadata": _METADATA,
-        "spec": made["spec"] | {"description": f"What the {name} is to be."},
-        "status": made["status"] | {"description": f"What the {name} is, written by the server."},
     }
+    if kind is Kind.SECRET:
+        properties |= {field: made[field] for field in ("type", "data", "stringData", "immutable")}
+    else:
+        properties |= {
+            "spec": made["spec"] | {"description": f"What the {name} is to be."},
+            "status": made["status"] | {"description": f"What the {name} is, written by the server."},
+        }
     schema = _object(_KINDS[kind], properties, ("apiVersion", "kind"))
     return schema | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
 
@@ -247,7 +259,7 @@ def document(group: str) -> bytes:
         paths |= _paths("/api/v1/namespaces", _NAMESPACE, _NAMESPACE_GVK)
         schemas[_NAMESPACE] = _namespace()
     for kind in Kind:
-        if group == f"apis/{kind.api_version}":
+        if group == kind.root[1:]:
             path = f"/{group}/namespaces/{{namespace}}/{kind.plural}"
             paths |= _paths(path, _schema(kind), _gvk(kind))
             schemas[_schema(kind)] = _kind(kind)

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from headgate.control.database import StoreUnavailableError
-from headgate.control.objects import Object, Routed
+from headgate.control.objects import Reconciled, Routed
 from headgate.control.rows import RowSelection
 from headgate.control.status import ServerUrls, broker_state, broker_status, served_brokers
 from headgate.control.store import Store
@@ -107,7 +107,7 @@ class Reconciler:
         brokers = self._store.brokers()
         served = served_brokers(brokers)
         now = kube_time(now_s)
-        stale: list[Object] = []
+        stale: list[Reconciled] = []
         states: dict[str, object] = {}
         server = self._server or ServerUrls((self._public_url,))
         for broker in brokers:

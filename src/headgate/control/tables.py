@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.objects import Broker, Condition, Kind, Metadata, Object, Trigger
+from headgate.control.objects import Broker, Condition, Kind, Metadata, Object, Secret, Trigger
+from headgate.control.secret_rules import size_bytes
 from headgate.control.subscription_spec import TYPE_DEFAULT
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
@@ -64,6 +65,13 @@ COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
         _WARNINGS,
         _FILTER,
     ),
+    Kind.SECRET: (
+        _NAME,
+        Column("Type", description="What it is for"),
+        Column("Data", description="How many values it has"),
+        Column("Size", description="Bytes of its values"),
+        Column("Age", description="Time since creation"),
+    ),
 }
 
 
@@ -76,10 +84,11 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
         include: Kubernetes' `includeObject`: `None`, `Metadata` or `Object`.
     """
     since = age(obj.metadata.creation_timestamp, now_s)
-    ready, reason = _ready(obj.status.conditions)
-    state = (since, ready, reason)
     cells: tuple[str, ...]
-    if isinstance(obj, Broker):
+    state = (since, *(_ready(obj.status.conditions) if not isinstance(obj, Secret) else ()))
+    if isinstance(obj, Secret):
+        cells = (obj.metadata.name, obj.type, str(len(obj.data)), str(size_bytes(obj)), *state)
+    elif isinstance(obj, Broker):
         cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", *state)
     else:
         filters: object = obj.spec.filters or obj.spec.filter

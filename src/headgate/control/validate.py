@@ -19,11 +19,14 @@ from headgate.control.objects import (
     Destination,
     Metadata,
     Object,
+    Reconciled,
     Routed,
+    Secret,
     Subscription,
     Trigger,
 )
 from headgate.control.publish_uri import RESERVED_NAMESPACES
+from headgate.control.secret_rules import secret_causes, secret_change_causes
 from headgate.control.subscription_spec import pull_causes
 from headgate.limits import FINALIZERS_MAX, URL_CHARS_MAX
 
@@ -74,9 +77,12 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
             causes.extend(_name_of_broker_causes(obj.spec.broker))
             causes.extend(pull_causes(obj.spec))
             causes.extend(_sink_causes(obj.spec.delivery))
+        case Secret():
+            causes.extend(secret_causes(obj))
         case _:
             assert_never(obj)
-    causes.extend(_egress_causes(obj, policy))
+    if not isinstance(obj, Secret):
+        causes.extend(_egress_causes(obj, policy))
     return tuple(causes)
 
 
@@ -97,6 +103,8 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
         causes.extend(filter_value_causes(old.spec.log, new.spec.log))
     if isinstance(old, Routed) and isinstance(new, Routed) and old.spec.broker != new.spec.broker:
         causes.append(invalid("spec.broker", new.spec.broker, "field is immutable"))
+    if isinstance(old, Secret) and isinstance(new, Secret):
+        causes.extend(secret_change_causes(old, new))
     return tuple(causes)
 
 
@@ -183,7 +191,7 @@ def _name_of_broker_causes(broker: str) -> Iterator[Cause]:
         yield invalid("spec.broker", broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
 
 
-def _egress_causes(obj: Object, policy: UrlPolicy) -> Iterator[Cause]:
+def _egress_causes(obj: Reconciled, policy: UrlPolicy) -> Iterator[Cause]:
     """Every URL that the server's policy refuses, as far as that shows before names are resolved."""
     delivery = obj.spec.delivery
     destinations = {"spec.delivery.deadLetterSink": delivery.dead_letter_sink if delivery else None}
