@@ -250,6 +250,30 @@ SECRETS_KEYS_MAX: Final = 64
 """Keys by which stored Secrets may be encrypted: a rotation needs two."""
 SECRETS_KEY_COMMAND_S_MAX: Final = 10.0
 """How long the command that prints these keys may take."""
+CREDENTIAL_BYTES_MAX: Final = 64 << 10
+"""One value that a delivery authenticates by: a chain of certificates, or a large token."""
+CA_CERTS_BYTES_MAX: Final = 64 << 10
+"""CA certificates of one subscriber: some tens of them."""
+SIGNING_SECRETS_MAX: Final = 4
+"""Secrets by which one delivery is signed at the same time: a rotation needs two."""
+OAUTH_SCOPES_MAX: Final = 64
+"""Scopes of one token."""
+CREDENTIALS_KEPT_MAX: Final = 20_000
+"""Sets of credentials that a dispatcher keeps in memory, some kilobytes each; over it all are read again."""
+OAUTH_S_MAX: Final = 10.0
+"""One request for a token."""
+OAUTH_ANSWER_BYTES_MAX: Final = 64 << 10
+"""The answer of a token endpoint that is read."""
+OAUTH_TOKENS_MAX: Final = 10_000
+"""Tokens that a dispatcher keeps; the oldest go first, and are asked for again."""
+OAUTH_RETRY_S: Final = 1.0
+"""Between two requests for the same token, the first of which failed; and the least that a token counts."""
+OAUTH_REFUSED_S: Final = 5.0
+"""How old a token is at least that is asked for anew because a subscriber refused it with 401."""
+OAUTH_LIFE_S_DEFAULT: Final = 60.0
+"""How long a token counts whose answer does not say so."""
+OAUTH_LIFE_S_MAX: Final = 86_400.0
+"""How long a token counts at most."""
 SECRETS_RESEALED_MAX: Final = 16
 """Secrets of one transaction when they are encrypted by another key: some 10 ms for which other writers wait."""
 

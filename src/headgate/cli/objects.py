@@ -35,7 +35,7 @@ _SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTi
 _MANAGER: Final = "fieldManager=headgate"
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
-KindName = Annotated[str, typer.Argument(metavar="KIND", help="brokers, triggers or subscriptions")]
+KindName = Annotated[str, typer.Argument(metavar="KIND", help="brokers, triggers, subscriptions or secrets")]
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -46,7 +46,7 @@ def apply(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Create or update brokers, triggers and subscriptions from YAML or JSON."""
+    """Create or update brokers, triggers, subscriptions and secrets from YAML or JSON."""
     documents = list(_read(file))
     if not documents:
         fail(f"{file}: no objects", hint="files end in .yaml, .yml or .json")
@@ -70,7 +70,7 @@ def get(
     as_json: JsonOption = False,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Show brokers, triggers or subscriptions."""
+    """Show brokers, triggers, subscriptions or secrets."""
     found = _kind(kind)
     if name and all_namespaces:
         fail("a name lies in one namespace", hint="leave out -A or the name")
@@ -104,7 +104,7 @@ def describe(
 
 @app.command()
 def delete(
-    kind: Annotated[str, typer.Argument(help="brokers, triggers or subscriptions; not with --filename")] = "",
+    kind: Annotated[str, typer.Argument(help="brokers, triggers, subscriptions or secrets; not with --filename")] = "",
     names: Annotated[list[str] | None, typer.Argument(help="Names of the objects.")] = None,
     file: Annotated[
         str,
@@ -114,7 +114,7 @@ def delete(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Delete brokers, triggers or subscriptions; one with finalizers is removed with its last finalizer."""
+    """Delete brokers, triggers, subscriptions or secrets; one with finalizers is removed with its last finalizer."""
     if bool(file) == bool(kind and names):
         fail("say what to delete", hint="headgate delete trigger NAME, or headgate delete -f FILE")
     wanted = (
@@ -141,7 +141,7 @@ def delete(
 def _kind(text: str) -> Kind:
     found = next((known for known in Kind if text.lower() in (known.plural, known.value.lower())), None)
     if found is None:
-        fail(f"unknown kind {text!r}", hint="brokers, triggers or subscriptions")
+        fail(f"unknown kind {text!r}", hint="brokers, triggers, subscriptions or secrets")
     return found
 
 

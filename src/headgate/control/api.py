@@ -23,6 +23,7 @@ from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import FutureVersionError, MalformedObjectError
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
+from headgate.control.kube_protobuf import PROTOBUF
 from headgate.control.kube_status import Status, deleted
 from headgate.control.namespaces_api import NamespaceApi
 from headgate.control.objects import (
@@ -138,7 +139,7 @@ class ControlApi:
         return handle
 
     async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
-        body = await read_body(request, JSON_TYPES | YAML_TYPES, BODY_BYTES_MAX[kind])
+        body = await read_body(request, JSON_TYPES | YAML_TYPES | {PROTOBUF}, BODY_BYTES_MAX[kind])
         options = write_options(request)
         document = await decoded(request, body)
         made = await run_in_threadpool(self._admission.create, kind, document, namespace=namespace, **options)
@@ -218,7 +219,7 @@ class ControlApi:
         return handle
 
     async def _replace(self, request: Request, key: ObjectKey) -> Response:
-        body = await read_body(request, JSON_TYPES | YAML_TYPES, BODY_BYTES_MAX[key.kind])
+        body = await read_body(request, JSON_TYPES | YAML_TYPES | {PROTOBUF}, BODY_BYTES_MAX[key.kind])
         options = write_options(request)
         document = await decoded(request, body)
         return await self._written(request, await run_in_threadpool(self._admission.replace, key, document, **options))

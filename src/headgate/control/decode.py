@@ -58,9 +58,7 @@ _SERVER_FIELDS: Final = frozenset({"managedFields", "selfLink", "deletionTimesta
 _UNSUPPORTED: Final = {
     "metadata.ownerReferences": "ownerReferences are not supported: nothing would delete the object with its owner",
     "spec.brokerRef": "brokerRef is not supported: use spec.broker",
-    "spec.delivery.deadLetterSink.CACerts": "CACerts is not supported yet: the system's authorities are trusted",
     "spec.delivery.deadLetterSink.audience": "audience is not supported yet: requests carry no token",
-    "spec.subscriber.CACerts": "CACerts is not supported yet: the system's certificate authorities are trusted",
     "spec.subscriber.audience": "audience is not supported yet: requests carry no token",
 }
 # The compiler decodes the filter; null inside it must not disappear on the way.

@@ -150,7 +150,8 @@ def read(connection: sqlite3.Connection, kind: Kind, since: int, namespace: str 
             where += f" AND {column} = ?"
             parameters.append(value)
     rows = connection.execute(
-        f"SELECT namespace, name, type, version, labels, labels_before, body FROM history WHERE {where} ORDER BY version LIMIT ?",
+        "SELECT namespace, name, type, version, labels, labels_before, body FROM history"
+        f" WHERE {where} ORDER BY version LIMIT ?",
         (*parameters, CHANGES_PER_READ),
     ).fetchall()
     items = tuple(

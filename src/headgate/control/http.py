@@ -17,6 +17,7 @@ from starlette.types import Receive
 
 from headgate.control.bodies import YAML_TYPES, decode_json, decode_json_or_yaml, decode_yaml, media_type
 from headgate.control.decode import check_shape
+from headgate.control.kube_protobuf import PROTOBUF, decode_protobuf
 from headgate.control.kube_status import failure, failure_of
 from headgate.control.objects import JsonObject
 from headgate.control.patches import APPLY_PATCH
@@ -132,7 +133,10 @@ async def decoded(request: Request, body: bytes) -> object:
         MalformedObjectError: It is no such document, or over its bounds.
     """
     found = media_type(request.headers.get("content-type", ""))
-    decode = decode_yaml if found in YAML_TYPES else decode_json_or_yaml if found == APPLY_PATCH else decode_json
+    if found == PROTOBUF:
+        decode = decode_protobuf
+    else:
+        decode = decode_yaml if found in YAML_TYPES else decode_json_or_yaml if found == APPLY_PATCH else decode_json
 
     def work() -> object:
         document = decode(body)

@@ -63,6 +63,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         # `filter.compile.plan.PLAN_VERSION` of the plan; `compiler` covers the packages that bring dialects as well.
         """ALTER TABLE targets ADD COLUMN plan_version INTEGER NOT NULL DEFAULT 0""",
     ),
+    (
+        # CA of the subscriber's host, as PEM.
+        """ALTER TABLE targets ADD COLUMN subscriber_ca TEXT NOT NULL DEFAULT ''""",
+    ),
 )
 
 

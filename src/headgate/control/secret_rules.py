@@ -15,8 +15,8 @@ from headgate.control.objects import Secret
 from headgate.limits import SECRET_BYTES_MAX
 
 TYPE_DEFAULT: Final = "Opaque"
-_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}", re.ASCII)
-_KEY_RULE: Final = "a key has 1 to 253 letters, digits, '-', '_' or '.'"
+KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}", re.ASCII)
+KEY_RULE: Final = "a key has 1 to 253 letters, digits, '-', '_' or '.'"
 _NEEDED: Final[dict[str, tuple[str, ...]]] = {
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
@@ -54,8 +54,8 @@ def secret_causes(secret: Secret) -> Iterator[Cause]:
         yield forbidden("type", "there are no service accounts here whose tokens it could hold")
     values: dict[str, bytes] = {}
     for key, text in secret.data.items():
-        if not _KEY.fullmatch(key) or key in (".", "..") or key.startswith(".."):
-            yield Cause(f"data[{key[:253]}]", "FieldValueInvalid", _KEY_RULE)
+        if not KEY.fullmatch(key) or key in (".", "..") or key.startswith(".."):
+            yield Cause(f"data[{key[:253]}]", "FieldValueInvalid", KEY_RULE)
         try:
             values[key] = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):

@@ -21,10 +21,10 @@ from headgate.control.log_spec import ServedBroker
 from headgate.control.namespace_store import NamespaceTable
 from headgate.control.objects import (
     Broker,
+    Eventing,
     Kind,
     Object,
     ObjectKey,
-    Reconciled,
     Routed,
 )
 from headgate.control.pages import Page, Selector, Stored, read_page
@@ -39,6 +39,7 @@ from headgate.control.rows import (
     routed_rows,
 )
 from headgate.control.schema import is_current, migrate
+from headgate.control.secret_store import SecretTable
 from headgate.control.status import routed_status, served_brokers
 from headgate.control.stored_form import SEALED_KINDS, StoredForm
 from headgate.control.targets import SnapshotCache, move_public_url
@@ -68,6 +69,7 @@ class Store:
         self.compiler = compiler
         self._clock_s = clock_s
         self.namespaces = NamespaceTable(database, clock_s)
+        self.secrets = SecretTable(database, form)
         self._cache = SnapshotCache()
         self._cache_lock = threading.Lock()
         self._on_broker: list[Callable[[], object]] = []
@@ -276,13 +278,13 @@ class Store:
         stale: list[Routed] = []
         with self._database.read() as connection:
             # Row by row: SQLite lets other threads run between rows, so an event loop beside this one keeps its pace.
-            for row in routed_rows(connection, which, parameters):
+            for row in routed_rows(connection, which, parameters, self._form):
                 status = routed_status(row.obj, row.inputs, now=now)
                 if status != row.obj.status:
                     stale.append(msgspec.structs.replace(row.obj, status=status))
         return stale
 
-    def write_statuses(self, changed: Iterable[Reconciled]) -> tuple[int, ...]:
+    def write_statuses(self, changed: Iterable[Eventing]) -> tuple[int, ...]:
         """Put new statuses in place, in one transaction.
 
         Args:

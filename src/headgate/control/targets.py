@@ -68,8 +68,8 @@ def put_target(
     connection.execute(
         "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
         " delivery, ordered, sink_broker, pull, filter, compiler, plan_version, plan, plan_error,"
-        " needs, routing)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
+        " needs, routing, subscriber_ca)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?)",
         (
             target,
             obj.kind,
@@ -89,6 +89,7 @@ def put_target(
             encoded,
             needs,
             bump(connection, "routing"),
+            obj.spec.subscriber.ca_certs if isinstance(obj, Trigger) else "",
         ),
     )
     return target
@@ -205,12 +206,13 @@ class SnapshotCache:
     def _read_changed(self, connection: sqlite3.Connection, since: int) -> None:
         rows = connection.execute(
             "SELECT id, namespace, name, broker, broker_uid, subscriber, delivery, ordered, plan, plan_version, pull,"
-            " needs"
+            " needs, subscriber_ca"
             " FROM targets"
             " WHERE routing > ? AND routed AND plan NOTNULL",
             (since,),
         )
-        for key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, plan_version, pull, needs in rows:
+        for row in rows:
+            key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, plan_version, pull, needs, ca = row
             path = f"{namespace}/{name}"
             own = _DELIVERY.decode(delivery) if delivery is not None else None
             rules = self._rules_of(path, broker, own, ordered=bool(ordered))
@@ -224,7 +226,7 @@ class SnapshotCache:
             else:
                 filter_ = outdated_plan(plan)
                 self._outdated.add(key)
-            target = Target(key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs)
+            target = Target(key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs, ca)
             self._targets[key] = (target, own, bool(ordered))
 
     def _rules_of(self, trigger: str, broker_path: str, own: DeliverySpec | None, *, ordered: bool) -> DeliveryRules:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final, assert_never
 from urllib.parse import urljoin, urlsplit
 
+from headgate.control.auth_rules import auth_causes, ca_causes
 from headgate.control.delivery_spec import delivery_causes, order_causes
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.control.errors import Cause, forbidden, invalid, required
@@ -17,9 +18,9 @@ from headgate.control.objects import (
     Broker,
     DeliverySpec,
     Destination,
+    Eventing,
     Metadata,
     Object,
-    Reconciled,
     Routed,
     Secret,
     Subscription,
@@ -191,7 +192,7 @@ def _name_of_broker_causes(broker: str) -> Iterator[Cause]:
         yield invalid("spec.broker", broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
 
 
-def _egress_causes(obj: Reconciled, policy: UrlPolicy) -> Iterator[Cause]:
+def _egress_causes(obj: Eventing, policy: UrlPolicy) -> Iterator[Cause]:
     """Every URL that the server's policy refuses, as far as that shows before names are resolved."""
     delivery = obj.spec.delivery
     destinations = {"spec.delivery.deadLetterSink": delivery.dead_letter_sink if delivery else None}
@@ -206,11 +207,28 @@ def _egress_causes(obj: Reconciled, policy: UrlPolicy) -> Iterator[Cause]:
             policy.check(urljoin((policy.own_url or _SOMEWHERE) + _SOME_BROKER, uri))
         except UrlRefusedError as error:
             yield invalid(f"{field}.uri", uri, error.message)
+    for name, auth in (("auth", delivery.auth), ("deadLetterAuth", delivery.dead_letter_auth)) if delivery else ():
+        url = auth.oauth2.token_url if auth is not None and auth.oauth2 is not None else ""
+        if url and not _uri_problem(url, absolute=True):
+            try:
+                policy.check(url)
+            except UrlRefusedError as error:
+                yield invalid(f"spec.delivery.{name}.oauth2.tokenUrl", url, error.message)
 
 
 def _sink_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
     if delivery is not None and delivery.dead_letter_sink is not None:
         yield from _destination_causes("spec.delivery.deadLetterSink", delivery.dead_letter_sink)
+    if delivery is not None:
+        for field, auth in (("auth", delivery.auth), ("deadLetterAuth", delivery.dead_letter_auth)):
+            at = f"spec.delivery.{field}"
+            yield from auth_causes(at, auth)
+            if auth is None or auth.oauth2 is None:
+                continue
+            if not auth.oauth2.token_url:
+                yield required(f"{at}.oauth2.tokenUrl", "the URL of the token endpoint")
+            elif problem := _uri_problem(auth.oauth2.token_url, absolute=True):
+                yield invalid(f"{at}.oauth2.tokenUrl", auth.oauth2.token_url, problem)
 
 
 def _destination_causes(field: str, destination: Destination) -> Iterator[Cause]:
@@ -225,6 +243,7 @@ def _destination_causes(field: str, destination: Destination) -> Iterator[Cause]
             yield required(f"{field}.ref.apiVersion", "a reference names an apiVersion")
     if uri and (problem := _uri_problem(uri, absolute=ref is None)):
         yield invalid(f"{field}.uri", uri, problem)
+    yield from ca_causes(f"{field}.CACerts", destination.ca_certs)
 
 
 def _uri_problem(uri: str, *, absolute: bool) -> str:

@@ -22,13 +22,13 @@ from headgate.control.objects import (
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
     Broker,
+    Eventing,
     Kind,
     Metadata,
     Object,
     ObjectKey,
-    Reconciled,
     Routed,
-    Secret,
+    content,
     key_of,
 )
 from headgate.control.rows import RowSelection, bump, counter, public_url, routed_rows
@@ -82,7 +82,7 @@ class ObjectWriter:
             generation=1,
             creation_timestamp=self._now,
         )
-        if isinstance(new, Reconciled):
+        if isinstance(new, Eventing):
             new = msgspec.structs.replace(new, status=type(new.status)())
         try:
             self._connection.execute(
@@ -119,11 +119,11 @@ class ObjectWriter:
         causes = change_causes(old, obj)
         if causes:
             raise InvalidObjectError(causes, kind=obj.kind, name=obj.metadata.name)
-        spec_changed = _content(old) != _content(obj)
+        spec_changed = content(old) != content(obj)
         if not spec_changed and all(getattr(old.metadata, field) == getattr(obj.metadata, field) for field in _WRITTEN):
             return old
         new = _with_metadata(
-            msgspec.structs.replace(obj, status=old.status) if isinstance(old, Reconciled) else obj,
+            msgspec.structs.replace(obj, status=old.status) if isinstance(old, Eventing) else obj,
             **{field: getattr(old.metadata, field) for field in _GIVEN},
             generation=old.metadata.generation + spec_changed,
             resource_version=str(bump(self._connection, "version")),
@@ -153,7 +153,7 @@ class ObjectWriter:
             generation=generation,
             resource_version=str(bump(self._connection, "version")),
         )
-        if isinstance(old, Reconciled) and old.status.observed_generation == old.metadata.generation:
+        if isinstance(old, Eventing) and old.status.observed_generation == old.metadata.generation:
             # The spec is what it was, and so is its status.
             new = msgspec.structs.replace(
                 new, status=msgspec.structs.replace(old.status, observed_generation=generation)
@@ -174,7 +174,7 @@ class ObjectWriter:
         self._record("DELETED", gone, old)
         return gone
 
-    def put_status(self, obj: Reconciled) -> int | None:
+    def put_status(self, obj: Eventing) -> int | None:
         """Store an object that was read and given another status, unless it changed since.
 
         Returns:
@@ -201,7 +201,7 @@ class ObjectWriter:
             url = public_url(self._connection)
             target = put_target(self._connection, new, plan, compiler=self._compiler, public_url=url)
             # In the same write: nobody may read "Ready" of a filter that is not in force.
-            row = next(routed_rows(self._connection, RowSelection.TARGET, (target,)))
+            row = next(routed_rows(self._connection, RowSelection.TARGET, (target,), self._form))
             new = msgspec.structs.replace(new, status=routed_status(new, row.inputs, now=self._now))
             self._save(new)
         elif isinstance(new, Broker) and old is None:
@@ -215,7 +215,7 @@ class ObjectWriter:
 
     def _refresh_statuses(self, broker: str) -> None:
         """Rewrites stale statuses of what names a broker: their filters wait for the matcher."""
-        for row in list(routed_rows(self._connection, RowSelection.OF_BROKER, (broker,))):
+        for row in list(routed_rows(self._connection, RowSelection.OF_BROKER, (broker,), self._form)):
             status = routed_status(row.obj, row.inputs, now=self._now)
             if status != row.obj.status:
                 self.put_status(msgspec.structs.replace(row.obj, status=status))
@@ -262,11 +262,6 @@ def load(connection: sqlite3.Connection, key: ObjectKey, form: StoredForm) -> Ob
     if row is None:
         raise ObjectNotFoundError(key.kind, key.name)
     return form.object(key, row[0])
-
-
-def _content(obj: Object) -> object:
-    """What clients write beside metadata."""
-    return (obj.type, obj.data, obj.immutable) if isinstance(obj, Secret) else obj.spec
 
 
 def _check_same(old: Object, uid: str, resource_version: str) -> None:

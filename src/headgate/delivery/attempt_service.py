@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import DeliveryRules
+from headgate.delivery.authentication import Access, Authentication, NoSecrets, SecretStore
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.encoding import Headers, traced
 from headgate.delivery.health import SubscriberHealth
@@ -23,6 +24,7 @@ from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
 from headgate.delivery.retry import DELIVERED, Decision, Fate, Outcome, decide, judge
+from headgate.delivery.signature import batch_id, message_id
 from headgate.delivery.spans import AttemptTracing, end
 from headgate.delivery.subscribers import Subscriber, Subscribers
 from headgate.event.identity import path_of
@@ -49,6 +51,7 @@ class Recipient:
         origin: Why attempts are made.
         replies_to: The broker that replies go to, `namespace/name`; empty where none are taken.
         subscriber: Whose health an attempt tells of; None when it goes elsewhere.
+        access: How requests authenticate; None when they do not.
     """
 
     url: str
@@ -58,6 +61,7 @@ class Recipient:
     origin: Origin = Origin.DELIVERY
     replies_to: str = ""
     subscriber: Subscriber | None = None
+    access: Access | None = None
 
     @classmethod
     def subscriber_of(cls, subscriber: Subscriber, origin: Origin = Origin.DELIVERY) -> Recipient:
@@ -71,6 +75,7 @@ class Recipient:
             origin=origin,
             replies_to=path_of(target.broker),
             subscriber=subscriber,
+            access=Access.of(target.namespace, target.delivery.auth, target.subscriber_ca),
         )
 
 
@@ -104,10 +109,12 @@ class AttemptService:
         replies: For answers that are events.
         journal: Remembers attempts for people.
         health: Hears how subscribers do.
+        secrets: What requests authenticate by.
         tracing: Makes spans; None for none.
         clocks: Time, and the jitter of pauses.
 
     Attributes:
+        authentication: Of requests.
         subscribers: Those that somebody sends to.
     """
 
@@ -118,6 +125,7 @@ class AttemptService:
         journal: AttemptRecorder,
         health: SubscriberHealth,
         *,
+        secrets: SecretStore | None = None,
         tracing: AttemptTracing | None = None,
         clocks: Clocks = SYSTEM,
     ) -> None:
@@ -127,6 +135,7 @@ class AttemptService:
         self.health = health
         self._tracing = tracing
         self.clocks = clocks
+        self.authentication = Authentication(transport, secrets or NoSecrets(), clocks)
         self.subscribers = Subscribers()
 
     async def send(
@@ -152,7 +161,13 @@ class AttemptService:
         if self._tracing is not None:
             span = self._tracing.attempt(to.name, event, delivery.failures, count, to.origin, stored_us)
             headers = traced(headers, span.context)
-        outcome = await self._transport.post(to.url, headers, body, to.rules.timeout_s)
+        if to.access is None:
+            outcome = await self._transport.post(to.url, headers, body, to.rules.timeout_s)
+        else:
+            id_ = message_id(event, root if to.origin is Origin.REPLAY else "")
+            if count > 1:
+                id_ = batch_id(body)
+            outcome = await self.authentication.post(to.access, id_, to.url, headers, body, to.rules.timeout_s)
         if heard is not None:
             heard(outcome)
         if to.subscriber is not None:

@@ -23,6 +23,7 @@ from headgate.control.egress import UrlPolicy
 from headgate.control.routing import RoutingTable
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService
+from headgate.delivery.authentication import SecretStore
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import Cursors, Flusher
 from headgate.delivery.gauges import Gauges
@@ -75,6 +76,7 @@ class DispatcherOptions:
         inward: The way into the server itself; None for plain HTTP to its own address.
         policy: Which URLs the real one may send to.
         scanner: Scans the log's past; None for a thread of its own.
+        secrets: What deliveries authenticate by; None for nothing.
         tracing: Makes spans; None for none.
         on_ready: Called when the link listens.
         on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
@@ -96,6 +98,7 @@ class DispatcherOptions:
     inward: Transport | None = None
     policy: UrlPolicy = field(default_factory=UrlPolicy)
     scanner: Scanner | None = None
+    secrets: SecretStore | None = None
     tracing: Tracing | None = None
     on_ready: Callable[[], None] = lambda: None
     on_look: Callable[[str], object] = lambda _: None
@@ -196,11 +199,12 @@ class Dispatcher:
         self._routing = RoutingCache(options.store, self._update, shard)
         self._reporter = TargetReporter(options.store, errors)
         self._takeover = Takeover({})
-        service = AttemptService(
+        service = self._service = AttemptService(
             transport,
             replies,
             files.journal,
             SubscriberHealth(errors.trouble, clocks),
+            secrets=options.secrets,
             tracing=AttemptTracing(options.tracing) if options.tracing is not None else None,
             clocks=clocks,
         )
@@ -348,11 +352,15 @@ class Dispatcher:
 
     async def _watch_routing(self) -> None:
         looks = Recurring(_log, "routing cannot be read", UnavailableError)
+        seen = -1
         while True:
             await asyncio.sleep(limits.ROUTING_POLL_S)
             self._options.on_look("the outbox does not take rows: matches wait" if self._outbox.failing else "")
             with looks.attempt():
                 await self._routing.refresh()
+                if (version := self._options.store.data_version()) != seen:
+                    await self._service.authentication.refresh()
+                    seen = version
 
     def _update(self, table: RoutingTable) -> None:
         self.scheduler.update(table)

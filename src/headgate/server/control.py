@@ -20,6 +20,7 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
 from headgate.control.recompile import recompile_all
 from headgate.control.reconciler import Reconciler
+from headgate.control.reseal import reseal_all
 from headgate.control.served import ServedBrokers
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
@@ -36,6 +37,7 @@ from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
 from headgate.settings import Settings
+from headgate.storage.keyring import keyring_of
 
 _OTHER_FILES = 1_024
 """The database, files that are looked into, the event loop's own."""
@@ -52,7 +54,8 @@ async def _serve(context: child.Context) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
     child.on_stop(child.setter(stop))
-    with contextlib.closing(Store.open(settings.data / "control.db")) as store:
+    with contextlib.closing(Store.open(settings.data / "control.db", keys=keyring_of(settings))) as store:
+        store.secrets.check_keys()
         fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]
         store.on_broker(BrokerNews(fronts, loop).tell)
         store.set_public_url(settings.url)
@@ -66,7 +69,7 @@ async def _serve(context: child.Context) -> None:
         api = ControlApi(store, policy)
         state = _State(ready.Mark(settings.run_directory, context.part.name), store)
         async with local_http.answering(paths(settings, store, api), settings.control_socket):
-            works = (reconciler.run(stop), _recompile(store, state), state.show())
+            works = (reconciler.run(stop), _recompile(store, state), _reseal(store), state.show())
             tasks = [asyncio.create_task(one) for one in works]
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -92,6 +95,12 @@ def paths(settings: Settings, store: Store, api: ControlApi) -> Starlette:
 async def _recompile(store: Store, state: _State) -> None:
     """Compiles stored filters anew where that is due; never ends, as the end of a task ends the process."""
     await recompile_all(store, state.compiling)
+    await asyncio.Event().wait()
+
+
+async def _reseal(store: Store) -> None:
+    """Encrypts Secrets anew where that is due; never ends, likewise."""
+    await reseal_all(store.secrets)
     await asyncio.Event().wait()
 
 

@@ -17,6 +17,7 @@ from headgate.server import addresses, layout, listening, tls
 from headgate.settings import ClientAuth, Settings, TlsMode
 from headgate.storage import sqlite
 from headgate.storage.dispatcher_directory import DispatcherDirectory, directories_of
+from headgate.storage.keyring import keyring_of
 
 _log = structlog.get_logger(__name__)
 
@@ -31,6 +32,7 @@ def check(settings: Settings) -> None:
         InvalidInputError: A front would have no partition, an address would be open by accident, or settings of TLS
             contradict each other.
         TlsFileError: The certificate does not work.
+        SecretsKeyError: The keys of Secrets cannot be read.
         AddressError: An address is taken or cannot be had.
         SparkMissingError: There is no suitable Java, or no connector.
         UnavailableError: Java does not say its version.
@@ -41,6 +43,7 @@ def check(settings: Settings) -> None:
             hint=f"--fronts {settings.partitions}, or --partitions {settings.fronts}: it may only grow",
         )
     check_tls(settings)
+    keyring_of(settings)
     addresses.check_not_open(settings)
     with contextlib.ExitStack() as stack:
         # All at the same time: one address given twice is taken, too.

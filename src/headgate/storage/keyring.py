@@ -1,7 +1,7 @@
 """Keys by which stored Secrets are encrypted: read from a file or a command, and the sealed form that they make.
 
-A sealed text is a line of JSON that names the key and the nonce, and behind it AES-256-GCM's bytes. docs/spec/secrets.md
-has it byte by byte. Nothing here puts a key or a text into an error.
+A sealed text is a line of JSON that names the key and the nonce, and behind it AES-256-GCM's bytes; the format is in
+docs/spec/secrets.md. Nothing here puts a key or a text into an error.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -133,9 +134,20 @@ def _damaged(path: str) -> SealedError:
 
 def key_name(sealed: bytes) -> str:
     """The name of the key that a sealed text needs; empty where it does not say."""
+    head = _head_of(sealed)
+    return head.key if head is not None else ""
+
+
+def uid_of(sealed: bytes) -> str:
+    """The uid that a sealed text is bound to; empty where it does not say."""
+    head = _head_of(sealed)
+    return head.uid if head is not None else ""
+
+
+def _head_of(sealed: bytes) -> _Head | None:
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-        return _HEAD.decode(sealed.partition(b"\n")[0]).key
-    return ""
+        return _HEAD.decode(sealed.partition(b"\n")[0])
+    return None
 
 
 def _bound(path: str, uid: str) -> bytes:
@@ -209,26 +221,33 @@ def _file(path: Path) -> bytes:
 
 
 def _output(command: str) -> bytes:
-    """What a command prints; it is run without a shell. What it says of its own errors may hold keys: it is not told."""
+    """What a command prints, run without a shell. What it says of its own errors may hold keys: nobody is told."""
     hint = "run it by hand, as the server's user"
     try:
-        done = subprocess.run(
-            shlex.split(command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=SECRETS_KEY_COMMAND_S_MAX,
-            check=False,
+        process = subprocess.Popen(
+            shlex.split(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-    except subprocess.TimeoutExpired as error:
-        raise SecretsKeyError(
-            f"--secrets-key-command did not end within {SECRETS_KEY_COMMAND_S_MAX:g} s", hint=hint
-        ) from error
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
+    except (OSError, ValueError, IndexError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no command"
         raise SecretsKeyError(f"--secrets-key-command cannot be run: {why}", hint=hint) from error
-    if done.returncode:
-        raise SecretsKeyError(f"--secrets-key-command ended with status {done.returncode}", hint=hint)
-    if len(done.stdout) > SECRET_FILE_BYTES_MAX:
-        raise SecretsKeyError(f"--secrets-key-command printed over {SECRET_FILE_BYTES_MAX} bytes", hint=_HINT)
-    return done.stdout
+    late = threading.Event()
+    timer = threading.Timer(SECRETS_KEY_COMMAND_S_MAX, lambda: (late.set(), process.kill()))
+    timer.start()
+    try:
+        assert process.stdout is not None
+        with process.stdout as stream:
+            printed = stream.read(SECRET_FILE_BYTES_MAX + 1)
+        if len(printed) > SECRET_FILE_BYTES_MAX:
+            process.kill()
+        status = process.wait()
+    finally:
+        timer.cancel()
+    if late.is_set():
+        problem = f"--secrets-key-command did not end within {SECRETS_KEY_COMMAND_S_MAX:g} s"
+    elif len(printed) > SECRET_FILE_BYTES_MAX:
+        problem = f"--secrets-key-command printed over {SECRET_FILE_BYTES_MAX} bytes"
+    elif status:
+        problem = f"--secrets-key-command ended with status {status}"
+    else:
+        return printed
+    raise SecretsKeyError(problem, hint=hint)
