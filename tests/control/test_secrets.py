@@ -109,7 +109,7 @@ def test_kubectl_makes_shows_changes_and_deletes_them(kubectl: Kubectl, server: 
 
 
 def test_kubectl_applies_them_both_ways_and_watches_them(kubectl: Kubectl, server: Server) -> None:
-    manifest = json.dumps(secret(stringData={"a": CLEAR}))
+    manifest = json.dumps(secret(data={"a": b64(CLEAR)}))
     assert kubectl("apply", "-f", "-", stdin=manifest) == "secret/s1 created\n"
     assert kubectl("apply", "-f", "-", stdin=manifest) == "secret/s1 unchanged\n"
     assert kubectl("apply", "-f", "-", stdin=json.dumps(secret(stringData={"a": "2"}))) == "secret/s1 configured\n"
@@ -205,6 +205,7 @@ def test_without_a_key_none_is_stored(tmp_path: Path) -> None:
     assert "--secrets-key-file" in caught.value.hint
     assert store.page(Kind.SECRET).items == ()
     store.close()
+    (tmp_path / "other").mkdir()
     with running(tmp_path / "other") as server:
         answer = server.request("POST", PATH, secret())
         assert (answer.status, "no key" in answer.json["message"]) == (403, True)

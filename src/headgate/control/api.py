@@ -59,6 +59,11 @@ from headgate.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
 _LOCAL: Final = UrlPolicy()
 BODY_BYTES_MAX: Final = {kind: SECRET_BODY_BYTES_MAX if kind is Kind.SECRET else OBJECT_BYTES_MAX for kind in Kind}
 """Of a request that writes an object."""
+BODY_TYPES: Final = {
+    kind: JSON_TYPES | YAML_TYPES | ({PROTOBUF} if kind is Kind.SECRET else set[str]()) for kind in Kind
+}
+"""Of a request that creates an object or puts it in the place of another; clients send kinds that are built into
+Kubernetes as protobuf."""
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, rename="camel"):
@@ -139,7 +144,7 @@ class ControlApi:
         return handle
 
     async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
-        body = await read_body(request, JSON_TYPES | YAML_TYPES | {PROTOBUF}, BODY_BYTES_MAX[kind])
+        body = await read_body(request, BODY_TYPES[kind], BODY_BYTES_MAX[kind])
         options = write_options(request)
         document = await decoded(request, body)
         made = await run_in_threadpool(self._admission.create, kind, document, namespace=namespace, **options)
@@ -219,7 +224,7 @@ class ControlApi:
         return handle
 
     async def _replace(self, request: Request, key: ObjectKey) -> Response:
-        body = await read_body(request, JSON_TYPES | YAML_TYPES | {PROTOBUF}, BODY_BYTES_MAX[key.kind])
+        body = await read_body(request, BODY_TYPES[key.kind], BODY_BYTES_MAX[key.kind])
         options = write_options(request)
         document = await decoded(request, body)
         return await self._written(request, await run_in_threadpool(self._admission.replace, key, document, **options))

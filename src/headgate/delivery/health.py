@@ -1,8 +1,8 @@
 """The health of subscribers: whether they take what they are sent, and what is given up.
 
-A subscriber is in trouble when its URL is refused, when what requests to it authenticate by is missing, when its circuit
-is open, or when it was asked again and again for UNHEALTHY_AFTER_S and took nothing. A single event that fails tells so
-as well as a thousand. An answer that refuses an event for good is an answer: the event is at fault.
+A subscriber is in trouble when its URL is refused, when what requests to it authenticate by is missing, when its
+circuit is open, or when it was asked again and again for UNHEALTHY_AFTER_S and took nothing. A single event that fails
+tells so as well as a thousand. An answer that refuses an event for good is an answer: the event is at fault.
 """
 
 from __future__ import annotations

@@ -231,7 +231,12 @@ def _output(command: str) -> bytes:
         why = error.strerror if isinstance(error, OSError) else "it is no command"
         raise SecretsKeyError(f"--secrets-key-command cannot be run: {why}", hint=hint) from error
     late = threading.Event()
-    timer = threading.Timer(SECRETS_KEY_COMMAND_S_MAX, lambda: (late.set(), process.kill()))
+
+    def stop() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(SECRETS_KEY_COMMAND_S_MAX, stop)
     timer.start()
     try:
         assert process.stdout is not None
