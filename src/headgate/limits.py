@@ -250,7 +250,9 @@ SECRETS_KEYS_MAX: Final = 64
 """Keys by which stored Secrets may be encrypted: a rotation needs two."""
 SECRETS_KEY_COMMAND_S_MAX: Final = 10.0
 """How long the command that prints these keys may take."""
-CREDENTIAL_BYTES_MAX: Final = 64 << 10
+SECRETS_READ_MAX: Final = 16
+"""Secrets of a list that are read and sent at once, and those that a pass over statuses keeps: each may be large."""
+CREDENTIAL_BYTES_MAX: Final = 32 << 10
 """One value that a delivery authenticates by: a chain of certificates, or a large token."""
 CA_CERTS_BYTES_MAX: Final = 64 << 10
 """CA certificates of one subscriber: some tens of them."""
@@ -258,8 +260,8 @@ SIGNING_SECRETS_MAX: Final = 4
 """Secrets by which one delivery is signed at the same time: a rotation needs two."""
 OAUTH_SCOPES_MAX: Final = 64
 """Scopes of one token."""
-CREDENTIALS_KEPT_MAX: Final = 20_000
-"""Sets of credentials that a dispatcher keeps in memory, some kilobytes each; over it all are read again."""
+CREDENTIALS_KEPT_MAX: Final = 4_096
+"""Sets of credentials that a dispatcher keeps in memory, usually some kilobytes each; over it all are read again."""
 OAUTH_S_MAX: Final = 10.0
 """One request for a token."""
 OAUTH_ANSWER_BYTES_MAX: Final = 64 << 10

@@ -13,6 +13,7 @@ from headgate.control.credentials import CredentialsError, credentials_of
 from headgate.control.objects import Broker, Kind, ObjectKey, Routed, Secret, decode_stored
 from headgate.control.status import BrokerState, StatusInputs, auths_of, broker_state, sink_of
 from headgate.control.stored_form import StoredForm
+from headgate.limits import SECRETS_READ_MAX
 from headgate.storage.keyring import SealedError
 
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
@@ -144,7 +145,7 @@ class _Brokers:
 
 
 class _Secrets:
-    """Secrets that triggers refer to, each looked up once a transaction."""
+    """Secrets that triggers refer to; the last ones that were looked up in the transaction are kept."""
 
     def __init__(self, connection: sqlite3.Connection, form: StoredForm | None) -> None:
         self._connection = connection
@@ -168,6 +169,8 @@ class _Secrets:
         key = (namespace, name)
         if key not in self._known:
             assert self._form is not None
+            if len(self._known) >= SECRETS_READ_MAX:
+                self._known.clear()
             self._known[key] = secret_at(self._connection, namespace, name, self._form)
         return self._known[key]
 
