@@ -149,6 +149,23 @@ def test_secrets_come_change_under_load_and_go_nowhere_else(keyed: Server) -> No
         Webhook(f"whsec_{KEY}").verify(again.body, again.headers)
 
 
+def test_a_secret_may_be_larger_than_other_objects(keyed: Server) -> None:
+    whole = base64.b64encode(bytes(1 << 20)).decode()
+    url = keyed.objects_url("secrets", "default")
+    document = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "large"}, "data": {"a": whole}}
+    keyed.call("POST", url, document)
+    assert keyed.call("GET", f"{url}/large")["data"]["a"] == whole
+    trigger = {
+        "apiVersion": "eventing.knative.dev/v1",
+        "kind": "Trigger",
+        "metadata": {"name": "x"},
+        "spec": {"a": whole},
+    }
+    with pytest.raises(ApiError, match="413"):
+        keyed.call("POST", keyed.objects_url("triggers", "default"), trigger)
+    keyed.delete("secrets", "default", "large")
+
+
 def test_no_file_holds_them_and_a_killed_server_has_them_again(keyed: Server) -> None:
     with Subscriber() as subscriber:
         put(keyed, "late", token="first-clear-token-late")

@@ -74,7 +74,7 @@ class OAuthClient:
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class DeliveryCredentials:
     """What an attempt carries.
 
     Attributes:
@@ -90,7 +90,7 @@ class Credentials:
     oauth: OAuthClient | None = None
 
 
-def credentials_of(auth: AuthSpec, secret_of: SecretOf) -> Credentials:
+def credentials_of(auth: AuthSpec, secret_of: SecretOf) -> DeliveryCredentials:
     """What the Secrets hold now.
 
     Args:
@@ -111,7 +111,7 @@ def credentials_of(auth: AuthSpec, secret_of: SecretOf) -> Credentials:
         headers.append(("authorization", f"Basic {base64.b64encode(user + b':' + password).decode()}"))
     if auth.header is not None:
         headers.append((auth.header.name.lower(), found.header(auth.header.secret_ref, "value")))
-    return Credentials(
+    return DeliveryCredentials(
         headers=tuple(headers),
         identity=_identity(found, auth.client_certificate.secret_ref) if auth.client_certificate else "",
         signing=_signing(found, auth.signature.secret_ref) if auth.signature else (),

@@ -64,8 +64,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """ALTER TABLE targets ADD COLUMN plan_version INTEGER NOT NULL DEFAULT 0""",
     ),
     (
-        # CA of the subscriber's host, as PEM.
+        # CA of the subscriber's host, as PEM; and whether its own rules refer to Secrets.
         """ALTER TABLE targets ADD COLUMN subscriber_ca TEXT NOT NULL DEFAULT ''""",
+        """ALTER TABLE targets ADD COLUMN authenticates INTEGER NOT NULL DEFAULT 0""",
+        """CREATE INDEX targets_authenticates ON targets (authenticates) WHERE authenticates != 0""",
     ),
 )
 

@@ -16,7 +16,7 @@ from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, 
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
 from headgate.control.rows import broker_at, brokers, bump, counter, public_url
-from headgate.control.status import destination_uri, identity_of, is_served, referenced_broker, sink_of
+from headgate.control.status import auths_of, destination_uri, identity_of, is_served, referenced_broker, sink_of
 from headgate.control.subscription_spec import compiler_input, pull_rules
 from headgate.event.identity import identity, path_of
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter
@@ -68,8 +68,8 @@ def put_target(
     connection.execute(
         "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
         " delivery, ordered, sink_broker, pull, filter, compiler, plan_version, plan, plan_error,"
-        " needs, routing, subscriber_ca)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?)",
+        " needs, routing, subscriber_ca, authenticates)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?)",
         (
             target,
             obj.kind,
@@ -90,6 +90,7 @@ def put_target(
             needs,
             bump(connection, "routing"),
             obj.spec.subscriber.ca_certs if isinstance(obj, Trigger) else "",
+            bool(auths_of(obj.spec.delivery)),
         ),
     )
     return target

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from headgate import limits
 from headgate.control.auth_spec import AuthSpec
-from headgate.control.credentials import ClientTls, Credentials, CredentialsError, credentials_of
+from headgate.control.credentials import ClientTls, DeliveryCredentials, CredentialsError, credentials_of
 from headgate.control.objects import Secret
 from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
@@ -70,12 +70,12 @@ class NoSecrets:
 class _Ready:
     """What attempts carry, with the options of their requests."""
 
-    credentials: Credentials
+    credentials: DeliveryCredentials
     options: PostOptions | None
     names: frozenset[str]
 
 
-class Authentication:
+class RequestAuthentication:
     """Makes requests that authenticate. Lives on one event loop.
 
     Args:
@@ -161,7 +161,7 @@ class Authentication:
         return found.outcome if isinstance(found, _Unavailable) else found
 
     def _found(self, access: Access) -> _Ready | Outcome | _Unavailable:
-        credentials = Credentials()
+        credentials = DeliveryCredentials()
         if access.auth is not None:
             try:
                 credentials = credentials_of(access.auth, lambda name: self._secrets.get(access.namespace, name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -12,10 +13,12 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.control.http import while_connected
 from headgate.errors import TooLargeError, UnavailableError
-from headgate.limits import OBJECT_BYTES_MAX
+from headgate.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
 from headgate.server.local_http import LocalResponse, requested
 
 _PASSED_ON: Final = frozenset({b"accept", b"content-type", b"if-none-match", b"last-event-id", b"user-agent"})
+_SECRETS: Final = re.compile(rb"/api/v1/namespaces/[^/]+/secrets(/[^/]+)?")
+"""The paths of objects that may be larger than others."""
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"transfer-encoding", b"date", b"server"})
 
 
@@ -46,15 +49,16 @@ class ProcessProxy:
             TooLargeError: The body is too large for any request that is passed on.
         """
         request = Request(scope, receive)
+        path = sent_path(scope).encode("latin-1")
+        bytes_max = SECRET_BODY_BYTES_MAX if _SECRETS.fullmatch(path) else OBJECT_BYTES_MAX
         body = bytearray()
         try:
             async for piece in request.stream():
                 body += piece
-                if len(body) > OBJECT_BYTES_MAX:
-                    raise TooLargeError(f"the body is over {OBJECT_BYTES_MAX} bytes")
+                if len(body) > bytes_max:
+                    raise TooLargeError(f"the body is over {bytes_max} bytes")
         except ClientDisconnect:  # it has died: nobody waits for an answer
             return
-        path = sent_path(scope).encode("latin-1")
         target = path + b"?" + scope["query_string"] if scope["query_string"] else path
         headers = [(name, value) for name, value in scope["headers"] if name in _PASSED_ON]
         async with contextlib.AsyncExitStack() as stack:
