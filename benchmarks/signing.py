@@ -20,7 +20,7 @@ from benchmarks.dispatch import BROKER, PARALLEL, cpu_s, event, subscriber
 from headgate.control.auth_spec import AuthSpec, SecretAuth, SecretReference
 from headgate.control.metadata import Metadata
 from headgate.control.secret_object import Secret
-from headgate.delivery.authentication import Access, RequestAuthentication, NoSecrets
+from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication
 from headgate.delivery.clock import SYSTEM
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.post import HttpTransport, Transport

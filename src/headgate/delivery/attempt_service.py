@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import DeliveryRules
-from headgate.delivery.authentication import Access, RequestAuthentication, NoSecrets, SecretStore
+from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication, SecretStore
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.encoding import Headers, traced
 from headgate.delivery.health import SubscriberHealth

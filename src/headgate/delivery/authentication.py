@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from headgate import limits
 from headgate.control.auth_spec import AuthSpec
-from headgate.control.credentials import ClientTls, DeliveryCredentials, CredentialsError, credentials_of
+from headgate.control.credentials import ClientTls, CredentialsError, DeliveryCredentials, credentials_of
 from headgate.control.objects import Secret
 from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
