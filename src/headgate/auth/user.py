@@ -5,10 +5,13 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
+
+from headgate.limits import USER_BYTES_MAX
 
 ANONYMOUS_NAME: Final = "system:anonymous"
 """The name of who did not say who he is."""
@@ -21,6 +24,8 @@ SUPERUSERS: Final = "system:masters"
 RESERVED_PREFIX: Final = "system:"
 """Begins names and groups that have a meaning of their own."""
 NO_EXTRA: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+_UNUSABLE: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+"""Would be cut by one reader of the name and kept by another, or begin another line of a file or header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class User:
     name: str
     groups: tuple[str, ...]
     uid: str = ""
-    extra: Mapping[str, tuple[str, ...]] = field(default=NO_EXTRA, hash=False)
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: NO_EXTRA, hash=False)
 
     @property
     def is_anonymous(self) -> bool:
@@ -54,3 +59,15 @@ def authenticated(
     """A user who has shown who he is; the group `system:authenticated` is added."""
     joined = groups if AUTHENTICATED in groups else (*groups, AUTHENTICATED)
     return User(name, joined, uid, extra)
+
+
+def checked(user: User) -> str:
+    """What is wrong with a user, as a sentence about who names him goes on; empty when nothing is."""
+    texts = [user.name, user.uid, *user.groups, *user.extra, *(one for values in user.extra.values() for one in values)]
+    if not user.name:
+        return "names no user"
+    if any(_UNUSABLE.search(text) for text in texts):
+        return "names a user or group with a control character"
+    if sum(len(text.encode()) + 4 for text in texts) > USER_BYTES_MAX:
+        return f"says more than {USER_BYTES_MAX} bytes about its user"
+    return ""

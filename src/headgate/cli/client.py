@@ -87,7 +87,7 @@ def api_path(api_version: str, namespace: str | None, *names: object) -> str:
 
 def object_path(kind: Kind, namespace: str, *names: str) -> str:
     """The API's path of an object: its name, and perhaps what is below it."""
-    return api_path(kind.api_version, namespace, kind.plural, *names)
+    return api_path(kind.api_version, namespace if kind.is_namespaced else None, kind.plural, *names)
 
 
 def broker_path(broker: str, namespace: str, *names: str) -> str:

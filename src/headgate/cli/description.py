@@ -13,6 +13,7 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """Repeats a Secret's values."""
 COPIES: Final = frozenset({FILTER_ANNOTATION, FILTERS_ANNOTATION})
 """Annotations that repeat the spec: sent back, they would say that a filter that is left out is to stay."""
+_COMMON: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 _INDENT: Final = "  "
 _CONDITION: Final = ("type", "status", "reason", "lastTransitionTime")
 
@@ -21,7 +22,7 @@ def description(obj: Mapping[str, Any]) -> Iterator[str]:
     """The lines of an object from the API."""
     metadata, status = obj["metadata"], dict(obj.get("status") or {})
     conditions = status.pop("conditions", [])
-    yield from _fields({"Name": metadata["name"], "Namespace": metadata["namespace"]})
+    yield from _fields({"Name": metadata["name"], "Namespace": metadata.get("namespace") or "<none>"})
     hidden = COPIES | {_LAST_APPLIED} if obj["kind"] == Kind.SECRET else COPIES
     annotations = {key: value for key, value in metadata.get("annotations", {}).items() if key not in hidden}
     yield from _fields({"Labels": metadata.get("labels") or "<none>", "Annotations": annotations or "<none>"})
@@ -35,8 +36,11 @@ def description(obj: Mapping[str, Any]) -> Iterator[str]:
         yield from _fields({"Type": obj["type"], "Data": sizes or "<none>"})
         return
     yield from _fields({"Generation": metadata["generation"]})
-    yield from _fields({"Spec": obj.get("spec") or "<none>", "Status": status or "<none>"})
-    yield from _conditions(conditions)
+    own = {key: value for key, value in obj.items() if key not in _COMMON}
+    yield from _fields({f"{key[0].upper()}{key[1:]}": value for key, value in own.items()})
+    if not own:
+        yield from _fields({"Spec": obj.get("spec") or "<none>", "Status": status or "<none>"})
+        yield from _conditions(conditions)
 
 
 def _fields(values: Mapping[str, Any], depth: int = 0) -> Iterator[str]:

@@ -22,13 +22,13 @@ from headgate.control.admission import Admission, Admitted
 from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import FutureVersionError, MalformedObjectError
+from headgate.control.grants import Grants
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
 from headgate.control.kube_protobuf import PROTOBUF
 from headgate.control.kube_status import Status, deleted
 from headgate.control.namespaces_api import NamespaceApi
 from headgate.control.objects import (
-    GROUP,
-    OWN_GROUP,
+    EVENTING_KINDS,
     VERSION,
     JsonObject,
     Kind,
@@ -51,6 +51,7 @@ from headgate.control.queries import (
     watch_query,
     write_options,
 )
+from headgate.control.reviews_api import ReviewApi
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed, ListQuery, pages_of, watch
 from headgate.control.webhook import AdmissionWebhook
@@ -60,7 +61,7 @@ _LOCAL: Final = UrlPolicy()
 BODY_BYTES_MAX: Final = {kind: SECRET_BODY_BYTES_MAX if kind is Kind.SECRET else OBJECT_BYTES_MAX for kind in Kind}
 """Of a request that writes an object."""
 BODY_TYPES: Final = {
-    kind: JSON_TYPES | YAML_TYPES | ({PROTOBUF} if kind is Kind.SECRET else set[str]()) for kind in Kind
+    kind: JSON_TYPES | YAML_TYPES | (set[str]() if kind in EVENTING_KINDS else {PROTOBUF}) for kind in Kind
 }
 """Of a request that creates an object or puts it in the place of another; clients send kinds that are built into
 Kubernetes as protobuf."""
@@ -85,12 +86,21 @@ class ControlApi:
     Args:
         store: The objects.
         policy: Which URLs events may go to.
+        grants: Who may do what, and give away what; None: everybody everything.
         clock_s: Seconds since 1970, for ages.
     """
 
-    def __init__(self, store: Store, policy: UrlPolicy = _LOCAL, *, clock_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        policy: UrlPolicy = _LOCAL,
+        grants: Grants | None = None,
+        *,
+        clock_s: Callable[[], float] = time.time,
+    ) -> None:
         self._store = store
-        self._admission = Admission(store, policy)
+        self._grants = grants or Grants(store, policy)
+        self._admission = Admission(store, policy, self._grants)
         self._clock_s = clock_s
         self._feed = ChangeFeed(store)
         self._propagation = Propagation(store, self._feed)
@@ -108,22 +118,18 @@ class ControlApi:
         yield Route("/openapi/v3", _static(openapi.index), methods=["GET"])
         for name in openapi.GROUPS:
             yield Route(f"/openapi/v3/{name}", _openapi_document(name), methods=["GET"])
-        for review, answer in (
-            ("selfsubjectaccessreviews", discovery.access_review),
-            ("selfsubjectrulesreviews", discovery.rules_review),
-        ):
-            # The body is not read: kubectl sends protobuf, and the answer is the same for every question.
-            path = f"/apis/{discovery.AUTHORIZATION}/{review}"
-            yield Route(path, _static(answer, status_code=201), methods=["POST"])
+        yield from ReviewApi(self._grants).routes()
         yield from NamespaceApi(self._store, self._feed, self._clock_s).routes()
         for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
             yield Route(path, _static(_no_events), methods=["GET"])
         for kind in Kind:
-            path = f"{kind.root}/namespaces/{{namespace}}/{kind.plural}"
-            yield Route(f"{kind.root}/{kind.plural}", self._collection(kind), methods=["GET"])
+            path = f"{kind.root}/{kind.plural}"
+            if kind.is_namespaced:
+                yield Route(path, self._collection(kind), methods=["GET"])
+                path = f"{kind.root}/namespaces/{{namespace}}/{kind.plural}"
             yield Route(path, self._collection(kind), methods=["GET", "POST", "DELETE"])
             yield Route(f"{path}/{{name}}", self._item(kind), methods=["GET", "PUT", "PATCH", "DELETE"])
-            if kind is not Kind.SECRET:
+            if kind in EVENTING_KINDS:
                 yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
         yield from self._propagation.routes()
         yield from AdmissionWebhook(self._admission).routes()
@@ -210,7 +216,7 @@ class ControlApi:
 
     def _item(self, kind: Kind) -> Handler:
         async def handle(request: Request) -> Response:
-            key = ObjectKey(kind, request.path_params["namespace"], request.path_params["name"])
+            key = ObjectKey(kind, request.path_params.get("namespace", ""), request.path_params["name"])
             match request.method:
                 case "PUT":
                     return await self._replace(request, key)
@@ -231,8 +237,8 @@ class ControlApi:
 
     async def _patch(self, request: Request, key: ObjectKey) -> Response:
         found = media_type(request.headers.get("content-type", ""))
-        # Of kinds built into Kubernetes clients send strategic merge patches; of maps these are merge patches.
-        types = PATCH_TYPES | {STRATEGIC_MERGE_PATCH} if key.kind is Kind.SECRET else PATCH_TYPES
+        # Of kinds built into Kubernetes clients send strategic merge patches; theirs are merge patches.
+        types = PATCH_TYPES if key.kind in EVENTING_KINDS else PATCH_TYPES | {STRATEGIC_MERGE_PATCH}
         body = await read_body(request, types, BODY_BYTES_MAX[key.kind])
         options = write_options(request, is_apply=found == APPLY_PATCH)
         document = await decoded(request, body)
@@ -282,9 +288,9 @@ _DOCUMENTS: Final[dict[str, Callable[[], JsonObject]]] = {
     "/api": discovery.core_versions,
     "/api/v1": discovery.core_resources,
     "/apis": discovery.groups,
-    **{f"/apis/{name}": partial(discovery.group, name) for name in (GROUP, OWN_GROUP)},
-    **{f"/apis/{name}/{VERSION}": partial(discovery.object_resources, name) for name in (GROUP, OWN_GROUP)},
-    f"/apis/{discovery.AUTHORIZATION}": discovery.authorization_resources,
+    **{f"/apis/{name}": partial(discovery.group, name) for name in discovery.OBJECT_GROUPS},
+    **{f"/apis/{name}/{VERSION}": partial(discovery.object_resources, name) for name in discovery.OBJECT_GROUPS},
+    **{f"/apis/{name}": partial(discovery.review_resources, name) for name in set(discovery.REVIEWS.values())},
 }
 """What is answered to a GET, with a slash at the end and without."""
 

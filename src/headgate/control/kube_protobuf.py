@@ -1,4 +1,4 @@
-"""Bodies in Kubernetes' protobuf: what kubectl sends of Secrets, roles and reviews, as the documents that JSON has."""
+"""Bodies in Kubernetes' protobuf, which kubectl sends of Secrets, roles and reviews, as the documents that JSON has."""
 
 from __future__ import annotations
 

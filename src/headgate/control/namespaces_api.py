@@ -39,6 +39,8 @@ from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import SECRETS_READ_MAX
 
 PATH: Final = "/api/v1/namespaces"
+_DELETED: Final = (Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.BROKER, Kind.SECRET, Kind.ROLE_BINDING, Kind.ROLE)
+"""What goes with a namespace, in this order."""
 _Make = Callable[[Namespace | None, Manager], Namespace]
 """What a writer makes of a namespace; None neither was created nor is in use."""
 
@@ -153,7 +155,7 @@ class NamespaceApi:
                 raise NamespaceForbiddenError(name)
             there = self._table.get(name)
             if not dry_run:
-                for kind in (Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.BROKER, Kind.SECRET):
+                for kind in _DELETED:
                     self._delete_all(kind, name)
                 self._table.delete(name)
             return there

@@ -1,5 +1,7 @@
 """Broker, Trigger and Subscription as typed structs: Knative's objects (eventing.knative.dev/v1) and Headgate's own.
 
+Those of RBAC are in `control/rbac_objects.py`.
+
 JSON names are camelCase. What Knative has and Headgate does not do yet is no field here: `decode` refuses it by name.
 """
 
@@ -17,6 +19,11 @@ from headgate.control.metadata import ApiObject, ApiStruct, field_doc
 from headgate.control.metadata import JsonObject as JsonObject
 from headgate.control.metadata import ManagedFields as ManagedFields
 from headgate.control.metadata import Metadata as Metadata
+from headgate.control.rbac_objects import RBAC_GROUP as RBAC_GROUP
+from headgate.control.rbac_objects import ClusterRole as ClusterRole
+from headgate.control.rbac_objects import ClusterRoleBinding as ClusterRoleBinding
+from headgate.control.rbac_objects import RbacRole as RbacRole
+from headgate.control.rbac_objects import RoleBinding as RoleBinding
 from headgate.control.secret_object import CORE_GROUP
 from headgate.control.secret_object import Secret as Secret
 
@@ -36,6 +43,9 @@ ORDER_ANNOTATION: Final = "headgate.dev/delivery.order"
 """`ordered` or `unordered` (default): whether a trigger's events go out one after the other."""
 ORDER_ANNOTATION_KAFKA: Final = "kafka.eventing.knative.dev/delivery.order"
 """The same, as Knative's Kafka broker names it."""
+CREATOR_ANNOTATION: Final = "eventing.knative.dev/creator"
+MODIFIER_ANNOTATION: Final = "eventing.knative.dev/lastModifier"
+"""Who made an object, and who last changed its spec, as in Knative: written by a server that knows its users."""
 FILTER_ANNOTATION: Final = "headgate.dev/filter"
 FILTERS_ANNOTATION: Final = "headgate.dev/filters"
 """Copies of `spec.filter` and `spec.filters` that some of Knative's own clients cannot say, so that their updates do
@@ -50,6 +60,10 @@ class Kind(StrEnum):
     TRIGGER = "Trigger"
     SUBSCRIPTION = "Subscription"
     SECRET = "Secret"
+    ROLE = "Role"
+    CLUSTER_ROLE = "ClusterRole"
+    ROLE_BINDING = "RoleBinding"
+    CLUSTER_ROLE_BINDING = "ClusterRoleBinding"
 
     @property
     def plural(self) -> str:
@@ -59,7 +73,14 @@ class Kind(StrEnum):
     @property
     def group(self) -> str:
         """The API group: `eventing.knative.dev`; empty for a kind of the core group."""
+        if self in RBAC_KINDS:
+            return RBAC_GROUP
         return {Kind.SUBSCRIPTION: OWN_GROUP, Kind.SECRET: CORE_GROUP}.get(self, GROUP)
+
+    @property
+    def is_namespaced(self) -> bool:
+        """Whether its objects lie in namespaces."""
+        return self not in (Kind.CLUSTER_ROLE, Kind.CLUSTER_ROLE_BINDING)
 
     @property
     def api_version(self) -> str:
@@ -80,6 +101,12 @@ class Kind(StrEnum):
     def full_name(self) -> str:
         """How messages name one: `Broker.eventing.knative.dev`."""
         return f"{self.value}.{self.group}" if self.group else self.value
+
+
+RBAC_KINDS: Final = (Kind.ROLE, Kind.CLUSTER_ROLE, Kind.ROLE_BINDING, Kind.CLUSTER_ROLE_BINDING)
+"""Who may do what."""
+EVENTING_KINDS: Final = (Kind.BROKER, Kind.TRIGGER, Kind.SUBSCRIPTION)
+"""What has a `spec` and a `status`."""
 
 
 class Reference(ApiStruct, frozen=True):
@@ -327,12 +354,17 @@ Routed = Trigger | Subscription
 """What the matcher matches for: objects with a target id."""
 Eventing = Broker | Trigger | Subscription
 """What has a `spec` and a `status`."""
-Object = Eventing | Secret
-TYPES: Final[dict[Kind, type[Eventing] | type[Secret]]] = {
+RbacObject = RbacRole | ClusterRole | RoleBinding | ClusterRoleBinding
+Object = Eventing | Secret | RbacObject
+TYPES: Final[dict[Kind, type[Eventing] | type[Secret] | type[RbacObject]]] = {
     Kind.BROKER: Broker,
     Kind.TRIGGER: Trigger,
     Kind.SUBSCRIPTION: Subscription,
     Kind.SECRET: Secret,
+    Kind.ROLE: RbacRole,
+    Kind.CLUSTER_ROLE: ClusterRole,
+    Kind.ROLE_BINDING: RoleBinding,
+    Kind.CLUSTER_ROLE_BINDING: ClusterRoleBinding,
 }
 
 

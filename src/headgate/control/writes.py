@@ -21,6 +21,7 @@ from headgate.control.objects import (
     API_VERSION,
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
+    RBAC_KINDS,
     Broker,
     Eventing,
     Kind,
@@ -37,13 +38,21 @@ from headgate.control.stored_form import StoredForm
 from headgate.control.targets import adopt_targets, drop_target, put_target
 from headgate.control.validate import change_causes
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.limits import BROKERS_MAX, SECRETS_MAX, SECRETS_PER_NAMESPACE_MAX, SUBSCRIPTIONS_MAX, TRIGGERS_MAX
+from headgate.limits import (
+    BROKERS_MAX,
+    RBAC_OBJECTS_MAX,
+    SECRETS_MAX,
+    SECRETS_PER_NAMESPACE_MAX,
+    SUBSCRIPTIONS_MAX,
+    TRIGGERS_MAX,
+)
 
 _QUOTAS: Final = {
     Kind.BROKER: BROKERS_MAX,
     Kind.TRIGGER: TRIGGERS_MAX,
     Kind.SUBSCRIPTION: SUBSCRIPTIONS_MAX,
     Kind.SECRET: SECRETS_MAX,
+    **dict.fromkeys(RBAC_KINDS, RBAC_OBJECTS_MAX),
 }
 _NAMESPACE_QUOTAS: Final = {Kind.SECRET: SECRETS_PER_NAMESPACE_MAX}
 _WRITTEN: Final = ("labels", "annotations", "finalizers", "managed_fields")

@@ -14,6 +14,7 @@ import structlog
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.match.requirements import check_java, connector_jar
 from headgate.server import addresses, layout, listening, tls
+from headgate.server.authentication import audit_log_of, authenticator_of
 from headgate.settings import ClientAuth, Settings, TlsMode
 from headgate.storage import sqlite
 from headgate.storage.dispatcher_directory import DispatcherDirectory, directories_of
@@ -33,6 +34,7 @@ def check(settings: Settings) -> None:
             contradict each other.
         TlsFileError: The certificate does not work.
         SecretsKeyError: The keys of Secrets cannot be read.
+        AuthFileError: A file of tokens or issuers, or the audit log, cannot be used.
         AddressError: An address is taken or cannot be had.
         SparkMissingError: There is no suitable Java, or no connector.
         UnavailableError: Java does not say its version.
@@ -44,6 +46,9 @@ def check(settings: Settings) -> None:
         )
     check_tls(settings)
     keyring_of(settings)
+    authenticator_of(settings)
+    if (audit := audit_log_of(settings)) is not None:
+        audit.close()
     addresses.check_not_open(settings)
     with contextlib.ExitStack() as stack:
         # All at the same time: one address given twice is taken, too.

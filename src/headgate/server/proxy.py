@@ -11,6 +11,8 @@ from urllib.parse import quote
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
+from headgate.auth.context import USER, USER_HEADER, header_of
+from headgate.auth.user import ANONYMOUS
 from headgate.control.http import while_connected
 from headgate.errors import TooLargeError, UnavailableError
 from headgate.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
@@ -61,6 +63,9 @@ class ProcessProxy:
             return
         target = path + b"?" + scope["query_string"] if scope["query_string"] else path
         headers = [(name, value) for name, value in scope["headers"] if name in _PASSED_ON]
+        user = scope.get(USER, ANONYMOUS)
+        if user is not ANONYMOUS:
+            headers.append((USER_HEADER, header_of(user)))
         async with contextlib.AsyncExitStack() as stack:
             try:
                 call = requested(self._socket, request.method.encode(), target, bytes(body), headers)

@@ -16,10 +16,13 @@ import grpc
 from grpc import aio
 
 from headgate import limits
+from headgate.auth.context import USER_HEADER, current_user, header_of
+from headgate.auth.user import ANONYMOUS
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.rpc.errors import ERROR, status
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, Service
 from headgate.server.addresses import addresses_of
+from headgate.server.authentication import Authentication, UsersOfCalls
 from headgate.server.proxy import PartUnavailableError
 from headgate.server.publishers_home import PublishersHome
 from headgate.server.ready import parts_ready
@@ -76,6 +79,8 @@ async def serving(
         UnavailableError: Nobody can listen there.
     """
     is_ours = address.startswith("unix:")
+    if is_ours:
+        handlers = [UsersOfCalls(one) for one in handlers]
     options = (("grpc.so_reuseport", int(shared)), *_OPTIONS, *(() if is_ours else _OPEN_TO_CLIENTS))
     server = aio.server(handlers=handlers, options=options, maximum_concurrent_rpcs=limits.RPCS_MAX)
     try:
@@ -101,6 +106,7 @@ async def front(
     owner_of: Choose | None = None,
     number: int = 0,
     certificate: CertificateKeeper | None = None,
+    authentication: Authentication | None = None,
 ) -> AsyncIterator[None]:
     """Serve all of the contract, health and reflection where clients find it, unless that is switched off.
 
@@ -110,6 +116,7 @@ async def front(
         owner_of: The number of the dispatcher that answers a call; None where there is one.
         number: Of this front.
         certificate: The server's; None without TLS.
+        authentication: Who makes the calls; None: everybody is anonymous.
     """
     addresses = [address for address in addresses_of(settings) if address.is_grpc]
     if not addresses:
@@ -128,7 +135,8 @@ async def front(
             if others:
                 publishing = PublishersHome(publisher, others, settings.partitions)
                 await stack.enter_async_context(serving([publisher], f"unix:{settings.front_rpc(number)}"))
-            handlers = [publishing, *handed_on, health, *reflection_services()]
+            behind = authentication or Authentication()
+            handlers = behind.calls([publishing, *handed_on, health, *reflection_services()])
             for address in addresses:
                 credentials = certificate.grpc_credentials() if certificate is not None and address.is_tls else None
                 server = serving(
@@ -197,7 +205,7 @@ class HandedOn(grpc.GenericRpcHandler):
             except HeadgateError as error:
                 await context.abort(*status(error))
         call: aio.StreamStreamCall[bytes, bytes] = self._channel(number).stream_stream(method)(
-            timeout=context.time_remaining()
+            timeout=context.time_remaining(), metadata=_passed_on()
         )
         sending = asyncio.create_task(_send(context, call, first))
         try:
@@ -212,6 +220,12 @@ class HandedOn(grpc.GenericRpcHandler):
         finally:
             sending.cancel()
             call.cancel()
+
+
+def _passed_on() -> tuple[tuple[str, str], ...]:
+    """The metadata of a call that is handed on: its user, and nothing of what the client sent."""
+    user = current_user.get()
+    return () if user is ANONYMOUS else ((USER_HEADER.decode(), header_of(user).decode()),)
 
 
 async def _send(
