@@ -58,8 +58,6 @@ _SERVER_FIELDS: Final = frozenset({"managedFields", "selfLink", "deletionTimesta
 _UNSUPPORTED: Final = {
     "metadata.ownerReferences": "ownerReferences are not supported: nothing would delete the object with its owner",
     "spec.brokerRef": "brokerRef is not supported: use spec.broker",
-    "spec.delivery.deadLetterSink.audience": "audience is not supported yet: requests carry no token",
-    "spec.subscriber.audience": "audience is not supported yet: requests carry no token",
 }
 # The compiler decodes the filter; null inside it must not disappear on the way.
 _OPAQUE: Final = frozenset({"spec.filter"})
