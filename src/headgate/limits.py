@@ -290,6 +290,12 @@ OAUTH_LIFE_S_DEFAULT: Final = 60.0
 """How long a token counts whose answer does not say so."""
 OAUTH_LIFE_S_MAX: Final = 86_400.0
 """How long a token counts at most."""
+IDENTITY_TOKEN_S: Final = 3_600.0
+"""How long a token counts that this server signs for a subscriber."""
+SIGNING_KEY_EARLY_S: Final = 7_200
+"""How long a signing key is published before it signs, and after: twice the life of a token."""
+SIGNING_KEY_LIFE_S: Final = 30 * 86_400
+"""How long one key signs: a month."""
 SECRETS_RESEALED_MAX: Final = 16
 """Secrets of one transaction when they are encrypted by another key: some 10 ms for which other writers wait."""
 

@@ -82,3 +82,13 @@ def test_what_is_no_auth_is_refused(admission: Admission, auth: dict[str, Any], 
     subscriber = {"uri": "https://127.0.0.1:9/", "CACerts": "-----BEGIN CERTIFICATE-----\nx"}
     with pytest.raises(InvalidInputError, match=r"spec\.subscriber\.CACerts"):
         admission.create(Kind.TRIGGER, trigger(subscriber=subscriber))
+
+
+def test_a_token_for_an_audience_is_the_only_one(admission: Admission) -> None:
+    subscriber = {"uri": "https://127.0.0.1:9/", "audience": "https://crm.example/"}
+    auth = {"auth": {"bearer": {"secretRef": {"name": "a"}}}}
+    with pytest.raises(InvalidInputError, match=r"spec\.delivery\.auth\.bearer"):
+        admission.create(Kind.TRIGGER, trigger(subscriber=subscriber, delivery=auth))
+    admission.create(Kind.TRIGGER, trigger(subscriber=subscriber))
+    (target,) = (admission.store.set_active_generation(1), admission.store.snapshot())[1].targets
+    assert target.subscriber_audience == "https://crm.example/"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from standardwebhooks.webhooks import Webhook
 
@@ -142,11 +143,29 @@ def test_secrets_come_change_under_load_and_go_nowhere_else(keyed: Server) -> No
         # A replay is signed and has the token, too.
         before = len(subscriber.at("crm"))
         url = f"{server.url}/apis/headgate.dev/v1/namespaces/default/replays"
-        server.call("POST", url, {"trigger": "crm", "from": "beginning", "filter": 'ce.id == "early"', "rate": 100})
+        server.call("POST", url, {"trigger": "crm", "from": "earliest", "filter": 'ce.id == "early"', "rate": 100})
         until(lambda: len(subscriber.at("crm")) > before, lambda: server.call("GET", url))
         again = subscriber.at("crm")[-1]
         assert again.headers["authorization"] == allowed[-1]
         Webhook(f"whsec_{KEY}").verify(again.body, again.headers)
+
+
+def test_a_token_for_an_audience_is_checked_by_the_servers_key_set(keyed: Server) -> None:
+    with Subscriber() as subscriber:
+        spec = {
+            "broker": "default",
+            "filter": {"attributes": {"type": "identified"}},
+            "subscriber": {"uri": subscriber.url("oidc"), "audience": "https://crm.example/"},
+        }
+        keyed.create("triggers", "default", "oidc", spec)
+        keyed.wait_trigger_ready("default", "oidc", seconds=SECONDS_MAX)
+        Publisher(keyed).publish("1", "identified", {"n": 1})
+        until(lambda: bool(subscriber.at("oidc")), lambda: keyed.get("triggers", "default", "oidc"))
+        token = subscriber.at("oidc")[0].headers["authorization"].removeprefix("Bearer ")
+        configuration = keyed.call("GET", f"{keyed.url}/.well-known/openid-configuration")
+        key = jwt.PyJWKClient(configuration["jwks_uri"]).get_signing_key_from_jwt(token)
+        claims = jwt.decode(token, key, ["ES256"], audience="https://crm.example/", issuer=keyed.url)
+        assert claims["sub"] == "system:serviceaccount:default:oidc-eventing.knative.dev-trigger-oidc"
 
 
 def test_a_secret_may_be_larger_than_other_objects(keyed: Server) -> None:

@@ -155,6 +155,8 @@ def _cluster() -> Iterator[RightOfRoute]:
         ("/apis", "discovery"),
         ("/apis/{group}", "discovery"),
         ("/apis/{group}/{version}", "discovery"),
+        ("/.well-known/openid-configuration", "who signs the tokens that subscribers get"),
+        ("/openid/v1/jwks", "by which keys"),
         ("/openapi/v3", "schemas"),
         ("/openapi/v3/{part}", "schemas"),
         ("/openapi/v3/{part}/{version}", "schemas"),

@@ -24,6 +24,7 @@ from headgate.control.egress import UrlPolicy
 from headgate.control.errors import FutureVersionError, MalformedObjectError
 from headgate.control.grants import Grants
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
+from headgate.control.identity_api import IdentityApi
 from headgate.control.kube_protobuf import PROTOBUF
 from headgate.control.kube_status import Status, deleted
 from headgate.control.namespaces_api import NamespaceApi
@@ -133,6 +134,7 @@ class ControlApi:
                 yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
         yield from self._propagation.routes()
         yield from AdmissionWebhook(self._admission).routes()
+        yield from IdentityApi(self._store).routes()
 
     # --- collections -----------------------------------------------------------------------------
 

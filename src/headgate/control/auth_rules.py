@@ -59,9 +59,7 @@ def auth_causes(at: str, auth: AuthSpec | None) -> Iterator[Cause]:
         for scope in oauth.scopes[:OAUTH_SCOPES_MAX]:
             if not _SCOPE.fullmatch(scope):
                 yield invalid(f"{where}.scopes", scope, "a scope has 1 to 256 printable characters and no space")
-        if len(oauth.audience) > _AUDIENCE_CHARS_MAX or not oauth.audience.isprintable():
-            detail = f"must have at most {_AUDIENCE_CHARS_MAX} printable characters"
-            yield invalid(f"{where}.audience", oauth.audience[:100], detail)
+        yield from audience_causes(f"{where}.audience", oauth.audience)
 
 
 def _reference_causes(at: str, reference: SecretReference) -> Iterator[Cause]:
@@ -96,3 +94,17 @@ def ca_causes(at: str, pem: str) -> Iterator[Cause]:
         x509.load_pem_x509_certificates(pem.encode())
     except ValueError:
         yield Cause(at, "FieldValueInvalid", "Invalid value: must be certificates in PEM format")
+
+
+def audience_causes(at: str, audience: str) -> Iterator[Cause]:
+    """What is wrong with an audience; nothing with none."""
+    if len(audience) > _AUDIENCE_CHARS_MAX or not audience.isprintable():
+        detail = f"must have at most {_AUDIENCE_CHARS_MAX} printable characters"
+        yield invalid(at, audience[:100], detail)
+
+
+def twice_causes(at: str, auth: AuthSpec | None, audience: str) -> Iterator[Cause]:
+    """That a token for an audience and an `auth` write the same header."""
+    for name in ("bearer", "basic", "oauth2") if auth is not None and audience else ():
+        if getattr(auth, name) is not None:
+            yield forbidden(f"{at}.{name}", "the token for the audience writes the header Authorization already")

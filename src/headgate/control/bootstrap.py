@@ -64,6 +64,9 @@ _EDITOR: Final = (
 )
 _ADMIN: Final = (*_EDITOR, _rule(RBAC, "roles rolebindings", *OBJECT_VERBS))
 
+_IDENTITY: Final = ("/.well-known/openid-configuration", "/openid/v1/jwks")
+"""For receivers of deliveries, who check tokens of this server and are no clients of it."""
+
 ROLES: Final[dict[str, tuple[PolicyRule, ...]]] = {
     "headgate:admin": _ADMIN,
     "headgate:editor": _EDITOR,
@@ -79,7 +82,7 @@ ROLES: Final[dict[str, tuple[PolicyRule, ...]]] = {
         _rule(IDENTITY, "selfsubjectreviews", "create"),
     ),
     "system:discovery": (_paths("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version"),),
-    "system:public-info-viewer": (_paths("/livez", "/readyz", "/healthz", "/version"),),
+    "system:public-info-viewer": (_paths("/livez", "/readyz", "/healthz", "/version", *_IDENTITY),),
     "system:monitoring": (_paths("/metrics", "/livez", "/livez/*", "/readyz", "/readyz/*", "/healthz", "/healthz/*"),),
 }
 """The cluster roles by name."""

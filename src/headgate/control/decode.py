@@ -59,8 +59,6 @@ _UNSUPPORTED: Final = {
     "metadata.ownerReferences": "ownerReferences are not supported: nothing would delete the object with its owner",
     "aggregationRule": "aggregationRule is not supported: list the rules",
     "spec.brokerRef": "brokerRef is not supported: use spec.broker",
-    "spec.delivery.deadLetterSink.audience": "audience is not supported yet: requests carry no token",
-    "spec.subscriber.audience": "audience is not supported yet: requests carry no token",
 }
 # The compiler decodes the filter; null inside it must not disappear on the way.
 _OPAQUE: Final = frozenset({"spec.filter"})

@@ -113,4 +113,5 @@ def delivery_rules(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_ur
         auth=chosen.auth,
         dead_letter_auth=chosen.dead_letter_auth,
         dead_letter_ca=chosen.dead_letter_sink.ca_certs if chosen.dead_letter_sink is not None else "",
+        dead_letter_audience=chosen.dead_letter_sink.audience if chosen.dead_letter_sink is not None else "",
     )

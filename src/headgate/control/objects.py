@@ -126,6 +126,7 @@ class Destination(ApiStruct, frozen=True):
     ref: Annotated[
         Reference | None, field_doc("An object with an address; without Kubernetes only a Broker of this server.")
     ] = None
+    audience: Annotated[str, field_doc("Audience of a token that the server signs for each request.")] = ""
     ca_certs: Annotated[str, field_doc("CA of the URL's host, as PEM, beside the system's.")] = msgspec.field(
         default="", name="CACerts"
     )

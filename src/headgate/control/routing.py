@@ -37,6 +37,7 @@ class DeliveryRules:
         auth: How requests to the subscriber say who sends them; None for not at all.
         dead_letter_auth: The same of requests to `dead_letter_uri`.
         dead_letter_ca: CA of its host, as PEM, beside the system's; empty for none.
+        dead_letter_audience: Of the tokens that requests to it carry; empty for none.
     """
 
     retry: int | None
@@ -55,6 +56,7 @@ class DeliveryRules:
     auth: AuthSpec | None = None
     dead_letter_auth: AuthSpec | None = None
     dead_letter_ca: str = ""
+    dead_letter_audience: str = ""
 
     @property
     def has_sink(self) -> bool:
@@ -101,6 +103,7 @@ class Target:
         pull: Of a subscription: its events stay in the outbox until consumers come. None for a trigger.
         needs: The generation that first held its filter.
         subscriber_ca: CA of the subscriber's host, as PEM, beside the system's; empty for none.
+        subscriber_audience: Of the tokens that requests to the subscriber carry; empty for none.
     """
 
     id: int
@@ -112,6 +115,7 @@ class Target:
     pull: PullRules | None = None
     needs: int = 0
     subscriber_ca: str = ""
+    subscriber_audience: str = ""
 
     @property
     def namespace(self) -> str:

@@ -41,7 +41,7 @@ class RowSelection(StrEnum):
     NEEDING = f"{_BY_TARGET} WHERE t.needs > ? AND t.needs <= ?"
     OF_BROKER = f"{_BY_TARGET} WHERE t.broker = ?"
     SENDING_TO_BROKER = f"{_BY_TARGET} WHERE t.subscriber_broker = ? AND t.subscriber_broker != ''"
-    AUTHENTICATING = f"{_BY_TARGET} WHERE t.authenticates != 0"
+    AUTHENTICATING = f"{_BY_TARGET} WHERE t.authenticates = 1"
     DEAD_TO_BROKER = f"{_BY_TARGET} WHERE t.sink_broker = ? AND t.sink_broker != ''"
 
 

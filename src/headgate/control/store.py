@@ -41,6 +41,7 @@ from headgate.control.rows import (
 )
 from headgate.control.schema import is_current, migrate
 from headgate.control.secret_store import SecretTable
+from headgate.control.signing_keys import SigningKeys
 from headgate.control.status import routed_status, served_brokers
 from headgate.control.stored_form import SEALED_KINDS, StoredForm
 from headgate.control.targets import SnapshotCache, move_public_url
@@ -71,6 +72,7 @@ class Store:
         self._clock_s = clock_s
         self.namespaces = NamespaceTable(database, clock_s)
         self.secrets = SecretTable(database, form)
+        self.signing_keys = SigningKeys(database, form, clock_s)
         self._cache = SnapshotCache()
         self._cache_lock = threading.Lock()
         self._on_broker: list[Callable[[], object]] = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final, assert_never
 from urllib.parse import urljoin, urlsplit
 
-from headgate.control.auth_rules import auth_causes, ca_causes
+from headgate.control.auth_rules import audience_causes, auth_causes, ca_causes, twice_causes
 from headgate.control.delivery_spec import delivery_causes, order_causes
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.control.errors import Cause, forbidden, invalid, required
@@ -205,6 +205,8 @@ def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
     spec = trigger.spec
     yield from _name_of_broker_causes(spec.broker)
     yield from _destination_causes("spec.subscriber", spec.subscriber)
+    if spec.delivery is not None:
+        yield from twice_causes("spec.delivery.auth", spec.delivery.auth, spec.subscriber.audience)
     yield from delivery_causes(spec.delivery)
     yield from _sink_causes(spec.delivery)
     yield from order_causes(trigger.metadata)
@@ -246,6 +248,8 @@ def _sink_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
         for field, auth in (("auth", delivery.auth), ("deadLetterAuth", delivery.dead_letter_auth)):
             at = f"spec.delivery.{field}"
             yield from auth_causes(at, auth)
+            if field == "deadLetterAuth" and delivery.dead_letter_sink is not None:
+                yield from twice_causes(at, auth, delivery.dead_letter_sink.audience)
             if auth is None or auth.oauth2 is None:
                 continue
             if not auth.oauth2.token_url:
@@ -267,6 +271,7 @@ def _destination_causes(field: str, destination: Destination) -> Iterator[Cause]
     if uri and (problem := _uri_problem(uri, absolute=ref is None)):
         yield invalid(f"{field}.uri", uri, problem)
     yield from ca_causes(f"{field}.CACerts", destination.ca_certs)
+    yield from audience_causes(f"{field}.audience", destination.audience)
 
 
 def _uri_problem(uri: str, *, absolute: bool) -> str:

@@ -311,7 +311,7 @@ class DeadLetters:
             name=dead_letter.trigger,
             origin=Origin.REDRIVE if dead_letter.state is DeadLetterState.REDRIVING else Origin.DEAD_LETTER,
             replies_to=dead_letter.broker if redriving else "",
-            access=_access(target, to_subscriber=redriving) if target is not None else None,
+            access=(Access.to_subscriber if redriving else Access.to_sink)(target) if target is not None else None,
         )
         delivery = self._delivery(dead_letter)
         try:
@@ -385,14 +385,6 @@ def _address(target: Target, state: DeadLetterState) -> str:
     """Where dead letters of a target go that are in this state; empty when nowhere."""
     redriven = state is DeadLetterState.REDRIVING and target.pull is None
     return target.subscriber_uri if redriven else target.delivery.dead_letter_uri or ""
-
-
-def _access(target: Target, *, to_subscriber: bool) -> Access | None:
-    """How requests of a target authenticate: what is for the subscriber is never shown to its sink."""
-    rules = target.delivery
-    if to_subscriber:
-        return Access.of(target.namespace, rules.auth, target.subscriber_ca)
-    return Access.of(target.namespace, rules.dead_letter_auth, rules.dead_letter_ca)
 
 
 def _drop(counts: Counter[_T], one: _T) -> None:

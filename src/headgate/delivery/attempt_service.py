@@ -19,6 +19,7 @@ from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentic
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.encoding import Headers, traced
 from headgate.delivery.health import SubscriberHealth
+from headgate.delivery.identity_tokens import IdentityTokens
 from headgate.delivery.journal import AttemptRecorder, Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import Transport
@@ -75,7 +76,7 @@ class Recipient:
             origin=origin,
             replies_to=path_of(target.broker),
             subscriber=subscriber,
-            access=Access.of(target.namespace, target.delivery.auth, target.subscriber_ca),
+            access=Access.to_subscriber(target),
         )
 
 
@@ -110,6 +111,7 @@ class AttemptService:
         journal: Remembers attempts for people.
         health: Hears how subscribers do.
         secrets: What requests authenticate by.
+        identities: Tokens that this server signs; None for none.
         tracing: Makes spans; None for none.
         clocks: Time, and the jitter of pauses.
 
@@ -126,6 +128,7 @@ class AttemptService:
         health: SubscriberHealth,
         *,
         secrets: SecretStore | None = None,
+        identities: IdentityTokens | None = None,
         tracing: AttemptTracing | None = None,
         clocks: Clocks = SYSTEM,
     ) -> None:
@@ -135,7 +138,7 @@ class AttemptService:
         self.health = health
         self._tracing = tracing
         self.clocks = clocks
-        self.authentication = RequestAuthentication(transport, secrets or NoSecrets(), clocks)
+        self.authentication = RequestAuthentication(transport, secrets or NoSecrets(), clocks, identities)
         self.subscribers = Subscribers()
 
     async def send(

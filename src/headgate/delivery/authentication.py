@@ -15,7 +15,9 @@ from headgate import limits
 from headgate.control.auth_spec import AuthSpec
 from headgate.control.credentials import ClientTls, CredentialsError, DeliveryCredentials, credentials_of
 from headgate.control.objects import Secret
+from headgate.control.routing import Target
 from headgate.delivery.clock import Clocks
+from headgate.delivery.identity_tokens import Identity, IdentityTokens, NoSigner, subject_of
 from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import CREDENTIALS, Outcome
 from headgate.delivery.signature import signed
@@ -33,16 +35,38 @@ class Access(NamedTuple):
         namespace: Of the Secrets.
         auth: By which of them; None for none.
         ca_certs: CA of the place, as PEM, beside the system's; empty for none.
+        identity: Of a token that this server signs; None for none.
     """
 
     namespace: str
     auth: AuthSpec | None
     ca_certs: str = ""
+    identity: Identity | None = None
 
     @classmethod
-    def of(cls, namespace: str, auth: AuthSpec | None, ca_certs: str) -> Access | None:
+    def of(
+        cls, namespace: str, auth: AuthSpec | None, ca_certs: str, identity: Identity | None = None
+    ) -> Access | None:
         """None where there is nothing to add to a request."""
-        return cls(namespace, auth, ca_certs) if auth is not None or ca_certs else None
+        return cls(namespace, auth, ca_certs, identity) if auth is not None or ca_certs or identity else None
+
+    @classmethod
+    def to_subscriber(cls, target: Target) -> Access | None:
+        """Of requests to a trigger's subscriber."""
+        return cls.of(
+            target.namespace, target.delivery.auth, target.subscriber_ca, _identity(target, target.subscriber_audience)
+        )
+
+    @classmethod
+    def to_sink(cls, target: Target) -> Access | None:
+        """Of requests to its dead-letter sink, which is never shown what is for the subscriber."""
+        rules = target.delivery
+        identity = _identity(target, rules.dead_letter_audience)
+        return cls.of(target.namespace, rules.dead_letter_auth, rules.dead_letter_ca, identity)
+
+
+def _identity(target: Target, audience: str) -> Identity | None:
+    return Identity(subject_of(target.name), audience) if audience else None
 
 
 class SecretStore(Protocol):
@@ -82,13 +106,17 @@ class RequestAuthentication:
         transport: The HTTP client of deliveries.
         secrets: The Secrets.
         clocks: Time.
+        identities: Tokens that this server signs; None for none.
     """
 
-    def __init__(self, transport: Transport, secrets: SecretStore, clocks: Clocks) -> None:
+    def __init__(
+        self, transport: Transport, secrets: SecretStore, clocks: Clocks, identities: IdentityTokens | None = None
+    ) -> None:
         self._transport = transport
         self._secrets = secrets
         self._clocks = clocks
         self._tokens = Tokens(transport, clocks)
+        self._identities = identities or IdentityTokens(NoSigner(), "", clocks)
         self._known: dict[str, dict[Access, _Ready | Outcome]] = {}
         self._count = 0
         self._epoch = 0
@@ -130,9 +158,13 @@ class RequestAuthentication:
         sent += credentials.headers
         if credentials.signing:
             sent += signed(credentials.signing, id_, self._clocks.now_us() // 1_000_000, body)
-        if credentials.oauth is None:
+        if credentials.oauth is None and access.identity is None:
             return await self._transport.post(url, sent, body, timeout_s, ready.options)
         try:
+            if access.identity is not None:
+                token = await self._identities.get(access.identity)
+                return await self._post_by(token, url, sent, body, timeout_s, ready.options)
+            assert credentials.oauth is not None
             token = await self._tokens.get(credentials.oauth)
             outcome = await self._post_by(token, url, sent, body, timeout_s, ready.options)
             if outcome.status == _UNAUTHORIZED and self._tokens.refused(credentials.oauth, token):
@@ -171,7 +203,7 @@ class RequestAuthentication:
                 return _Unavailable(Outcome(0, CREDENTIALS, f"SecretUnreadable: {error.message}"))
         tls = ClientTls(access.ca_certs, credentials.identity)
         names = {name for name, _ in credentials.headers}
-        if credentials.oauth is not None:
+        if credentials.oauth is not None or access.identity is not None:
             names.add("authorization")
         if credentials.signing:
             names |= {"webhook-id", "webhook-timestamp", "webhook-signature"}

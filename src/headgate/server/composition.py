@@ -28,6 +28,7 @@ from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import Cursors, Flusher
 from headgate.delivery.gauges import Gauges
 from headgate.delivery.health import SubscriberHealth
+from headgate.delivery.identity_tokens import IdentityTokens, NoSigner, Signer
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.replies import IngressReplies, Replies
 from headgate.delivery.scheduler import Scheduler
@@ -77,6 +78,7 @@ class DispatcherOptions:
         policy: Which URLs the real one may send to.
         scanner: Scans the log's past; None for a thread of its own.
         secrets: What deliveries authenticate by; None for nothing.
+        signer: Has the key of tokens for subscribers; None for none.
         tracing: Makes spans; None for none.
         on_ready: Called when the link listens.
         on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
@@ -99,6 +101,7 @@ class DispatcherOptions:
     policy: UrlPolicy = field(default_factory=UrlPolicy)
     scanner: Scanner | None = None
     secrets: SecretStore | None = None
+    signer: Signer | None = None
     tracing: Tracing | None = None
     on_ready: Callable[[], None] = lambda: None
     on_look: Callable[[str], object] = lambda _: None
@@ -205,6 +208,7 @@ class Dispatcher:
             files.journal,
             SubscriberHealth(errors.trouble, clocks),
             secrets=options.secrets,
+            identities=IdentityTokens(options.signer or NoSigner(), options.ingress_url, clocks),
             tracing=AttemptTracing(options.tracing) if options.tracing is not None else None,
             clocks=clocks,
         )

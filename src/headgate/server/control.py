@@ -23,6 +23,7 @@ from headgate.control.recompile import recompile_all
 from headgate.control.reconciler import Reconciler
 from headgate.control.reseal import reseal_all
 from headgate.control.served import ServedBrokers
+from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
 from headgate.inspect.api import InspectApi
@@ -72,10 +73,10 @@ async def _serve(context: child.Context) -> None:
         ca_certs = tls.read_ca(settings.tls_ca) if settings.tls_ca is not None else ""
         reconciler = Reconciler(store, server=ServerUrls(settings.urls, ca_certs))
         await asyncio.to_thread(reconciler.step)
-        api = ControlApi(store, policy, grants)
-        state = _State(ready.Mark(settings.run_directory, context.part.name), store)
         async with local_http.answering(UsersOfFronts(paths(settings, store, api)), settings.control_socket):
-            works = (reconciler.run(stop), rights.follow(), _recompile(store, state), _reseal(store), state.show())
+            keys = tend_signing_keys(store.signing_keys)
+            compiles, seals = _recompile(store, state), _reseal(store)
+            works = (reconciler.run(stop), rights.follow(), compiles, seals, keys, state.show())
             tasks = [asyncio.create_task(one) for one in works]
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
