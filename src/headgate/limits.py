@@ -822,6 +822,8 @@ CLOCK_SKEW_S: Final = 30.0
 """How far the clocks of an issuer and of the server may be apart."""
 AUTH_FILE_BYTES_MAX: Final = 16 << 20
 """A file of tokens, of issuers, or a kubeconfig."""
+TOKEN_LOCK_S_MAX: Final = 10.0
+"""How long a command that changes the file of tokens waits for another one."""
 STATIC_TOKENS_MAX: Final = 100_000
 """Tokens in one file."""
 AUTH_WATCH_S: Final = 1.0

@@ -1,6 +1,7 @@
 """The one table of what requests ask for: every path of HTTP and every method of gRPC, with the right that it needs.
 
-What is not in the table is a path like any other: `get` on `/its/path`, which those alone have who may do everything.
+What is not in the table needs a right that those alone have who may do everything: `get` on `/its/path`, or all rights
+for a path of the API.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from urllib.parse import parse_qsl
 
 from google.protobuf.message import DecodeError
 
-from headgate.auth.rules import Attributes
+from headgate.auth.rules import ANY, Attributes
 from headgate.event.names import full_name
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS
@@ -153,14 +154,13 @@ def _cluster() -> Iterator[RightOfRoute]:
         ("/api", "discovery"),
         ("/api/v1", "discovery"),
         ("/apis", "discovery"),
-        ("/apis/{group}", "discovery"),
-        ("/apis/{group}/{version}", "discovery"),
+        *((f"/apis/{group}", "discovery") for group in (EVENTING, OWN, RBAC, REVIEWS, IDENTITY)),
+        *((f"/apis/{group}/v1", "discovery") for group in (EVENTING, OWN, RBAC, REVIEWS, IDENTITY)),
         ("/.well-known/openid-configuration", "who signs the tokens that subscribers get"),
         ("/openid/v1/jwks", "by which keys"),
         ("/openapi/v3", "schemas"),
-        ("/openapi/v3/{part}", "schemas"),
-        ("/openapi/v3/{part}/{version}", "schemas"),
-        ("/openapi/v3/{part}/{group}/{version}", "schemas"),
+        ("/openapi/v3/api/v1", "schemas"),
+        *((f"/openapi/v3/apis/{group}/v1", "schemas") for group in (EVENTING, OWN, RBAC)),
     ):
         yield RightOfRoute("GET", path, Attributes("get", path=path), what)
     path = "/admission/validate"
@@ -175,6 +175,10 @@ _ANALYZE: Final = Attributes("create", OWN, "subscriptions", "analyze")
 _STATS: Final = Attributes("get", OWN, "subscriptions", "stats")
 READINESS: Final = "/readyz"
 _HEALTH: Final = ("/livez", READINESS, "/healthz")
+EVERY_RIGHT: Final = Attributes(ANY, ANY, ANY)
+"""What a path of the API needs that is in no line of the table: else discovery, which everybody may have, hid it."""
+_DISCOVERY_SLASHES: Final = 3
+"""Of `/apis/GROUP/VERSION`; what is longer is no discovery."""
 _VERBOSE: Final = "/verbose"
 """Below a path of health: what every part says of itself, which not everybody is told."""
 
@@ -298,7 +302,8 @@ def wanted_by_request(method: str, path: str, query: bytes = b"") -> Attributes:
     """
     found = route_of(method, path)
     if found is None:
-        return Attributes("get" if method == "HEAD" else method.lower(), path=path)
+        is_of_api = path.startswith("/api/v1/") or (path.startswith("/apis/") and path.count("/") > _DISCOVERY_SLASHES)
+        return EVERY_RIGHT if is_of_api else Attributes("get" if method == "HEAD" else method.lower(), path=path)
     route, values = found
     verb, group, resource, subresource, _, _, is_path = route.wanted
     if is_path:

@@ -290,7 +290,7 @@ _DOCUMENTS: Final[dict[str, Callable[[], JsonObject]]] = {
     "/api": discovery.core_versions,
     "/api/v1": discovery.core_resources,
     "/apis": discovery.groups,
-    **{f"/apis/{name}": partial(discovery.group, name) for name in discovery.OBJECT_GROUPS},
+    **{f"/apis/{name}": partial(discovery.group, name) for name in discovery.GROUPS},
     **{f"/apis/{name}/{VERSION}": partial(discovery.object_resources, name) for name in discovery.OBJECT_GROUPS},
     **{f"/apis/{name}": partial(discovery.review_resources, name) for name in set(discovery.REVIEWS.values())},
 }

@@ -17,6 +17,8 @@ AUTHORIZATION: Final = "authorization.k8s.io/v1"
 AUTHENTICATION: Final = "authentication.k8s.io/v1"
 OBJECT_GROUPS: Final = (GROUP, OWN_GROUP, RBAC_GROUP)
 """The groups that have objects."""
+GROUPS: Final = (*OBJECT_GROUPS, *(one.split("/")[0] for one in (AUTHORIZATION, AUTHENTICATION)))
+"""All of them but the core group."""
 
 
 def version() -> JsonObject:
@@ -53,8 +55,7 @@ def core_resources() -> JsonObject:
 
 def groups() -> JsonObject:
     """`/apis`."""
-    names = (*OBJECT_GROUPS, *(one.split("/")[0] for one in (AUTHORIZATION, AUTHENTICATION)))
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(name) for name in names]}
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(name) for name in GROUPS]}
 
 
 def group(name: str) -> JsonObject:

@@ -231,7 +231,7 @@ class Store:
             self.delete(key, dry_run=dry_run)
 
     def on_broker(self, look: Callable[[], object]) -> None:
-        """Have something called when a broker or a right has been written through this object, before its writer goes on."""
+        """Have something called when a broker or a right has been written through this, before its writer goes on."""
         self._on_broker.append(look)
 
     def tell_of_brokers(self) -> None:

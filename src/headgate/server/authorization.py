@@ -64,7 +64,9 @@ class Authorization:
         return AuthorizedRequests(app, self._authorizer)
 
     def calls(self, handlers: Sequence[grpc.GenericRpcHandler]) -> list[grpc.GenericRpcHandler]:
-        """Handlers of gRPC behind this."""
+        """Handlers of gRPC behind this; who asks for nothing need not wait for the first message."""
+        if isinstance(self._authorizer, AlwaysAllow):
+            return list(handlers)
         return [AuthorizedCalls(one, self._authorizer) for one in handlers]
 
 
@@ -79,10 +81,11 @@ class AuthorizedRequests:
     def __init__(self, app: ASGIApp, authorizer: Authorizer) -> None:
         self._app = app
         self._authorizer = authorizer
+        self._is_open = isinstance(authorizer, AlwaysAllow)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
-        if scope["type"] == "http":
+        if scope["type"] == "http" and not (self._is_open and ENTRY not in scope):
             user: User = scope.get(USER, ANONYMOUS)
             wanted = wanted_by_request(scope["method"], scope["path"], scope["query_string"])
             error = judged(self._authorizer, user, wanted, scope.get(ENTRY))

@@ -1,8 +1,8 @@
-"""News of brokers and rights: whoever writes one waits until every front knows it, so that its first event is not refused, and nobody has
-a right any more that was taken from him.
+"""News of brokers and rights: whoever writes one waits until every front knows it.
 
-Each front has a Unix socket; the process of the objects asks there, and the front reads what has changed before it answers.
-A front that is not there reads all when it starts, after its socket is open; one that does not answer finds out by
+So the first event of a new broker is not refused, and nobody has a right any more that was taken from him. Each front
+has a Unix socket; the process of the objects asks there, and the front reads what has changed before it answers. A
+front that is not there reads all when it starts, after its socket is open; one that does not answer finds out by
 itself within ROUTING_POLL_S, once it works again.
 """
 

@@ -73,6 +73,9 @@ async def _serve(context: child.Context) -> None:
         ca_certs = tls.read_ca(settings.tls_ca) if settings.tls_ca is not None else ""
         reconciler = Reconciler(store, server=ServerUrls(settings.urls, ca_certs))
         await asyncio.to_thread(reconciler.step)
+        await asyncio.to_thread(store.signing_keys.tend)
+        api = ControlApi(store, policy, grants)
+        state = _State(ready.Mark(settings.run_directory, context.part.name), store)
         async with local_http.answering(UsersOfFronts(paths(settings, store, api)), settings.control_socket):
             keys = tend_signing_keys(store.signing_keys)
             compiles, seals = _recompile(store, state), _reseal(store)

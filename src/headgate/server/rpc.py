@@ -16,6 +16,7 @@ import grpc
 from grpc import aio
 
 from headgate import limits
+from headgate.auth.authorizer import ForbiddenError
 from headgate.auth.context import USER_HEADER, current_user, header_of
 from headgate.auth.user import ANONYMOUS
 from headgate.errors import HeadgateError, UnavailableError
@@ -23,6 +24,7 @@ from headgate.rpc.errors import ERROR, status
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, Service
 from headgate.server.addresses import addresses_of
 from headgate.server.authentication import Authentication, UsersOfCalls
+from headgate.server.authorization import Authorization
 from headgate.server.proxy import PartUnavailableError
 from headgate.server.publishers_home import PublishersHome
 from headgate.server.ready import parts_ready
@@ -107,6 +109,7 @@ async def front(
     number: int = 0,
     certificate: CertificateKeeper | None = None,
     authentication: Authentication | None = None,
+    authorization: Authorization | None = None,
 ) -> AsyncIterator[None]:
     """Serve all of the contract, health and reflection where clients find it, unless that is switched off.
 
@@ -117,6 +120,7 @@ async def front(
         number: Of this front.
         certificate: The server's; None without TLS.
         authentication: Who makes the calls; None: everybody is anonymous.
+        authorization: What he may do; None: everything.
     """
     addresses = [address for address in addresses_of(settings) if address.is_grpc]
     if not addresses:
@@ -135,8 +139,8 @@ async def front(
             if others:
                 publishing = PublishersHome(publisher, others, settings.partitions)
                 await stack.enter_async_context(serving([publisher], f"unix:{settings.front_rpc(number)}"))
-            behind = authentication or Authentication()
-            handlers = behind.calls([publishing, *handed_on, health, *reflection_services()])
+            services = [publishing, *handed_on, health, *reflection_services()]
+            handlers = (authentication or Authentication()).calls((authorization or Authorization()).calls(services))
             for address in addresses:
                 credentials = certificate.grpc_credentials() if certificate is not None and address.is_tls else None
                 server = serving(
@@ -235,6 +239,10 @@ async def _send(
     with contextlib.suppress(aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError):
         if first is not None:
             await call.write(first)
-        while isinstance(message := await context.read(), bytes):
-            await call.write(message)
+        try:
+            while isinstance(message := await context.read(), bytes):
+                await call.write(message)
+        except ForbiddenError as error:  # the right is gone
+            with contextlib.suppress(aio.AbortError):
+                await context.abort(*status(error))
         await call.done_writing()

@@ -164,7 +164,7 @@ class Environment:
 
     @staticmethod
     def of_maps(*names: str) -> Environment:
-        """The environment of rules about tokens: variables that are maps, and those of Kubernetes' libraries we have."""
+        """The environment of rules about tokens: variables that are maps, and libraries that Kubernetes has, too."""
         return Environment(
             _cel.NewEnv(
                 config=_cel.NewEnvConfigFromYaml("extensions: [{name: two-var-comprehensions}]"),
