@@ -163,7 +163,10 @@ def test_grpc_refuses_what_http_refuses(guarded: Guarded) -> None:
 
 
 def test_a_token_does_not_go_over_a_network_in_the_clear() -> None:
-    with Client("192.0.2.1:1", token="secret", patience_s=1.0) as client, pytest.raises(HeadgateError, match="others can read it"):
+    with (
+        Client("192.0.2.1:1", token="secret", patience_s=1.0) as client,
+        pytest.raises(HeadgateError, match="others can read it"),
+    ):
         client.publish("default", new_event("t", "/s", {}))
 
 
