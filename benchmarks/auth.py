@@ -180,7 +180,8 @@ def main() -> None:
         (plain, plain_us), (known, known_us) = found[False], found[True]
         ratios.append(known / plain)
         print(f"pair {number:<15} {plain:10,.0f} {plain_us:8.1f} {known:14,.0f} {known_us:8.1f} {ratios[-1]:6.3f}")
-    print(f"median of the ratios: {statistics.median(ratios):.3f}")
+    if ratios:
+        print(f"median of the ratios: {statistics.median(ratios):.3f}")
 
 
 if __name__ == "__main__":
