@@ -1,6 +1,6 @@
 """A real OpenID provider, `oidc-provider` of npm, which has passed the certification of the OpenID Foundation.
 
-Its version and the hashes of all its packages are fixed by `tests/fixtures/oidc/package-lock.json`. npm installs it once
+Its version and the hashes of its packages are fixed by `tests/fixtures/oidc/package-lock.json`. npm installs it once
 below `build/`.
 """
 

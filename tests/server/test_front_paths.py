@@ -14,9 +14,9 @@ from starlette.types import ASGIApp
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
+from headgate.control.grants import Grants
 from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
-from headgate.control.grants import Grants
 from headgate.control.store import Store
 from headgate.server import control, front
 from headgate.server.proxy import sent_path

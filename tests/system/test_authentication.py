@@ -30,6 +30,16 @@ HEADGATE = Path(sys.executable).with_name("headgate")
 WAIT_S = 90.0
 
 
+EVERYTHING_FOR_EVERYBODY = """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: everybody}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:authenticated"}]
+"""
+"""What users may do is another test's."""
+
+
 @dataclass(frozen=True)
 class Guarded:
     """The server, and how one comes in."""
@@ -96,7 +106,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     static = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     with Provider() as provider:
         (folder / "authentication.yaml").write_text(provider.configuration())
+        (folder / "rights").mkdir()
+        (folder / "rights" / "everybody.yaml").write_text(EVERYTHING_FOR_EVERYBODY)
         given = {
+            "--manifests": folder / "rights",
             "--tls-cert": own.certificate,
             "--tls-key": own.key,
             "--authentication-config": folder / "authentication.yaml",
@@ -163,7 +176,10 @@ def test_grpc_refuses_what_http_refuses(guarded: Guarded) -> None:
 
 
 def test_a_token_does_not_go_over_a_network_in_the_clear() -> None:
-    with Client("192.0.2.1:1", token="secret", patience_s=1.0) as client, pytest.raises(HeadgateError, match="https"):
+    with (
+        Client("192.0.2.1:1", token="secret", patience_s=1.0) as client,
+        pytest.raises(HeadgateError, match="others can read it"),
+    ):
         client.publish("default", new_event("t", "/s", {}))
 
 
