@@ -57,7 +57,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("tls")
     authority = Authority(folder)
     own = authority.issue("server", ("127.0.0.1",))
-    client = authority.issue("client", subject="ada", groups=("dev", "ops"))
+    client = authority.issue("client", subject="ada", groups=("dev", "ops", "system:masters"))
     given = {"--tls-cert": own.certificate, "--tls-key": own.key, "--tls-ca": authority.path}
     arguments = [str(one) for pair in (given | {"--tls-client-ca": authority.path}).items() for one in pair]
     arguments += ["--fronts", "2", "--audit-log-path", str(folder / "audit.log")]
