@@ -296,6 +296,14 @@ SIGNING_KEY_EARLY_S: Final = 7_200
 """How long a signing key is published before it signs, and after: twice the life of a token."""
 SIGNING_KEY_LIFE_S: Final = 30 * 86_400
 """How long one key signs: a month."""
+HANDSHAKE_S: Final = 86_400.0
+"""How long a subscriber's permission counts before it is asked again."""
+HANDSHAKE_RETRY_S: Final = 30.0
+"""Between two handshakes with a subscriber that did not agree."""
+HANDSHAKE_GRANT_S: Final = 365 * 86_400
+"""How long a permission by callback counts: somebody may have given it by hand."""
+HANDSHAKE_GRANTS_MAX: Final = 100_000
+"""Permissions by callback that are kept; the oldest go first."""
 SECRETS_RESEALED_MAX: Final = 16
 """Secrets of one transaction when they are encrypted by another key: some 10 ms for which other writers wait."""
 

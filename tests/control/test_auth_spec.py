@@ -16,6 +16,7 @@ from headgate.errors import InvalidInputError
 from headgate.storage.keyring import Keyring
 from tests.control.support import broker, trigger
 from tests.control.test_status import T1, conditions, ready
+from tests.control.test_subscriptions import subscription
 
 
 def test_credentials_keep_a_trigger_from_being_ready_until_their_secret_is_there(tmp_path: Path) -> None:
@@ -82,6 +83,16 @@ def test_what_is_no_auth_is_refused(admission: Admission, auth: dict[str, Any], 
     subscriber = {"uri": "https://127.0.0.1:9/", "CACerts": "-----BEGIN CERTIFICATE-----\nx"}
     with pytest.raises(InvalidInputError, match=r"spec\.subscriber\.CACerts"):
         admission.create(Kind.TRIGGER, trigger(subscriber=subscriber))
+
+
+def test_a_subscription_has_nobody_to_authenticate_to(admission: Admission) -> None:
+    auth = {"bearer": {"secretRef": {"name": "a"}}}
+    with pytest.raises(InvalidInputError, match=r"spec\.delivery\.auth.*deadLetterAuth"):
+        admission.create(Kind.SUBSCRIPTION, subscription(delivery={"auth": auth}))
+    sink = {"deadLetterSink": {"uri": "http://127.0.0.1:9/"}, "deadLetterAuth": auth}
+    admission.create(Kind.SUBSCRIPTION, subscription(delivery=sink))
+    (target,) = admission.store.snapshot().targets
+    assert target.delivery.dead_letter_auth is not None
 
 
 def test_a_token_for_an_audience_is_the_only_one(admission: Admission) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +30,7 @@ from headgate.storage.keyring import (
     keyring_of,
     parsed,
 )
+from headgate.store.kafka.object_rows import tables
 from tests.certificates import Authority
 from tests.control.support import Server, running
 from tests.support import executable
@@ -145,6 +148,23 @@ def test_no_file_holds_a_value_in_the_clear(server: Server, kubectl: Kubectl, tm
     assert files_with(tmp_path, CLEAR) == ["probe"]
 
 
+def test_no_record_of_the_topic_holds_a_value_in_the_clear(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "control.db", keys=KEYS)
+    Admission(store).create(Kind.SECRET, secret(stringData={"a": CLEAR}))
+    store.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "control.db")) as connection:
+        found = tables(connection)
+        (version,) = connection.execute("SELECT version FROM history WHERE kind = 'Secret'").fetchone()
+        records = [
+            found["objects"].record(connection, ("Secret", "default", "s1")),
+            found["history"].record(connection, (version,)),
+        ]
+    for record in records:
+        assert record.value is not None
+        assert CLEAR.encode() not in record.value
+        assert b64(CLEAR).encode() not in record.value
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     (secret("UPPER"), "metadata.name"),
     (secret(data={"a/b": b64("x")}), "data[a/b]"),
@@ -212,9 +232,7 @@ def test_without_a_key_none_is_stored(tmp_path: Path) -> None:
 
 
 def sealed(folder: Path) -> list[bytes]:
-    import sqlite3
-
-    with sqlite3.connect(folder / "control.db") as connection:
+    with contextlib.closing(sqlite3.connect(folder / "control.db")) as connection:
         rows = connection.execute(
             "SELECT body FROM objects WHERE kind = 'Secret' UNION ALL SELECT body FROM history WHERE kind = 'Secret'"
         ).fetchall()

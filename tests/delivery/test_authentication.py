@@ -24,13 +24,16 @@ from headgate.control.secret_rules import secret_with_defaults
 from headgate.control.store import Store
 from headgate.delivery.attempt_service import OutgoingMessage, Recipient
 from headgate.delivery.authentication import Access
+from headgate.delivery.clock import SYSTEM
+from headgate.delivery.health import SubscriberHealth
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import Fate, Outcome, judge
+from headgate.delivery.subscribers import Subscriber
 from headgate.storage.keyring import Keyring
 from tests.certificates import Authority
-from tests.delivery.harness import attempt_service, event, run
+from tests.delivery.harness import attempt_service, event, run, target
 
 KEY = base64.b64encode(bytes(range(24))).decode()
 OTHER_KEY = base64.b64encode(bytes(range(1, 33))).decode()
@@ -400,6 +403,17 @@ def test_a_wrong_client_is_told_by_the_error_alone(secrets: Secrets) -> None:
         assert (await sender.send()).status == 202
 
     with_tokens(secrets, work)
+
+
+def test_a_trigger_says_what_is_missing() -> None:
+    told: list[tuple[int, str]] = []
+    health = SubscriberHealth(lambda target, text: told.append((target, text)), SYSTEM)
+    subscriber, delivery = Subscriber(target(1, "http://x/")), Delivery(7, 0, 3, 3)
+    delivery.started_at = SYSTEM.now()
+    health.heard(subscriber, delivery, Outcome(0, "credentials", "TokenNotGranted: http://t/: status 401"))
+    health.heard(subscriber, delivery, Outcome(202))
+    assert told == [(1, "TokenNotGranted: http://t/: status 401"), (1, "")]
+    assert not subscriber.circuit.opened
 
 
 def test_an_endpoint_is_asked_by_the_policy_of_deliveries(secrets: Secrets) -> None:

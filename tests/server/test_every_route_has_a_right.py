@@ -287,7 +287,8 @@ def passes(app: AuthorizedRequests, user: User, method: str, path: str) -> bool:
 
 
 PUBLIC = {"/livez", "/readyz", "/healthz", "/version", "/.well-known/openid-configuration", "/openid/v1/jwks"}
-"""What everybody may ask; the last two are for subscribers, who are no clients of this server."""
+PUBLIC |= {"/handshake/v1/allow"}
+"""What everybody may ask; the last three are for subscribers, who are no clients of this server."""
 
 
 async def answering(scope: Any, receive: Any, send: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +16,10 @@ import jwt
 import pytest
 from standardwebhooks.webhooks import Webhook
 
+from headgate.storage.keyring import key_name
 from headgate.testing import ApiError, Server
-from headgate.testing.server import condition
-from tests.control.test_secrets import files_with
+from headgate.testing.server import condition, free_port
+from tests.control.test_secrets import files_with, sealed
 from tests.system.publishing import SECONDS_MAX, Publisher
 from tests.system.subscriber import Delivery, Subscriber
 
@@ -30,7 +33,7 @@ CLEAR = ("first-clear-token-", "sink-clear-token", KEY)
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder: Path = tmp_path_factory.mktemp("keyed")
     keys = folder / "keys"
-    keys.write_text(f"k1:{base64.b64encode(bytes(32)).decode()}\n")
+    keys.write_text(line("k1", 0))
     arguments = ("--secrets-key-file", str(keys), "--dispatchers", "1", "--fronts", "1")
     with Server(folder / "data", log=folder / "data.log", arguments=arguments) as running:
         yield running
@@ -204,7 +207,32 @@ def test_no_file_holds_them_and_a_killed_server_has_them_again(keyed: Server) ->
         for text in CLEAR:
             assert files_with(keyed.data.parent, text) == []
             assert text not in json.dumps(shown)
+        # A server that cannot read its Secrets does not start, and says which key it lacks.
+        keys, old = keyed.data.parent / "keys", line("k1", 0)
+        keys.write_text(line("k3", 3))
+        command = [
+            Path(sys.executable).with_name("headgate"),
+            "serve",
+            "--data",
+            keyed.data,
+            "--secrets-key-file",
+            keys,
+        ]
+        addresses = ["--listen", f"127.0.0.1:{free_port()}", "--grpc", "off"]
+        done = subprocess.run(
+            [*map(str, command), *addresses], capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 1
+        assert "by 'k1'" in done.stderr
+        assert "hint: " in done.stderr
+        # With a new first key all are encrypted anew, and are what they were.
+        keys.write_text(line("k2", 2) + old)
         keyed.start()
         Publisher(keyed).publish("2", "late", {"n": 2})
         until(lambda: "2" in subscriber.ids("late"), lambda: "")
         assert subscriber.at("late")[-1].headers["authorization"] == "Bearer first-clear-token-late"
+        until(lambda: {key_name(body) for body in sealed(keyed.data)} == {"k2"}, lambda: "encrypted by the old key")
+
+
+def line(name: str, number: int) -> str:
+    return f"{name}:{base64.b64encode(bytes([number]) * 32).decode()}\n"

@@ -158,11 +158,14 @@ def _cluster() -> Iterator[RightOfRoute]:
         *((f"/apis/{group}/v1", "discovery") for group in (EVENTING, OWN, RBAC, REVIEWS, IDENTITY)),
         ("/.well-known/openid-configuration", "who signs the tokens that subscribers get"),
         ("/openid/v1/jwks", "by which keys"),
+        ("/handshake/v1/allow", "what a subscriber answers to a handshake; its key is its right"),
         ("/openapi/v3", "schemas"),
         ("/openapi/v3/api/v1", "schemas"),
         *((f"/openapi/v3/apis/{group}/v1", "schemas") for group in (EVENTING, OWN, RBAC)),
     ):
         yield RightOfRoute("GET", path, Attributes("get", path=path), what)
+    path = "/handshake/v1/allow"
+    yield RightOfRoute("POST", path, Attributes("get", path=path), "the same")
     path = "/admission/validate"
     yield RightOfRoute("POST", path, Attributes("post", path=path), "judge an object for a Kubernetes cluster")
 

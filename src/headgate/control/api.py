@@ -135,6 +135,7 @@ class ControlApi:
         yield from self._propagation.routes()
         yield from AdmissionWebhook(self._admission).routes()
         yield from IdentityApi(self._store).routes()
+        yield from self._store.handshakes.routes()
 
     # --- collections -----------------------------------------------------------------------------
 

@@ -64,8 +64,8 @@ _EDITOR: Final = (
 )
 _ADMIN: Final = (*_EDITOR, _rule(RBAC, "roles rolebindings", *OBJECT_VERBS))
 
-_IDENTITY: Final = ("/.well-known/openid-configuration", "/openid/v1/jwks")
-"""For receivers of deliveries, who check tokens of this server and are no clients of it."""
+_IDENTITY: Final = ("/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow")
+"""For receivers of deliveries, who check tokens of this server, or allow deliveries, and are no clients of it."""
 
 ROLES: Final[dict[str, tuple[PolicyRule, ...]]] = {
     "headgate:admin": _ADMIN,

@@ -172,6 +172,9 @@ class DeliverySpec(ApiStruct, frozen=True):
     )
     auth: Annotated[AuthSpec | None, field_doc("How requests to the subscriber say who sends them.")] = None
     dead_letter_auth: Annotated[AuthSpec | None, field_doc("The same of requests to deadLetterSink.")] = None
+    handshake: Annotated[
+        bool, field_doc("Whether a subscriber is asked first, by the CloudEvents webhook handshake.")
+    ] = False
 
 
 class Condition(ApiStruct, frozen=True):

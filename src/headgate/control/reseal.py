@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from headgate.control.database import StoreUnavailableError
 from headgate.control.objects import Kind
 from headgate.control.rows import bump
+from headgate.errors import UnavailableError
 from headgate.limits import SECRETS_RESEALED_MAX
 from headgate.storage.keyring import Keyring, SealedError, SecretsKeyError, key_name, uid_of
 
@@ -101,7 +101,7 @@ async def reseal_all(secrets: SecretTable) -> None:
         try:
             after, done = await asyncio.to_thread(secrets.reseal, after)
             count += done
-        except StoreUnavailableError as error:
+        except UnavailableError as error:
             _log.warning("cannot encrypt stored Secrets anew", reason=error.message)
             await asyncio.sleep(RETRY_S)
     if count:

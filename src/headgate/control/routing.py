@@ -38,6 +38,7 @@ class DeliveryRules:
         dead_letter_auth: The same of requests to `dead_letter_uri`.
         dead_letter_ca: CA of its host, as PEM, beside the system's; empty for none.
         dead_letter_audience: Of the tokens that requests to it carry; empty for none.
+        handshake: Whether whoever gets events is asked first.
     """
 
     retry: int | None
@@ -57,6 +58,7 @@ class DeliveryRules:
     dead_letter_auth: AuthSpec | None = None
     dead_letter_ca: str = ""
     dead_letter_audience: str = ""
+    handshake: bool = False
 
     @property
     def has_sink(self) -> bool:

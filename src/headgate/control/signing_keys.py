@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from headgate.control.database import Database, StoreUnavailableError
+from headgate.control.database import Database
+from headgate.errors import UnavailableError
 from headgate.limits import SIGNING_KEY_EARLY_S, SIGNING_KEY_LIFE_S
 from headgate.storage.keyring import Keyring, NoSecretsKeyError
 
@@ -127,6 +128,6 @@ async def tend_signing_keys(keys: SigningKeys) -> None:
     while True:
         try:
             await asyncio.to_thread(keys.tend)
-        except StoreUnavailableError as error:
+        except UnavailableError as error:
             _log.warning("signing keys cannot be looked after", reason=error.message)
         await asyncio.sleep(TEND_S)

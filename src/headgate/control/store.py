@@ -17,6 +17,7 @@ from headgate.control.commit import Committer
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
+from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.log_spec import ServedBroker
 from headgate.control.namespace_store import NamespaceTable
 from headgate.control.objects import (
@@ -73,6 +74,7 @@ class Store:
         self.namespaces = NamespaceTable(database, clock_s)
         self.secrets = SecretTable(database, form)
         self.signing_keys = SigningKeys(database, form, clock_s)
+        self.handshakes = HandshakeGrants(database, clock_s)
         self._cache = SnapshotCache()
         self._cache_lock = threading.Lock()
         self._on_broker: list[Callable[[], object]] = []

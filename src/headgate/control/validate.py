@@ -89,6 +89,9 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
             causes.extend(_name_of_broker_causes(obj.spec.broker))
             causes.extend(pull_causes(obj.spec))
             causes.extend(_sink_causes(obj.spec.delivery))
+            if obj.spec.delivery is not None and obj.spec.delivery.auth is not None:
+                detail = "consumers come for the events: deadLetterAuth is for the deadLetterSink"
+                causes.append(forbidden("spec.delivery.auth", detail))
         case Secret():
             causes.extend(secret_causes(obj))
         case _:

@@ -28,6 +28,7 @@ from headgate.delivery.retry import DELIVERED, Decision, Fate, Outcome, decide, 
 from headgate.delivery.signature import batch_id, message_id
 from headgate.delivery.spans import AttemptTracing, end
 from headgate.delivery.subscribers import Subscriber, Subscribers
+from headgate.delivery.webhook_handshake import Handshakes
 from headgate.event.identity import path_of
 from headgate.event.model import Event
 from headgate.event.trace import context_of
@@ -112,6 +113,7 @@ class AttemptService:
         health: Hears how subscribers do.
         secrets: What requests authenticate by.
         identities: Tokens that this server signs; None for none.
+        handshakes: Ask receivers first; None: nobody is asked.
         tracing: Makes spans; None for none.
         clocks: Time, and the jitter of pauses.
 
@@ -129,10 +131,12 @@ class AttemptService:
         *,
         secrets: SecretStore | None = None,
         identities: IdentityTokens | None = None,
+        handshakes: Handshakes | None = None,
         tracing: AttemptTracing | None = None,
         clocks: Clocks = SYSTEM,
     ) -> None:
         self._transport = transport
+        self._handshakes = handshakes
         self._replies = replies
         self.journal = journal
         self.health = health
@@ -140,6 +144,12 @@ class AttemptService:
         self.clocks = clocks
         self.authentication = RequestAuthentication(transport, secrets or NoSecrets(), clocks, identities)
         self.subscribers = Subscribers()
+
+    async def refresh(self) -> None:
+        """Take what has changed in the store: Secrets, and permissions of subscribers."""
+        await self.authentication.refresh()
+        if self._handshakes is not None:
+            await self._handshakes.refresh()
 
     async def send(
         self,
@@ -164,13 +174,22 @@ class AttemptService:
         if self._tracing is not None:
             span = self._tracing.attempt(to.name, event, delivery.failures, count, to.origin, stored_us)
             headers = traced(headers, span.context)
-        if to.access is None:
+        handshakes = self._handshakes
+        if handshakes is not None and not handshakes.wanted(to.rules, to.url):
+            handshakes = None
+        if to.access is None and handshakes is None:
             outcome = await self._transport.post(to.url, headers, body, to.rules.timeout_s)
         else:
             id_ = message_id(event, root if to.origin is Origin.REPLAY else "")
             if count > 1:
                 id_ = batch_id(body)
-            outcome = await self.authentication.post(to.access, id_, to.url, headers, body, to.rules.timeout_s)
+            access, timeout_s = to.access or Access("", None), to.rules.timeout_s
+            rate_per_s = to.rules.rate_per_s
+            outcome = await self.authentication.post(
+                access, id_, to.url, headers, body, timeout_s, handshakes, rate_per_s
+            )
+            if to.subscriber is not None:
+                to.subscriber.allowed_per_s = handshakes.per_s(to.url) if handshakes is not None else None
         if heard is not None:
             heard(outcome)
         if to.subscriber is not None:

@@ -22,6 +22,7 @@ from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import CREDENTIALS, Outcome
 from headgate.delivery.signature import signed
 from headgate.delivery.tokens import Tokens
+from headgate.delivery.webhook_handshake import ORIGIN, Handshakes
 from headgate.errors import UnavailableError
 
 _UNAUTHORIZED: Final = 401
@@ -136,7 +137,15 @@ class RequestAuthentication:
             self._count -= len(self._known.pop(namespace, ()))
 
     async def post(
-        self, access: Access, id_: str, url: str, headers: Headers, body: bytes, timeout_s: float
+        self,
+        access: Access,
+        id_: str,
+        url: str,
+        headers: Headers,
+        body: bytes,
+        timeout_s: float,
+        handshakes: Handshakes | None = None,
+        rate_per_s: float | None = None,
     ) -> Outcome:
         """One attempt, see `Transport.post`.
 
@@ -147,12 +156,19 @@ class RequestAuthentication:
             headers: The event's.
             body: The event's.
             timeout_s: For the request itself; a token has a time of its own.
+            handshakes: Ask the receiver first; None: it is not asked.
+            rate_per_s: How often it would be sent to, for the question; None for no bound.
         """
         ready = self._known.get(access.namespace, {}).get(access)
         if ready is None:
             ready = await self._read(access)
         if isinstance(ready, Outcome):
             return ready
+        if handshakes is not None:
+            refusal = await handshakes.refusal(url, rate_per_s, ready.options, timeout_s)
+            if refusal is not None:
+                return refusal
+            headers = [*(one for one in headers if one[0] != ORIGIN), (ORIGIN, handshakes.origin)]
         credentials = ready.credentials
         sent = [header for header in headers if header[0] not in ready.names] if ready.names else list(headers)
         sent += credentials.headers

@@ -16,7 +16,7 @@ import structlog
 from headgate import limits
 from headgate.delivery.clock import Clocks
 from headgate.delivery.lifecycle import Delivery
-from headgate.delivery.retry import CREDENTIALS, UNSENT, Fate, Outcome, judge
+from headgate.delivery.retry import CREDENTIALS, HANDSHAKE, UNSENT, Fate, Outcome, judge
 from headgate.delivery.subscribers import Subscriber
 
 _TELL_S: Final = 1.0
@@ -41,7 +41,7 @@ class SubscriberHealth:
         """An attempt has ended: what it says of the subscriber, whatever becomes of the event."""
         now = self._clocks.now()
         if outcome.reason in UNSENT:
-            is_refused = outcome.reason != CREDENTIALS
+            is_refused = outcome.reason not in (CREDENTIALS, HANDSHAKE)
             self._tell(subscriber, f"UrlRefused: {outcome.detail}" if is_refused else outcome.detail)
             return
         told = subscriber.circuit.heard(outcome, now)

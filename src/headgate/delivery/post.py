@@ -58,10 +58,14 @@ class PostOptions:
     Attributes:
         tls: What the client trusts and shows; None for the system's CAs alone.
         kept_bytes: How much of the body of a 2xx is kept.
+        method: Of the request; anything but POST is no delivery, and its answer no event.
+        kept_headers: Names of headers of the answer that are kept, in lower case.
     """
 
     tls: ClientTls | None = None
     kept_bytes: int = 0
+    method: str = "POST"
+    kept_headers: tuple[str, ...] = ()
 
 
 _NO_OPTIONS: Final = PostOptions()
@@ -140,7 +144,7 @@ class HttpTransport:
         for hop in tuple(route.hops):
             if left_s <= 0:
                 break
-            outcome = await self._try(hop, headers, body, left_s, chosen.kept_bytes)
+            outcome = await self._try(hop, headers, body, left_s, chosen)
             # Where an address gave no connection nothing was sent, and the next one may take it.
             if not outcome.unsent:
                 route.prefer(hop)
@@ -149,12 +153,12 @@ class HttpTransport:
         return outcome
 
     async def _try(
-        self, hop: Hop, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float, kept_bytes: int
+        self, hop: Hop, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float, options: PostOptions
     ) -> Outcome:
         """One address."""
         try:
             request = (
-                hop.client.post(hop.url)
+                hop.client.request(options.method, hop.url)
                 .headers([*hop.headers, *headers] if hop.headers else headers)
                 .body_bytes(body)
                 .timeout(_duration(timeout_s))
@@ -165,14 +169,20 @@ class HttpTransport:
         try:
             async with request as response:
                 status = response.status
-                if status == 200 and (found := _event_headers(response.headers)) is not None:
+                is_post = options.method == "POST"
+                if status == 200 and is_post and (found := _event_headers(response.headers)) is not None:
                     return await self._read_reply(response.body_reader, found) if found else _UNREADABLE
-                kept = kept_bytes if 200 <= status < 300 else max(kept_bytes, limits.ERROR_BODY_BYTES_MAX)
+                kept = options.kept_bytes
+                if not 200 <= status < 300:
+                    kept = max(kept, limits.ERROR_BODY_BYTES_MAX)
                 reader, size, body = response.body_reader, 0, b""
                 while size <= limits.RESPONSE_BYTES_MAX and (chunk := await reader.read_chunk()) is not None:
                     if size < kept:
                         body += bytes(chunk[: kept - size])
                     size += len(chunk)
+                if options.kept_headers:
+                    found_headers = ((name, _text(response.headers, name)) for name in options.kept_headers)
+                    return Outcome(status, headers=tuple((name, text) for name, text in found_headers if text))
                 if not kept:
                     return _TAKEN.get(status) or Outcome(status)
                 asked = _text(response.headers, "retry-after") if status in RETRY_AFTER_STATUSES else None

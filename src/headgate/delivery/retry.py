@@ -18,7 +18,9 @@ JITTER: Final = 0.1
 
 CREDENTIALS: Final = "credentials"
 """Reason of an attempt that was not made, because what it authenticates by is missing."""
-UNSENT: Final = frozenset({"url", "policy", CREDENTIALS})
+HANDSHAKE: Final = "handshake"
+"""Reason of an attempt that was not made, because its receiver has not agreed to it."""
+UNSENT: Final = frozenset({"url", "policy", CREDENTIALS, HANDSHAKE})
 """Reasons for which nothing was sent: they say nothing about the subscriber."""
 _RETRIED_CLIENT_ERRORS: Final = frozenset({404, 408, 409, 429})
 _SHIFT_MAX: Final = 32
@@ -71,11 +73,13 @@ class Outcome:
     Attributes:
         status: The HTTP status; 0 when no answer came.
         reason: Why the attempt failed other than by its status: `timeout`, `connection`, `protocol`, `url`,
-            `credentials`, and `reply...` when the answer was a reply that could not be stored. Empty otherwise.
+            `credentials`, `handshake`, and `reply...` when the answer was a reply that could not be stored. Empty
+            otherwise.
         detail: For people; never event data.
         retry_after: The header as it came, of an answer for which it counts.
         body: The first ERROR_BODY_BYTES_MAX bytes of an answer that says no.
         reply: The event in a 200 answer that says that it holds one.
+        headers: Those of the answer that were asked for, names in lower case.
         unsent: No connection was made, so nobody can have heard of it: another address may be tried.
     """
 
@@ -86,6 +90,7 @@ class Outcome:
     body: bytes = b""
     reply: Answer | None = None
     unsent: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def answered(self) -> bool:

@@ -35,6 +35,7 @@ from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.spans import AttemptTracing
 from headgate.delivery.tasks import tell_failure
 from headgate.delivery.verdicts import FilterErrors, Judge, LastLook, evaluate
+from headgate.delivery.webhook_handshake import GrantStore, Handshakes
 from headgate.errors import UnavailableError
 from headgate.log.directory import LogDirectory, OnCorrupt
 from headgate.log.files import FileOps
@@ -50,7 +51,7 @@ from headgate.replay.sender import Replaying
 from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
-from headgate.server.inward import SplitTransport
+from headgate.server.inward import SplitTransport, inside
 from headgate.server.matches import MatchReceiver
 from headgate.server.reporting import TargetReporter
 from headgate.server.routing_cache import RoutingCache, RoutingStore
@@ -78,6 +79,7 @@ class DispatcherOptions:
         policy: Which URLs the real one may send to.
         scanner: Scans the log's past; None for a thread of its own.
         secrets: What deliveries authenticate by; None for nothing.
+        grants: Permissions of subscribers by callback; None: nobody is asked.
         signer: Has the key of tokens for subscribers; None for none.
         tracing: Makes spans; None for none.
         on_ready: Called when the link listens.
@@ -102,6 +104,7 @@ class DispatcherOptions:
     scanner: Scanner | None = None
     secrets: SecretStore | None = None
     signer: Signer | None = None
+    grants: GrantStore | None = None
     tracing: Tracing | None = None
     on_ready: Callable[[], None] = lambda: None
     on_look: Callable[[str], object] = lambda _: None
@@ -208,6 +211,7 @@ class Dispatcher:
             files.journal,
             SubscriberHealth(errors.trouble, clocks),
             secrets=options.secrets,
+            handshakes=self._handshakes(transport),
             identities=IdentityTokens(options.signer or NoSigner(), options.ingress_url, clocks),
             tracing=AttemptTracing(options.tracing) if options.tracing is not None else None,
             clocks=clocks,
@@ -249,6 +253,19 @@ class Dispatcher:
             clock_us=clocks.now_us,
         )
         self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clocks.now_us)
+
+    def _handshakes(self, transport: Transport) -> Handshakes | None:
+        options = self._options
+        if options.grants is None:
+            return None
+        return Handshakes(
+            transport,
+            options.grants,
+            options.ingress_url,
+            options.clocks,
+            is_own=lambda url: bool(inside(options.policy, url)),
+            always=options.policy.reach == "public",
+        )
 
     def _subscriptions(self, scanner: Scanner) -> Subscriptions:
         files = self._files
@@ -363,7 +380,7 @@ class Dispatcher:
             with looks.attempt():
                 await self._routing.refresh()
                 if (version := self._options.store.data_version()) != seen:
-                    await self._service.authentication.refresh()
+                    await self._service.refresh()
                     seen = version
 
     def _update(self, table: RoutingTable) -> None:

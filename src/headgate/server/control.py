@@ -75,6 +75,7 @@ async def _serve(context: child.Context) -> None:
         reconciler = Reconciler(store, server=ServerUrls(settings.urls, ca_certs))
         await asyncio.to_thread(reconciler.step)
         await asyncio.to_thread(store.signing_keys.tend)
+        await asyncio.to_thread(store.handshakes.prepare)
         api = ControlApi(store, policy, grants)
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store)
         async with local_http.answering(UsersOfFronts(paths(settings, store, api)), settings.control_socket):

@@ -68,6 +68,7 @@ async def _dispatch(context: child.Context) -> None:
         scanner=ReaderScanner(settings.reader_socket),
         secrets=store.secrets,
         signer=store.signing_keys,
+        grants=store.handshakes,
         tracing=tracer,
         bounds=BacklogBounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),
         on_ready=on_ready,

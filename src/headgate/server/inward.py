@@ -65,7 +65,7 @@ class SplitTransport:
     def __init__(self, policy: UrlPolicy, inward: Transport, outward: Transport) -> None:
         self._inward = inward
         self._outward = outward
-        self._inside = lru_cache(limits.ROUTES_KEPT_MAX)(lambda url: _inside(policy, url))
+        self._inside = lru_cache(limits.ROUTES_KEPT_MAX)(lambda url: inside(policy, url))
 
     async def post(
         self,
@@ -82,7 +82,7 @@ class SplitTransport:
         return await self._outward.post(url, headers, body, timeout_s, options)
 
 
-def _inside(policy: UrlPolicy, url: str) -> str:
+def inside(policy: UrlPolicy, url: str) -> str:
     """The URL, as it is read, when it is that of a broker of this server; else nothing."""
     try:
         found = policy.check(url)
