@@ -28,6 +28,8 @@ from headgate.server.rpc_meta import HEALTH
 from headgate.settings import Settings
 
 _OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz"})
+_SUBSCRIBERS_PATHS: Final = frozenset({"/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow"})
+"""Of receivers of deliveries, who are no clients: they check tokens of this server, or allow deliveries by a key."""
 """What probes ask, which have no token; only without a query, as `?verbose` says more."""
 _CHALLENGE: Final = "www-authenticate"
 _HTTP_STATUSES: Final = {
@@ -123,7 +125,8 @@ class AuthenticatedRequests:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> str:
         """Answers a request; says why it was refused, if it was for want of a user."""
         try:
-            if self._authenticator is None or (scope["path"] in _OPEN_PATHS and not scope["query_string"]):
+            is_open = scope["path"] in _OPEN_PATHS and not scope["query_string"]
+            if self._authenticator is None or is_open or scope["path"] in _SUBSCRIBERS_PATHS:
                 scope[USER] = ANONYMOUS
             else:
                 scope[USER] = await self._authenticator.authenticate(_credentials(scope))
