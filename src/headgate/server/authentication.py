@@ -28,9 +28,9 @@ from headgate.server.rpc_meta import HEALTH
 from headgate.settings import Settings
 
 _OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz"})
+"""What probes ask, which have no token; only without a query, as `?verbose` says more."""
 _SUBSCRIBERS_PATHS: Final = frozenset({"/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow"})
 """Of receivers of deliveries, who are no clients: they check tokens of this server, or allow deliveries by a key."""
-"""What probes ask, which have no token; only without a query, as `?verbose` says more."""
 _CHALLENGE: Final = "www-authenticate"
 _HTTP_STATUSES: Final = {
     grpc.StatusCode.OK: 200,
