@@ -708,6 +708,10 @@ ELECTION_SESSION_S: Final = 6.0
 """A process that leads and is silent for so long leads no more: the shortest session that brokers admit by default."""
 ELECTION_POLL_S_MAX: Final = 30.0
 """A process that leads and does not look at its election for so long leads no more, although its library lives."""
+RUN_RECORD_BYTES_MAX: Final = 64 << 10
+"""A record of the topic `runs`: the start of a run in OUTBOX_SOURCES_MAX partitions is a tenth of it."""
+RUN_REASON_CHARACTERS_MAX: Final = 500
+"""Why a run was refused, in a report."""
 KAFKA_ADMIN_S_MAX: Final = 10.0
 """One question to the cluster: longer than the election of a new controller."""
 OBJECT_RECORDS_BYTES_MAX: Final = 64 << 20

@@ -73,12 +73,7 @@ async def _serve(context: child.Context) -> None:
         api = ControlApi(store, policy, grants)
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store)
         async with local_http.answering(UsersOfFronts(paths(settings, store, api)), settings.control_socket):
-            works = (
-                reconciler.run(stop),
-                rights.follow(),
-                recompile_stored(store, state.compiling),
-                state.show(),
-            )
+            works = (reconciler.run(stop), rights.follow(), recompile_stored(store, state.compiling), state.show())
             tasks = [asyncio.create_task(one) for one in works]
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)

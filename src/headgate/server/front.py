@@ -147,7 +147,8 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         await stack.enter_async_context(local_http.answering(gate, settings.front_inward(number)))
         serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
         sampling = sample(store.writers, connections=http.connections, on_sample=mark.beat)
-        work = (brokers.follow(), rights.follow(), sampling, *store.work, http.watch(), authentication.keep())
+        following = (brokers.follow(), rights.follow())
+        work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
         await http.started()
         owner_of = DispatcherGroup(settings, store.objects).owner_of_call
