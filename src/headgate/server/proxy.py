@@ -95,11 +95,8 @@ async def whole_request(scope: Scope, receive: Receive) -> WholeRequest | None:
         return None
     path = sent_path(scope).encode("latin-1")
     target = path + b"?" + scope["query_string"] if scope["query_string"] else path
-    headers = [(name, value) for name, value in scope["headers"] if name in _PASSED_ON]
-    user = scope.get(USER, ANONYMOUS)
-    if user is not ANONYMOUS:
-        headers.append((USER_HEADER, header_of(user)))
-    return WholeRequest(request.method.encode(), target, tuple(headers), bytes(body))
+    headers = tuple((name, value) for name, value in scope["headers"] if name in _PASSED_ON)
+    return WholeRequest(request.method.encode(), target, headers, bytes(body))
 
 
 async def pass_on(
