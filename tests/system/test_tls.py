@@ -113,7 +113,7 @@ def test_a_certificate_names_the_user(secured: Secured, tmp_path: Path) -> None:
     with Client(f"https://{secured.server.grpc}", **secured.files) as client:
         client.publish("default", new_event("t", "/s", {}))
     ends = time.monotonic() + SECONDS_MAX
-    wanted = {"patch", "unknown"}
+    wanted = {"patch", "create"}
     while wanted:
         lines = [json.loads(line) for line in (secured.authority.path.parent / "audit.log").read_text().splitlines()]
         wanted -= {line["verb"] for line in lines if line["user"]["username"] == "ada"}
