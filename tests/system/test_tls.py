@@ -113,14 +113,14 @@ def test_a_certificate_names_the_user(secured: Secured, tmp_path: Path) -> None:
     with Client(f"https://{secured.server.grpc}", **secured.files) as client:
         client.publish("default", new_event("t", "/s", {}))
     ends = time.monotonic() + SECONDS_MAX
-    wanted = {"patch", "unknown"}
+    wanted = {"patch", "create"}
     while wanted:
         lines = [json.loads(line) for line in (secured.authority.path.parent / "audit.log").read_text().splitlines()]
         wanted -= {line["verb"] for line in lines if line["user"]["username"] == "ada"}
         assert time.monotonic() < ends, lines
         time.sleep(0.1)
     groups = {tuple(line["user"]["groups"]) for line in lines}
-    assert groups == {("dev", "ops", "system:authenticated")}
+    assert groups == {("dev", "ops", "system:masters", "system:authenticated")}
 
 
 def test_curl_needs_a_certificate(secured: Secured) -> None:

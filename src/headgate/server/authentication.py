@@ -23,6 +23,7 @@ from headgate.auth.user import ANONYMOUS
 from headgate.errors import HeadgateError
 from headgate.ingress.protocol import CLIENT_CERTIFICATE
 from headgate.rpc.errors import status
+from headgate.rpc.service import PUBLISHER, SUBSCRIPTIONS
 from headgate.server.refusal import send_refusal
 from headgate.server.rpc_meta import HEALTH
 from headgate.settings import Settings
@@ -43,6 +44,9 @@ _HTTP_STATUSES: Final = {
     grpc.StatusCode.UNAVAILABLE: 503,
 }
 """What a call's end is called in the audit log, which has statuses of HTTP."""
+
+_VERBS: Final = {PUBLISHER: "create", SUBSCRIPTIONS: "update"}
+"""Kubernetes' word for the calls of a service, until who decides knows better."""
 
 _Context = aio.ServicerContext[bytes, bytes]
 
@@ -183,7 +187,8 @@ class AuthenticatedCalls(grpc.GenericRpcHandler):
         async def authenticated(request: object, context: _Context) -> None:
             entry = None
             if self._audit is not None:
-                entry = AuditEntry(method, _peer(context), _metadata(context, "user-agent"), "unknown")
+                verb = _VERBS.get(method.split("/")[1], "get")
+                entry = AuditEntry(method, _peer(context), _metadata(context, "user-agent"), verb)
                 current_entry.set(entry)
             message = ""
             try:
@@ -292,6 +297,8 @@ async def _abort(context: _Context, error: HeadgateError) -> None:
 
 
 def _ended(context: _Context) -> int:
+    if context.cancelled():  # the usual end of a stream: the client wants no more
+        return 200
     code: object = context.code()
     if isinstance(code, int):
         return 200 if code == 0 else 500

@@ -99,11 +99,8 @@ async def whole_request(scope: Scope, receive: Receive) -> WholeRequest | None:
     except ClientDisconnect:  # it has died: nobody waits for an answer
         return None
     target = path + b"?" + scope["query_string"] if scope["query_string"] else path
-    headers = [(name, value) for name, value in scope["headers"] if name in _PASSED_ON]
-    user = scope.get(USER, ANONYMOUS)
-    if user is not ANONYMOUS:
-        headers.append((USER_HEADER, header_of(user)))
-    return WholeRequest(request.method.encode(), target, tuple(headers), bytes(body))
+    headers = tuple((name, value) for name, value in scope["headers"] if name in _PASSED_ON)
+    return WholeRequest(request.method.encode(), target, headers, bytes(body))
 
 
 async def pass_on(

@@ -146,7 +146,6 @@ def leader_duties(
         await asyncio.to_thread(store.make_default_broker)
         await asyncio.to_thread(bootstrap, Admission(store, policy))
         await asyncio.to_thread(store.set_public_url, settings.url)
-        await asyncio.to_thread(bootstrap, Admission(store, policy))
         await asyncio.to_thread(store.handshakes.prepare)
         if settings.manifests is not None:
             counts = await asyncio.to_thread(load, Admission(store, policy), settings.manifests)
