@@ -20,19 +20,13 @@ import structlog
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
-from headgate.control.routing import RoutingTable
-from headgate.deadletters.sender import DeadLetters
-from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.clock import SYSTEM, Clocks
-from headgate.delivery.cursors import Cursors, Flusher
+from headgate.delivery.cursors import Cursors
 from headgate.delivery.gauges import Gauges
-from headgate.delivery.health import SubscriberHealth
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.replies import IngressReplies, Replies
-from headgate.delivery.scheduler import Scheduler
-from headgate.delivery.spans import AttemptTracing
 from headgate.delivery.tasks import tell_failure
-from headgate.delivery.verdicts import FilterErrors, Judge, LastLook, evaluate
+from headgate.delivery.verdicts import Judge, evaluate
 from headgate.errors import UnavailableError
 from headgate.log.directory import LogDirectory, OnCorrupt
 from headgate.log.files import FileOps
@@ -50,8 +44,8 @@ from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
 from headgate.server.inward import SplitTransport
 from headgate.server.matches import MatchReceiver
-from headgate.server.reporting import TargetReporter
-from headgate.server.routing_cache import RoutingCache, RoutingStore
+from headgate.server.routing_cache import RoutingStore
+from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, ShardState
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
@@ -191,29 +185,24 @@ class Dispatcher:
         self._files = files
         self.log = files.log
         self._stop = stop
-        errors = FilterErrors()
-        self._look = LastLook(options.judge_filter, errors)
-        self._routing = RoutingCache(options.store, self._update, shard)
-        self._reporter = TargetReporter(options.store, errors)
         self._takeover = Takeover({})
-        service = AttemptService(
-            transport,
-            replies,
-            files.journal,
-            SubscriberHealth(errors.trouble, clocks),
-            tracing=AttemptTracing(options.tracing) if options.tracing is not None else None,
-            clocks=clocks,
-        )
-        self.dead_letters = DeadLetters(own.dead_letters, service, lambda id_: self.scheduler.find(id_), shard)
-        self.scheduler = Scheduler(
+        self._deliveries = deliveries = ShardDeliveries(
+            shard,
+            DeliveryMeans(
+                store=options.store,
+                transport=transport,
+                replies=replies,
+                journal=files.journal,
+                judge_filter=options.judge_filter,
+                tracing=options.tracing,
+                clocks=clocks,
+            ),
+            ShardState(events=files.events, backlog=files.outbox, cursors=files.cursors, dead_letters=own.dead_letters),
             self,
-            events=files.events,
-            backlog=files.outbox,
-            service=service,
-            look=self._look,
-            dead_letters=self.dead_letters,
+            on_table=lambda table: self.subscriptions.update(table),
         )
-        self._flusher = Flusher(files.cursors, self.scheduler.take_change, self._reporter.wake)
+        self._routing, self._look, self._flusher = deliveries.routing, deliveries.look, deliveries.flusher
+        self.dead_letters, self.scheduler = deliveries.dead_letters, deliveries.scheduler
         self.subscriptions = self._subscriptions(scanner)
         outbox = self._outbox = Outbox(files.writer, self.scheduler.hand, self.rows_walked)
         self.matches = MatchReceiver(outbox, self.scheduler, self._routing, self._takeover, files.ends)
@@ -222,7 +211,7 @@ class Dispatcher:
             own.replays,
             scanner=scanner,
             events=files.events,
-            service=service,
+            service=deliveries.service,
             dead_letters=self.dead_letters,
             trigger=self._routing.trigger,
             rule_of=self._routing.rule_of,
@@ -317,9 +306,7 @@ class Dispatcher:
     async def close(self) -> None:
         """Write everything down: matches, what attempts in flight end with, cursors."""
         await self._outbox.close()
-        await self.scheduler.stop(self._options.drain_s)
-        await self._reporter.close()
-        await self._flusher.close()
+        await self._deliveries.stop(self._options.drain_s)
         try:
             await self.subscriptions.flush()
         except UnavailableError as error:  # what was acknowledged is on disk; the rest is handed out again
@@ -353,10 +340,6 @@ class Dispatcher:
             self._options.on_look("the outbox does not take rows: matches wait" if self._outbox.failing else "")
             with looks.attempt():
                 await self._routing.refresh()
-
-    def _update(self, table: RoutingTable) -> None:
-        self.scheduler.update(table)
-        self.subscriptions.update(table)
 
 
 def _part(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

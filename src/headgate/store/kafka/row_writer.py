@@ -1,12 +1,11 @@
-"""Writing the topic `objects`: a transactional producer that a newer one of the deployment fences."""
+"""Writing a topic of rows: a transactional producer that a newer one of the same name fences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from headgate.control.commit import NotLeaderError
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import (
     KAFKA_RECORD_BYTES_MAX,
@@ -16,14 +15,13 @@ from headgate.limits import (
 )
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.library import Faults, library, options, refused_option, translated
-from headgate.store.kafka.object_rows import RowRecord, version_header
+from headgate.store.kafka.rows import RowFormat, RowRecord
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
+    from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 
-_DOING: Final = "objects cannot be written"
 _POLL_S: Final = 0.1
-_READ_AGAIN: Final = "read the object: the change may be stored all the same"
+_READ_AGAIN: Final = "read it again: the change may be stored all the same"
 
 
 class _Delivered:
@@ -42,15 +40,20 @@ class _Delivered:
             self.last = max(self.last, offset)
 
 
-class ObjectTopicWriter:
-    """The one writer of the topic until a newer one is made, in whichever process; blocking, one thread at a time.
+class RowTopicWriter:
+    """The one writer of a partition until a newer one is made, in whichever process; blocking, one thread at a time.
 
-    `transactional.id` is the deployment's. Making a writer ends what an earlier one left open: when it is made,
+    Making a writer ends what an earlier one left open: when it is made,
     everything that was ever committed can be read. After an error of Kafka a writer is used no more: what is on its
     way could come into a later transaction of it.
 
     Args:
         config: Of the deployment.
+        role: The topic, by its name in the configuration.
+        partition: Of the topic.
+        transactional_id: The same for every writer of the partition.
+        form: Of the rows.
+        superseded: Makes the error of a write after a newer writer was made, from a hint that may be empty.
 
     Attributes:
         is_failed: Whether an error of Kafka has ended its use.
@@ -60,15 +63,27 @@ class ObjectTopicWriter:
         UnavailableError: Kafka does not answer.
     """
 
-    def __init__(self, config: KafkaConfig) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        role: str,
+        partition: int,
+        transactional_id: str,
+        form: RowFormat,
+        superseded: Callable[[str], HeadgateError],
+    ) -> None:
         kafka = library()
         self._config = config
-        self._topic = config.topic("objects")
+        self._topic = config.topic(role)
+        self._doing = f"{role} cannot be written"
+        self._partition = partition
+        self._header = form.header
+        self._superseded = superseded
         self._faults = Faults()
         self.is_failed = False
         timeout_ms = round(KAFKA_TRANSACTION_S_MAX * 1_000)
         own = {
-            "transactional.id": config.topic("control"),
+            "transactional.id": transactional_id,
             "transaction.timeout.ms": timeout_ms,
             "message.timeout.ms": timeout_ms,
             "enable.idempotence": True,
@@ -91,13 +106,13 @@ class ObjectTopicWriter:
         What `records` raises aborts the transaction and is raised here; the writer goes on.
 
         Args:
-            records: At least one.
+            records: The rows.
 
         Returns:
-            The offset of the last.
+            The offset of the last; -1 without one.
 
         Raises:
-            NotLeaderError: A newer writer was made; nothing is stored.
+            HeadgateError: `superseded`'s: a newer writer was made; nothing is stored.
             UnavailableError: Kafka did not take them; nothing is stored.
         """
         kafka = library()
@@ -121,18 +136,32 @@ class ObjectTopicWriter:
         while True:
             try:
                 self._producer.produce(
-                    self._topic, record.value, record.key, 0, on_delivery=done, headers=[version_header()]
+                    self._topic, record.value, record.key, self._partition, on_delivery=done, headers=[self._header]
                 )
                 break
             except BufferError:  # its queue is full: acknowledgements make room
                 self._producer.poll(_POLL_S)
         self._producer.poll(0)
 
+    def add_places(self, places: Sequence[TopicPartition], group: object) -> None:
+        """Makes commits of a consumer group part of the transaction that is open.
+
+        Args:
+            places: Partitions, offsets and metadata.
+            group: What a consumer of the group says that it is (`consumer_group_metadata`).
+
+        Raises:
+            HeadgateError: `superseded`'s: a newer writer was made; nothing is stored.
+            UnavailableError: Kafka did not take them; nothing is stored.
+        """
+        with self._errors():
+            self._producer.send_offsets_to_transaction(list(places), group, KAFKA_TRANSACTION_S_MAX)
+
     def commit(self) -> None:
         """Makes the records of the transaction readable, all of them or none.
 
         Raises:
-            NotLeaderError: A newer writer was made; whether they are stored is not known.
+            HeadgateError: `superseded`'s: a newer writer was made; whether they are stored is not known.
             UnavailableError: Kafka did not answer; whether they are stored is not known.
         """
         with self._errors(_READ_AGAIN):
@@ -142,7 +171,7 @@ class ObjectTopicWriter:
         """Gives the records of the transaction up.
 
         Raises:
-            NotLeaderError: A newer writer was made.
+            HeadgateError: `superseded`'s: a newer writer was made.
             UnavailableError: Kafka did not answer.
         """
         with self._errors():
@@ -171,11 +200,8 @@ class ObjectTopicWriter:
         with suppress(library().KafkaException, SystemError):  # the fatal error once more
             self._producer.poll(0)  # brings what the connections report
         if error.code() in (kafka._FENCED, kafka.PRODUCER_FENCED, kafka.INVALID_PRODUCER_EPOCH):
-            return NotLeaderError(
-                "another control process has taken the lead while this one wrote objects",
-                hint=hint or "send the change again, to the process that leads",
-            )
-        problem = translated(self._faults.cause(error), _DOING, self._config)
+            return self._superseded(hint)
+        problem = translated(self._faults.cause(error), self._doing, self._config)
         if hint and isinstance(problem, UnavailableError):
             return type(problem)(problem.message, hint=hint)
         return problem

@@ -1,4 +1,4 @@
-"""Reading the topic `objects`: records of committed transactions, up to the end that is known when reading begins."""
+"""Reading a topic of rows: records of committed transactions, up to the end that is known when reading begins."""
 
 from __future__ import annotations
 
@@ -16,32 +16,35 @@ from headgate.store.kafka.library import Faults, library, options, translated
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
 
-DOING: Final = "objects cannot be read"
 _RECORDS_A_TIME: Final = 500
 _POLL_S: Final = 0.5
 
 
-class ObjectsLostError(FatalError):
-    """The topic `objects` is not the one that a cache was read from, or has lost its end."""
+class TopicLostError(FatalError):
+    """A topic of rows is not the one that a cache was read from, or has lost its end."""
 
-    code = "objects-lost"
+    code = "topic-lost"
 
 
-class ObjectTopicReader:
-    """Reads the one partition of the topic; blocking, for one thread at a time.
+class RowTopicReader:
+    """Reads one partition; blocking, for one thread at a time.
 
     An end is always the end of a transaction: Kafka shows no reader of committed records the place behind an open one.
 
     Args:
         config: Of the deployment.
+        role: The topic, by its name in the configuration.
+        partition: Of the topic.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
     """
 
-    def __init__(self, config: KafkaConfig) -> None:
+    def __init__(self, config: KafkaConfig, role: str, partition: int = 0) -> None:
         self._config = config
-        self._topic = config.topic("objects")
+        self._topic = config.topic(role)
+        self._partition = partition
+        self._doing = f"{role} cannot be read"
         self._faults = Faults()
         self._held: deque[Message] = deque()
         self._closed = False
@@ -72,8 +75,8 @@ class ObjectTopicReader:
         Raises:
             UnavailableError: Kafka does not answer.
         """
-        place = library().TopicPartition(self._topic, 0)
-        return watermarks(self._consumer, place, self._config, self._faults, DOING)[1]
+        place = library().TopicPartition(self._topic, self._partition)
+        return watermarks(self._consumer, place, self._config, self._faults, self._doing)[1]
 
     def comes(self, start: int, timeout_s: float) -> bool:
         """Whether there is a record at `start` or behind it, now or within the time."""
@@ -93,7 +96,7 @@ class ObjectTopicReader:
 
         Raises:
             UnavailableError: Kafka does not answer.
-            ObjectsLostError: The topic ends before `start`.
+            TopicLostError: The topic ends before `start`.
         """
         self._go(start)
         deadline = time.monotonic() + KAFKA_READ_S_MAX
@@ -116,7 +119,7 @@ class ObjectTopicReader:
         if start < self._from or self._next < 0:
             self._held.clear()
             self._from = self._next = start
-            self._consumer.assign([library().TopicPartition(self._topic, 0, start)])
+            self._consumer.assign([library().TopicPartition(self._topic, self._partition, start)])
         self._drop(start)
 
     def _drop(self, start: int) -> None:
@@ -142,10 +145,10 @@ class ObjectTopicReader:
                 raise self._translated(error)
 
     def _translated(self, error: KafkaError) -> Exception:
-        return translated(self._faults.cause(error), DOING, self._config)
+        return translated(self._faults.cause(error), self._doing, self._config)
 
     def _silent(self) -> UnavailableError:
-        return UnavailableError(f"{DOING}: {self._topic} does not answer")
+        return UnavailableError(f"{self._doing}: {self._topic} does not answer")
 
     def close(self) -> None:
         """Gives everything back; idempotent."""
@@ -154,11 +157,11 @@ class ObjectTopicReader:
             self._consumer.close()
 
 
-def lost(topic: str, reason: str) -> ObjectsLostError:
+def lost(topic: str, reason: str) -> TopicLostError:
     """The error with what to do."""
-    return ObjectsLostError(
+    return TopicLostError(
         f"{topic} is not what this process has read: {reason}",
-        hint="was the topic made anew? Move control.db away to begin with what the topic has now",
+        hint="was the topic made anew? Move the cache (control.db) away to begin with what the topic has now",
     )
 
 
