@@ -663,6 +663,15 @@ KAFKA_RECORDS_WAITING_MAX: Final = 100_000
 """Records in a producer's own queue: above COMMIT_QUEUE_EVENTS_MAX, which bounds it first."""
 KAFKA_APPEND_S_MAX: Final = 30.0
 """Until a record that Kafka does not acknowledge is given up: three times the silence after a broker's death."""
+KAFKA_PROBE_S_MAX: Final = 3.0
+"""A Kafka that does not answer a front's question for so long is away: events are refused at once until it answers."""
+LEADER_CONNECT_S_MAX: Final = 3.0
+"""Until a leader of the objects that cannot be connected to is taken for gone: a write is then refused with 503."""
+OBJECT_CACHE_LAG_S_MAX: Final = 5.0
+"""How long an answer to a write that the leader made waits until this server has read it, too."""
+OBJECT_LEAD_PAUSE_S: Final = 2.0
+"""Between the loss of the lead of the objects and the next try of a process that is still elected: as an election that
+has gone elsewhere is known by then."""
 KAFKA_TRANSACTION_S_MAX: Final = 15.0
 """The same for a batch. As long, readers wait behind a batch of a front that died and was not started again."""
 KAFKA_READ_EVENTS: Final = 1_000
@@ -699,6 +708,14 @@ REBALANCE_DRAIN_S_MAX: Final = 3.0
 """Attempts in flight to targets of a partition that goes to another dispatcher may end within this."""
 REBALANCE_S_MAX: Final = 30.0
 """Until a partition that goes is given up: over it the dispatcher ends, as it cannot say what it still does."""
+ELECTION_SESSION_S: Final = 6.0
+"""A process that leads and is silent for so long leads no more: the shortest session that brokers admit by default."""
+ELECTION_POLL_S_MAX: Final = 30.0
+"""A process that leads and does not look at its election for so long leads no more, although its library lives."""
+RUN_RECORD_BYTES_MAX: Final = 64 << 10
+"""A record of the topic `runs`: the start of a run in OUTBOX_SOURCES_MAX partitions is a tenth of it."""
+RUN_REASON_CHARACTERS_MAX: Final = 500
+"""Why a run was refused, in a report."""
 KAFKA_ADMIN_S_MAX: Final = 10.0
 """One question to the cluster: longer than the election of a new controller."""
 OBJECT_RECORDS_BYTES_MAX: Final = 64 << 20

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headgate.store.kafka.object_writer import ObjectTopicWriter
 from headgate.store.kafka.objects import KafkaObjects
-from headgate.store.kafka.row_writer import RowTopicWriter
 from tests.store.object_stores import ControlProcess
 from tests.store.objects_contract import create
 from tests.store.stores import kafka_config
@@ -21,9 +21,9 @@ from tests.store.stores import kafka_config
 WRITES = 3
 """Those that are acknowledged."""
 POINTS: dict[str, tuple[type, str, bool]] = {
-    "before-send": (RowTopicWriter, "send", True),
-    "before-commit": (RowTopicWriter, "commit", True),
-    "before-cache": (RowTopicWriter, "commit", False),
+    "before-send": (ObjectTopicWriter, "send", True),
+    "before-commit": (ObjectTopicWriter, "commit", True),
+    "before-cache": (ObjectTopicWriter, "commit", False),
     "before-answer": (KafkaObjects, "commit", False),
 }
 """Where it dies: before a method's work, or behind it."""

@@ -23,9 +23,9 @@ from headgate.limits import OBJECT_CACHE_AGE_S_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.library import KafkaUnreachableError
+from headgate.store.kafka.object_reader import ObjectsLostError
 from headgate.store.kafka.object_rows import OBJECT_ROWS
 from headgate.store.kafka.objects import KafkaObjects
-from headgate.store.kafka.row_reader import TopicLostError
 from headgate.store.kafka.rows import RowRecordError
 from headgate.testing import free_port
 from headgate.testing.kafka import Kafka
@@ -315,7 +315,7 @@ def test_another_topic_of_the_name_is_not_mixed_into_a_cache(
         done.result()
     eventually(lambda: config.topic("objects") not in admin.list_topics(timeout=10).topics)
     Admin(config).create_missing()
-    with pytest.raises(TopicLostError, match="another topic of this name") as caught:
+    with pytest.raises(ObjectsLostError, match="another topic of this name") as caught:
         KafkaObjects.open(process.path, config, "b")
     assert "Move control.db away" in caught.value.hint
     assert dump(process.path) == before
@@ -356,7 +356,7 @@ def test_a_record_that_is_no_row_stops_a_reader_at_its_place(
 
 
 def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.store.kafka.row_reader.KAFKA_ADMIN_S_MAX", 2.0)
+    monkeypatch.setattr("headgate.store.kafka.object_reader.KAFKA_ADMIN_S_MAX", 2.0)
     config = kafka_config(f"127.0.0.1:{free_port()}", "x.")
     with pytest.raises(KafkaUnreachableError, match=config.bootstrap):
         KafkaObjects.open(tmp_path / "control.db", config, "a")

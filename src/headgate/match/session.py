@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from pyspark.errors import PySparkRuntimeError
@@ -31,7 +32,14 @@ def task_slots(partitions: int) -> int:
 
 
 def start_session(
-    *, jar: Path, threads: int, scratch: Path, heap_mib: int = JVM_HEAP_MIB, more_jars: Sequence[Path] = ()
+    *,
+    jar: Path,
+    threads: int,
+    scratch: Path,
+    heap_mib: int = JVM_HEAP_MIB,
+    more_jars: Sequence[Path] = (),
+    master: str | None = None,
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> SparkSession:
     """Start the JVM and Spark in it; takes seconds. A process has one session: a second call returns the first.
 
@@ -41,6 +49,8 @@ def start_session(
         scratch: Directory for Spark's temporary files; made when absent.
         heap_mib: The JVM's heap, and as much again for Arrow's buffers at most.
         more_jars: What the queries need beside the connector: for Kafka, `store.kafka.spark_jars`.
+        master: Where tasks run, as Spark's `spark.master` has it; None: in this JVM, with `threads`.
+        options: Further options of Spark; they win over those of this module. They may hold secrets.
 
     Raises:
         SparkMissingError: No suitable Java.
@@ -51,8 +61,8 @@ def start_session(
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.pop("SPARK_HOME", None)  # another installation's jars would not fit this PySpark
-    builder = SparkSession.builder.appName("headgate").master(f"local[{threads}]")
-    for name, value in _settings([jar, *more_jars], scratch, heap_mib).items():
+    builder = SparkSession.builder.appName("headgate").master(master or f"local[{threads}]")
+    for name, value in {**_settings([jar, *more_jars], scratch, heap_mib), **options}.items():
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()

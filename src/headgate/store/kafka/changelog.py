@@ -16,21 +16,27 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import UnavailableError
+from headgate.errors import FatalError, UnavailableError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import committed_reader
+from headgate.store.kafka.fenced_writer import FencedWriter, Office
 from headgate.store.kafka.library import Faults, library
 from headgate.store.kafka.outbox_page import Checkpoint
 from headgate.store.kafka.outbox_state import encode_state
-from headgate.store.kafka.row_reader import RowTopicReader
-from headgate.store.kafka.row_writer import RowTopicWriter
 from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, table_of
+from headgate.store.kafka.state_reader import StateTopicReader
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
 CHANGELOG_ROWS: Final = RowFormat(1)
 """The tables of a dispatcher's files, all of them."""
+
+
+class ChangelogLostError(FatalError):
+    """The changelog has lost its end while it was read."""
+
+    code = "changelog-lost"
 
 
 class PartitionFencedError(UnavailableError):
@@ -71,8 +77,16 @@ class ChangelogWriter:
         self._group = group
         self._lock = threading.Lock()
         self._is_lost = False
-        name = config.topic(f"dispatcher-{partition}")
-        self._writer = RowTopicWriter(config, "changelog", partition, name, CHANGELOG_ROWS, self._superseded)
+        office = Office(
+            topic="changelog",
+            name=f"dispatcher-{partition}",
+            doing="the state of deliveries cannot be written",
+            unsure="the next owner of the partition reads whether it is stored",
+            fenced=self._fenced,
+            headers=(CHANGELOG_ROWS.header,),
+            partition=partition,
+        )
+        self._writer = FencedWriter(config, office)
 
     def committer(self, place: Callable[[], Checkpoint | None] = lambda: None) -> ChangelogCommitter:
         """The committer of one file.
@@ -119,7 +133,7 @@ class ChangelogWriter:
         with self._lock:
             self._writer.close()
 
-    def _superseded(self, hint: str) -> PartitionFencedError:
+    def _fenced(self, hint: str) -> PartitionFencedError:
         return PartitionFencedError(
             f"another dispatcher has taken partition {self._partition} of {self._topic} over",
             hint=hint or "this process stood still for too long; it begins anew",
@@ -178,7 +192,7 @@ def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: th
             cache = CacheTables(connection, CHANGELOG_ROWS)
             stack.enter_context(_rows_alone(connection))
             caches |= dict.fromkeys(cache.tables, cache)
-        reader = RowTopicReader(config, "changelog", partition)
+        reader = StateTopicReader(config, "changelog", _lost, partition)
         stack.callback(reader.close)
         for message in reader.records(0, reader.end()):
             if stop.is_set():
@@ -190,6 +204,10 @@ def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: th
                 raise RowRecordError(f"{place}: {error.message}", hint=error.hint) from error
             count += 1
     return count
+
+
+def _lost(topic: str, reason: str) -> ChangelogLostError:
+    return ChangelogLostError(f"{topic}: {reason}", hint="was the topic made anew while it was read?")
 
 
 def _apply(caches: Mapping[str, CacheTables], message: Message) -> None:

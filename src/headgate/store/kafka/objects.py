@@ -24,9 +24,9 @@ from headgate.control.rows import counter
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.limits import OBJECT_CACHE_AGE_S_MAX
 from headgate.store.config import KafkaConfig
+from headgate.store.kafka.object_reader import ObjectTopicReader, lost
 from headgate.store.kafka.object_rows import OBJECT_ROWS, CachePosition, empty, position, prepare, put_position
-from headgate.store.kafka.row_reader import RowTopicReader, lost
-from headgate.store.kafka.row_writer import RowTopicWriter
+from headgate.store.kafka.object_writer import ObjectTopicWriter
 from headgate.store.kafka.rows import CacheTables, RowCapture, RowRecordError, tables
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class KafkaObjects:
         connection: sqlite3.Connection,
         path: Path,
         config: KafkaConfig,
-        reader: RowTopicReader,
+        reader: ObjectTopicReader,
         name: str,
         *,
         on_lost: Callable[[str], object],
@@ -78,7 +78,7 @@ class KafkaObjects:
         self._cache = CacheTables(connection, OBJECT_ROWS)
         self._capture: RowCapture | None = None
         # Changes only under SQLite's lock for writing, but for the step from None: a write looks at it under that lock.
-        self._writer: RowTopicWriter | None = None
+        self._writer: ObjectTopicWriter | None = None
         self._topic_id = ""
         self._seen_s = 0.0
         self._asking, self._using = threading.Lock(), threading.Lock()
@@ -104,12 +104,12 @@ class KafkaObjects:
 
         Raises:
             UnavailableError: Kafka or SQLite does not work.
-            TopicLostError: The topic is not the one that the cache was read from.
+            ObjectsLostError: The topic is not the one that the cache was read from.
             RowRecordError: A record is none that this version can apply.
             InvalidInputError: The file holds objects of a server without Kafka.
             DatabaseNewerError: A newer Headgate wrote the file.
         """
-        reader = RowTopicReader(config, "objects")
+        reader = ObjectTopicReader(config)
         connection = None
         try:
             with translated_errors(path):
@@ -154,7 +154,7 @@ class KafkaObjects:
 
         Raises:
             UnavailableError: Kafka or SQLite does not work.
-            TopicLostError: The topic ends before what was read.
+            ObjectsLostError: The topic ends before what was read.
             RowRecordError: A record is none that this version can apply.
         """
         with self._turn():
@@ -197,7 +197,7 @@ class KafkaObjects:
         Kafka that does not answer is asked again.
 
         Raises:
-            TopicLostError: The topic ends before what was read.
+            ObjectsLostError: The topic ends before what was read.
             RowRecordError: A record is none that this version can apply.
         """
         while not stop.is_set():
@@ -250,7 +250,7 @@ class KafkaObjects:
         with self._turn():
             if self._writer is not None:
                 return
-            writer = object_writer(self._config)  # from here on the topic has the last word of those before
+            writer = ObjectTopicWriter(self._config)  # from here on the topic has the last word of those before
             try:
                 self._catch_up()
                 with translated_errors(self._path), _transaction(self._connection) as connection:
@@ -329,23 +329,6 @@ class KafkaObjects:
                 self._writer = None
             self._reader.close()
             self._connection.close()
-
-
-def object_writer(config: KafkaConfig) -> RowTopicWriter:
-    """The one writer of the topic until a newer one is made, in whichever process.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
-        UnavailableError: Kafka does not answer.
-    """
-    return RowTopicWriter(config, "objects", 0, config.topic("control"), OBJECT_ROWS, _superseded)
-
-
-def _superseded(hint: str) -> NotLeaderError:
-    return NotLeaderError(
-        "another control process has taken the lead while this one wrote objects",
-        hint=hint or "send the change again, to the process that leads",
-    )
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from headgate.errors import FatalError, TooLargeError
 from headgate.limits import KAFKA_RECORD_BYTES_MAX
+from headgate.store.kafka.state_record import StateRecord
 
 VERSION_HEADER: Final = "headgate_tables"
 """Header with the version of the tables that the row belongs to."""
@@ -52,14 +53,6 @@ class RowFormat:
 
 
 @dataclass(frozen=True, slots=True)
-class RowRecord:
-    """A record on its way to the topic; `value` is None where the row is gone."""
-
-    key: bytes
-    value: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
 class RowTable:
     """A table whose rows are in the topic, with its columns.
 
@@ -78,7 +71,7 @@ class RowTable:
         """The condition for one row, with a parameter a column of the key."""
         return " AND ".join(f"{column} = ?" for column in self.key)
 
-    def record(self, connection: sqlite3.Connection, key: Sequence[str | int]) -> RowRecord:
+    def record(self, connection: sqlite3.Connection, key: Sequence[str | int]) -> StateRecord:
         """One row as it is now.
 
         Raises:
@@ -91,7 +84,7 @@ class RowTable:
         size_bytes = len(name) + len(value or b"")
         if size_bytes > KAFKA_RECORD_BYTES_MAX:
             raise TooLargeError(f"a row of {size_bytes} bytes is over the {KAFKA_RECORD_BYTES_MAX} of a record")
-        return RowRecord(name, value)
+        return StateRecord(name, value)
 
 
 def tables(connection: sqlite3.Connection, form: RowFormat) -> dict[str, RowTable]:
@@ -148,7 +141,7 @@ class RowCapture:
                     f" BEGIN {notes} END"
                 )
 
-    def records(self, connection: sqlite3.Connection) -> Iterator[RowRecord]:
+    def records(self, connection: sqlite3.Connection) -> Iterator[StateRecord]:
         """Every row that the open transaction changed, as it is now.
 
         Raises:
@@ -167,11 +160,11 @@ class RowCapture:
             connection.execute(f"DELETE FROM temp.changed_{name}")
 
 
-def _last_number(connection: sqlite3.Connection, table: str) -> RowRecord:
+def _last_number(connection: sqlite3.Connection, table: str) -> StateRecord:
     """The last number that a table gave: rows that are gone must not give theirs to others."""
     found = connection.execute(f"SELECT seq FROM main.{SEQUENCES} WHERE name = ?", (table,)).fetchone()
     value = msgspec.msgpack.encode({"seq": found[0] if found else 0})
-    return RowRecord(msgspec.json.encode([SEQUENCES, table]), value)
+    return StateRecord(msgspec.json.encode([SEQUENCES, table]), value)
 
 
 def table_of(key: bytes | None) -> str:

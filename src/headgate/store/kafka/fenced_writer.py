@@ -1,9 +1,10 @@
-"""Writing a topic of rows: a transactional producer that a newer one of the same name fences."""
+"""Writing a topic of state: a transactional producer that a newer one of the deployment fences."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError, UnavailableError
@@ -15,13 +16,12 @@ from headgate.limits import (
 )
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.library import Faults, library, options, refused_option, translated
-from headgate.store.kafka.rows import RowFormat, RowRecord
+from headgate.store.kafka.state_record import StateRecord
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 
 _POLL_S: Final = 0.1
-_READ_AGAIN: Final = "read it again: the change may be stored all the same"
 
 
 class _Delivered:
@@ -40,20 +40,39 @@ class _Delivered:
             self.last = max(self.last, offset)
 
 
-class RowTopicWriter:
+@dataclass(frozen=True, slots=True)
+class Office:
+    """What only the newest writer may write.
+
+    Attributes:
+        topic: By its name in `TopicsConfig`.
+        name: The `transactional.id`, without the prefix of topics.
+        doing: What fails, as the beginning of a sentence.
+        unsure: What to do where it is not known whether a transaction is stored.
+        fenced: Makes the error of a writer that is not the newest; takes a hint, which may be empty.
+        headers: Of every record.
+        partition: Of the topic.
+    """
+
+    topic: str
+    name: str
+    doing: str
+    unsure: str
+    fenced: Callable[[str], HeadgateError]
+    headers: tuple[tuple[str, bytes], ...] = ()
+    partition: int = 0
+
+
+class FencedWriter:
     """The one writer of a partition until a newer one is made, in whichever process; blocking, one thread at a time.
 
-    Making a writer ends what an earlier one left open: when it is made,
+    `transactional.id` is that of its office. Making a writer ends what an earlier one left open: when it is made,
     everything that was ever committed can be read. After an error of Kafka a writer is used no more: what is on its
     way could come into a later transaction of it.
 
     Args:
         config: Of the deployment.
-        role: The topic, by its name in the configuration.
-        partition: Of the topic.
-        transactional_id: The same for every writer of the partition.
-        form: Of the rows.
-        superseded: Makes the error of a write after a newer writer was made, from a hint that may be empty.
+        office: What it writes.
 
     Attributes:
         is_failed: Whether an error of Kafka has ended its use.
@@ -63,27 +82,16 @@ class RowTopicWriter:
         UnavailableError: Kafka does not answer.
     """
 
-    def __init__(
-        self,
-        config: KafkaConfig,
-        role: str,
-        partition: int,
-        transactional_id: str,
-        form: RowFormat,
-        superseded: Callable[[str], HeadgateError],
-    ) -> None:
+    def __init__(self, config: KafkaConfig, office: Office) -> None:
         kafka = library()
         self._config = config
-        self._topic = config.topic(role)
-        self._doing = f"{role} cannot be written"
-        self._partition = partition
-        self._header = form.header
-        self._superseded = superseded
+        self._office = office
+        self._topic = config.topic(office.topic)
         self._faults = Faults()
         self.is_failed = False
         timeout_ms = round(KAFKA_TRANSACTION_S_MAX * 1_000)
         own = {
-            "transactional.id": transactional_id,
+            "transactional.id": config.topic(office.name),
             "transaction.timeout.ms": timeout_ms,
             "message.timeout.ms": timeout_ms,
             "enable.idempotence": True,
@@ -100,19 +108,19 @@ class RowTopicWriter:
         with self._errors():
             self._producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
 
-    def send(self, records: Iterable[RowRecord]) -> int:
+    def send(self, records: Iterable[StateRecord]) -> int:
         """Begins a transaction and sends its records; every in-sync copy has them when this returns.
 
         What `records` raises aborts the transaction and is raised here; the writer goes on.
 
         Args:
-            records: The rows.
+            records: The records.
 
         Returns:
             The offset of the last; -1 without one.
 
         Raises:
-            HeadgateError: `superseded`'s: a newer writer was made; nothing is stored.
+            HeadgateError: What `Office.fenced` makes: a newer writer was made; nothing is stored.
             UnavailableError: Kafka did not take them; nothing is stored.
         """
         kafka = library()
@@ -132,11 +140,16 @@ class RowTopicWriter:
             raise self._failed(done.error or kafka.KafkaError(kafka.KafkaError._TIMED_OUT))
         return done.last
 
-    def _produce(self, record: RowRecord, done: _Delivered) -> None:
+    def _produce(self, record: StateRecord, done: _Delivered) -> None:
         while True:
             try:
                 self._producer.produce(
-                    self._topic, record.value, record.key, self._partition, on_delivery=done, headers=[self._header]
+                    self._topic,
+                    record.value,
+                    record.key,
+                    self._office.partition,
+                    on_delivery=done,
+                    headers=list(self._office.headers),
                 )
                 break
             except BufferError:  # its queue is full: acknowledgements make room
@@ -151,7 +164,7 @@ class RowTopicWriter:
             group: What a consumer of the group says that it is (`consumer_group_metadata`).
 
         Raises:
-            HeadgateError: `superseded`'s: a newer writer was made; nothing is stored.
+            HeadgateError: What `Office.fenced` makes: a newer writer was made; nothing is stored.
             UnavailableError: Kafka did not take them; nothing is stored.
         """
         with self._errors():
@@ -161,17 +174,17 @@ class RowTopicWriter:
         """Makes the records of the transaction readable, all of them or none.
 
         Raises:
-            HeadgateError: `superseded`'s: a newer writer was made; whether they are stored is not known.
+            HeadgateError: What `Office.fenced` makes: a newer writer was made; whether they are stored is not known.
             UnavailableError: Kafka did not answer; whether they are stored is not known.
         """
-        with self._errors(_READ_AGAIN):
+        with self._errors(self._office.unsure):
             self._producer.commit_transaction()
 
     def abort(self) -> None:
         """Gives the records of the transaction up.
 
         Raises:
-            HeadgateError: `superseded`'s: a newer writer was made.
+            HeadgateError: What `Office.fenced` makes: a newer writer was made.
             UnavailableError: Kafka did not answer.
         """
         with self._errors():
@@ -200,8 +213,8 @@ class RowTopicWriter:
         with suppress(library().KafkaException, SystemError):  # the fatal error once more
             self._producer.poll(0)  # brings what the connections report
         if error.code() in (kafka._FENCED, kafka.PRODUCER_FENCED, kafka.INVALID_PRODUCER_EPOCH):
-            return self._superseded(hint)
-        problem = translated(self._faults.cause(error), self._doing, self._config)
+            return self._office.fenced(hint)
+        problem = translated(self._faults.cause(error), self._office.doing, self._config)
         if hint and isinstance(problem, UnavailableError):
             return type(problem)(problem.message, hint=hint)
         return problem

@@ -1,13 +1,13 @@
-"""Reading a topic of rows: records of committed transactions, up to the end that is known when reading begins."""
+"""Reading a topic of state: records of committed transactions, up to the end that is known when reading begins."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import FatalError, UnavailableError
+from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import KAFKA_ADMIN_S_MAX, KAFKA_READ_S_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import committed_reader, watermarks
@@ -20,31 +20,29 @@ _RECORDS_A_TIME: Final = 500
 _POLL_S: Final = 0.5
 
 
-class TopicLostError(FatalError):
-    """A topic of rows is not the one that a cache was read from, or has lost its end."""
-
-    code = "topic-lost"
-
-
-class RowTopicReader:
-    """Reads one partition; blocking, for one thread at a time.
+class StateTopicReader:
+    """Reads one partition of a topic; blocking, for one thread at a time.
 
     An end is always the end of a transaction: Kafka shows no reader of committed records the place behind an open one.
 
     Args:
         config: Of the deployment.
-        role: The topic, by its name in the configuration.
+        topic: By its name in `TopicsConfig`.
+        lost: Makes the error where the topic ends before what was read: of the topic's name in Kafka and a reason.
         partition: Of the topic.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
     """
 
-    def __init__(self, config: KafkaConfig, role: str, partition: int = 0) -> None:
+    def __init__(
+        self, config: KafkaConfig, topic: str, lost: Callable[[str, str], HeadgateError], partition: int = 0
+    ) -> None:
         self._config = config
-        self._topic = config.topic(role)
         self._partition = partition
-        self._doing = f"{role} cannot be read"
+        self._topic = config.topic(topic)
+        self._doing = f"{topic} cannot be read"
+        self._lost = lost
         self._faults = Faults()
         self._held: deque[Message] = deque()
         self._closed = False
@@ -96,7 +94,7 @@ class RowTopicReader:
 
         Raises:
             UnavailableError: Kafka does not answer.
-            TopicLostError: The topic ends before `start`.
+            HeadgateError: What `lost` makes: the topic ends before `start`.
         """
         self._go(start)
         deadline = time.monotonic() + KAFKA_READ_S_MAX
@@ -140,7 +138,7 @@ class RowTopicReader:
             elif error.code() == kafka.KafkaError._PARTITION_EOF:
                 self._next = max(self._next, _offset(message))
             elif error.code() in (kafka.KafkaError.OFFSET_OUT_OF_RANGE, kafka.KafkaError._AUTO_OFFSET_RESET):
-                raise lost(self._topic, f"it ends before offset {self._next}, up to which the cache has read it")
+                raise self._lost(self._topic, f"it ends before offset {self._next}, up to which it was read")
             elif not error.retriable():
                 raise self._translated(error)
 
@@ -155,14 +153,6 @@ class RowTopicReader:
         if not self._closed:
             self._closed = True
             self._consumer.close()
-
-
-def lost(topic: str, reason: str) -> TopicLostError:
-    """The error with what to do."""
-    return TopicLostError(
-        f"{topic} is not what this process has read: {reason}",
-        hint="was the topic made anew? Move the cache (control.db) away to begin with what the topic has now",
-    )
 
 
 def _offset(message: Message) -> int:
