@@ -2,7 +2,7 @@
 
 What those take from files comes from Kafka here: rows from the pages of the outbox, with their record's offset as their
 position; a lagging target's from the topic again; cursors and dead letters from the changelog.
-docs/adr/0016-deliveries-move-with-their-partition.md has the reasons.
+docs/adr/0019-deliveries-move-with-their-partition.md has the reasons.
 """
 
 from __future__ import annotations

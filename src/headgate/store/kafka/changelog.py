@@ -4,7 +4,7 @@ Cursors and dead letters stand in SQLite files, by the code that one machine has
 durable: the rows that one changed go to the partition of the topic `changelog` with the outbox partition's number, in a
 Kafka transaction; cursors together with the group's commit. Who is given the partition makes a `ChangelogWriter`, which
 fences the one before it; reads the rows into new files (`restore`); and goes on. docs/spec/changelog-topic.md has the
-format, docs/adr/0016-deliveries-move-with-their-partition.md the reasons.
+format, docs/adr/0019-deliveries-move-with-their-partition.md the reasons.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: th
         for path in files:
             connection = stack.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
             cache = CacheTables(connection, CHANGELOG_ROWS)
-            stack.enter_context(_rows_alone(connection))
+            stack.enter_context(rows_alone(connection))
             caches |= dict.fromkeys(cache.tables, cache)
         reader = StateTopicReader(config, "changelog", _lost, partition)
         stack.callback(reader.close)
@@ -225,7 +225,7 @@ def _apply(caches: Mapping[str, CacheTables], message: Message) -> None:
 
 
 @contextmanager
-def _rows_alone(connection: sqlite3.Connection) -> Iterator[None]:
+def rows_alone(connection: sqlite3.Connection) -> Iterator[None]:
     """One transaction in which the file's triggers do nothing: what they had done comes as rows, too."""
     connection.execute("BEGIN IMMEDIATE")
     triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
