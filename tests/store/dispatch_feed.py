@@ -55,6 +55,7 @@ class Feed:
         self._partitions = config.topics.outbox.partitions
         self._targets = targets
         self._producer = Producer({"bootstrap.servers": config.bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        self._expected: dict[int, set[str]] = {}
         self.next = [0] * SOURCES
         for source in range(SOURCES):
             hello = encode_hello(
@@ -72,6 +73,8 @@ class Feed:
                 event = made_event(source, offset, size_bytes)
                 record = encode_record(BROKER, event)
                 self._produce(self._events, source, record.headers, record.value, record.key)
+                for target in self._targets(source, offset):
+                    self._expected.setdefault(target, set()).add(event.id)
                 for partition, wanted in self._sharded(self._targets(source, offset)):
                     headers, value = encode_event(1, 1, source, offset, [(target, 3) for target in wanted], event)
                     self._produce(self._outbox, partition, headers, value)
@@ -83,12 +86,7 @@ class Feed:
 
     def expected(self, target: int) -> set[str]:
         """Ids of the events that a target is to get of what is stored."""
-        return {
-            f"{source}-{offset}"
-            for source in range(SOURCES)
-            for offset in range(self.next[source])
-            if target in self._targets(source, offset)
-        }
+        return self._expected.get(target, set())
 
     def flush(self) -> None:
         """Waits until everything is acknowledged."""

@@ -255,14 +255,15 @@ class KafkaDispatcher:
     def assigned(self, partition: int, state: OutboxState) -> None:
         """See `OutboxListener`."""
         self._options.runs.assigned(partition, state)
-        self._paused.add(partition)  # whatever it was when this process had it before: the next reading resumes it
         self._on_loop(self._begin(partition, self._writers.pop(partition)))
 
     def revoked(self, partitions: Sequence[int], *, is_lost: bool) -> None:
         """See `OutboxListener`: their deliveries end before this returns."""
         for partition in partitions:
             self._options.runs.revoked(partition)
-            self._paused.discard(partition)
+        if (paused := self._paused & set(partitions)) and self._member is not None:
+            self._member.resume(paused)  # it may come back
+            self._paused -= paused
         self._on_loop(self._end(partitions, is_lost=is_lost))
 
     def passed_over(self, partition: int, offset: int, error: RecordError) -> None:

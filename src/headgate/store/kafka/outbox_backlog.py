@@ -159,11 +159,9 @@ class TopicBacklog:
             if count >= OUTBOX_SWEEP_RECORDS:
                 break
             records, end_seen = self._records()
-            for message in records:
+            for message in records:  # all of them, though nobody may wait any more: who joins goes on behind them
                 self._take(takeover, message, requests)
-                count += 1
-                if not requests:
-                    break
+            count += len(records)
             if not records and end_seen > takeover.next_position:  # offsets have holes
                 takeover.pass_over(end_seen - 1)
             with self._lock:

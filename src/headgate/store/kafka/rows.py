@@ -96,6 +96,16 @@ def tables(connection: sqlite3.Connection, form: RowFormat) -> dict[str, RowTabl
     return {name: _table(connection, name) for (name,) in names if name not in form.local}
 
 
+def _note(table: RowTable, row: str) -> str:
+    """The statement that notes a row. Not OR IGNORE: SQLite puts the conflict clause of the outer statement there."""
+    values = ", ".join(f"{row}.{column}" for column in table.key)
+    known = " AND ".join(f"{column} = {row}.{column}" for column in table.key)
+    return (
+        f"INSERT INTO changed_{table.name} SELECT {values}"
+        f" WHERE NOT EXISTS (SELECT 1 FROM changed_{table.name} WHERE {known});"
+    )
+
+
 def _numbered(connection: sqlite3.Connection) -> frozenset[str]:
     """The tables with AUTOINCREMENT."""
     if not connection.execute("SELECT 1 FROM main.sqlite_schema WHERE name = ?", (SEQUENCES,)).fetchone():
@@ -131,11 +141,7 @@ class RowCapture:
                 f"CREATE TEMP TABLE changed_{table.name} ({columns}, PRIMARY KEY ({columns})) WITHOUT ROWID"
             )
             for event, rows in (("INSERT", ("NEW",)), ("DELETE", ("OLD",)), ("UPDATE", ("OLD", "NEW"))):
-                notes = " ".join(
-                    f"INSERT OR IGNORE INTO changed_{table.name} VALUES"
-                    f" ({', '.join(f'{row}.{column}' for column in table.key)});"
-                    for row in rows
-                )
+                notes = " ".join(_note(table, row) for row in rows)
                 connection.execute(
                     f"CREATE TEMP TRIGGER note_{event.lower()}_{table.name} AFTER {event} ON main.{table.name}"
                     f" BEGIN {notes} END"
