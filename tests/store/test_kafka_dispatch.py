@@ -89,7 +89,7 @@ def test_who_hangs_or_fails_holds_nobody_and_catches_up_from_the_topic(
     config: KafkaConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "TARGET_QUEUE_MAX", 64)
-    monkeypatch.setattr(limits, "EVENT_CACHE_BYTES_MAX", 100_000)
+    monkeypatch.setattr(limits, "EVENT_CACHE_BYTES_MAX", 300_000)
     monkeypatch.setattr(limits, "OUTBOX_CHECKPOINT_RECORDS", 100)
     healthy, hanging, failing = [1, 2, 3, 4, 5, 6], 7, 8
     everybody = [*healthy, hanging, failing]

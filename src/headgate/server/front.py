@@ -161,7 +161,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
 def other_paths(settings: Settings, store: FrontStore) -> Starlette:
     """Every path that is no publisher's: health, and what the other processes answer."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
-    roles = parts.roles_of(settings)
+    roles = parts.answering(settings)
     group = DispatcherGroup(settings, store.objects)
     owner = OwnerProxy(settings, group)
     reading = [Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])]

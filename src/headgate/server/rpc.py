@@ -21,7 +21,7 @@ from headgate.rpc.errors import ERROR, status
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, Service
 from headgate.server.absent import RoleAbsentError
 from headgate.server.addresses import addresses_of
-from headgate.server.parts import Role, roles_of
+from headgate.server.parts import Role, answering
 from headgate.server.proxy import PartUnavailableError
 from headgate.server.publishers_home import PublishersHome
 from headgate.server.ready import parts_ready
@@ -119,7 +119,7 @@ async def front(
     if not addresses:
         yield
         return
-    roles = roles_of(settings)
+    roles = answering(settings)
     # Producers have a home where fronts own partitions.
     fronts = 1 if settings.is_on_kafka else settings.fronts
     others = {one: HandedOn(PUBLISHER, [settings.front_rpc(one)]) for one in range(fronts) if one != number}

@@ -1,11 +1,18 @@
-"""Events of the topic `events` for deliveries: those that came with their matches, and any other by its offset."""
+"""Events of the topic `events` for deliveries: those that came with their matches, and any other by its offset.
+
+To go to a place of a topic takes Kafka milliseconds, to read on takes microseconds. So events that are asked for while
+others are read are read together, in the order of their offsets: a target that fails and needs its events again and
+again does not hold those of the others.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from headgate.delivery.events import EventCache, SharedEvent
@@ -15,7 +22,7 @@ from headgate.event.hops import place_root, root_of
 from headgate.limits import KAFKA_READ_S_MAX
 from headgate.outbox.errors import EventGoneError
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.consumers import committed_reader
+from headgate.store.kafka.consumers import committed_reader, watermarks
 from headgate.store.kafka.library import Faults, library, translated
 from headgate.store.kafka.reader import headers_of, offset_of
 from headgate.store.kafka.records import RecordError, decode_stored
@@ -24,7 +31,10 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _POLL_S: Final = 0.5
-_NEIGHBOURS: Final = 16
+_RECORDS_A_TIME: Final = 500
+_PASSED_MAX: Final = 1_000
+"""Records that are read for nothing rather than to go to a place behind them."""
+_NO_OFFSET: Final = 1 << 62
 _DOING: Final = "an event cannot be read"
 
 
@@ -58,6 +68,9 @@ class TopicEvents:
         self._consumer = committed_reader(config, self._faults)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
         self._cache = EventCache()
+        self._asked: dict[tuple[int, int], asyncio.Future[SharedEvent]] = {}
+        self._reading: set[tuple[int, int]] = set()
+        self._loop = asyncio.get_running_loop()
 
     def keep(self, partition: int, offset: int, event: SharedEvent) -> None:
         """An event came with a match."""
@@ -79,54 +92,103 @@ class TopicEvents:
             UnavailableError: Kafka does not answer.
         """
         event = self.kept(partition, offset)
-        if event is None:
-            loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._thread, self._read, partition, offset)
-            self._cache.keep(partition, found)
-            event = found[0][1]
-        return event
+        if event is not None:
+            return event
+        asked = self._asked.get((partition, offset))
+        if asked is None:
+            asked = self._asked[partition, offset] = self._loop.create_future()
+            asked.add_done_callback(_seen)
+            if not self._reading:
+                self._loop.call_soon(self._read)
+        return await asyncio.shield(asked)  # others may wait for it, too
 
     def close(self) -> None:
         """Gives everything back; blocks."""
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._consumer.close()
 
-    def _read(self, partition: int, offset: int) -> list[tuple[int, SharedEvent]]:
-        """The event, first, with those behind it that have come with it."""
-        self._consumer.assign([library().TopicPartition(self._topic, partition, offset)])
-        message = self._first(partition, offset)
-        if offset_of(message) != offset:
-            raise self._gone(partition, offset)
-        try:
-            found = [self._event(partition, message)]
-        except RecordError as error:
-            raise EventGoneError(error.message) from error
-        for further in self._consumer.consume(_NEIGHBOURS - 1, 0):
-            with suppress(RecordError):  # whoever needs it asks for it
-                if further.error() is None:
-                    found.append(self._event(partition, further))
+    # --- on the event loop ------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Reads everything that was asked for until now, and then what was asked for meanwhile."""
+        if self._reading or not self._asked:
+            return
+        self._reading = set(self._asked)
+        done = self._thread.submit(self._find, sorted(self._reading))
+        done.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._found, done))
+
+    def _found(self, done: Future[dict[tuple[int, int], SharedEvent | EventGoneError]]) -> None:
+        error = done.exception()
+        found = done.result() if error is None else {}
+        for place in sorted(self._reading):
+            asked, event = self._asked.pop(place), found.get(place, error)
+            if isinstance(event, SharedEvent):
+                self.keep(*place, event)
+                asked.set_result(event)
+            else:
+                assert event is not None, "every place has an answer"
+                asked.set_exception(event)
+        self._reading = set()
+        self._read()
+
+    # --- in the thread ----------------------------------------------------------------------------------
+
+    def _find(self, places: Sequence[tuple[int, int]]) -> dict[tuple[int, int], SharedEvent | EventGoneError]:
+        """The events at places, which are in order."""
+        found: dict[tuple[int, int], SharedEvent | EventGoneError] = {}
+        for partition, group in groupby(places, key=lambda place: place[0]):
+            waiting = deque(offset for _, offset in group)
+            while waiting:
+                self._read_on(partition, waiting, found)
         return found
 
-    def _first(self, partition: int, offset: int) -> Message:
-        """The first record that comes."""
-        kafka = library().KafkaError
+    def _read_on(
+        self, partition: int, waiting: deque[int], found: dict[tuple[int, int], SharedEvent | EventGoneError]
+    ) -> None:
+        """Goes to the first of the offsets, and reads on as long as the next one is near."""
+        position = waiting[0]
+        self._consumer.assign([library().TopicPartition(self._topic, partition, position)])
         deadline = time.monotonic() + KAFKA_READ_S_MAX
-        while time.monotonic() < deadline:
-            message = self._consumer.poll(_POLL_S)
-            error = None if message is None else message.error()
-            if message is not None and error is None:
-                return message
-            if error is None or error.retriable():
-                continue
-            if error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET, kafka._PARTITION_EOF):
-                raise self._gone(partition, offset)
-            raise translated(self._faults.cause(error), _DOING, self._config)
-        raise UnavailableError(f"{_DOING}: {self._topic}/{partition} does not answer")
+        while waiting and waiting[0] <= position + _PASSED_MAX:
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"{_DOING}: {self._topic}/{partition} does not answer")
+            for message in self._next():
+                position = self._position(message, partition, waiting[0] if waiting else 0)
+                while waiting and waiting[0] < position:
+                    offset = waiting.popleft()
+                    found[partition, offset] = self._event(message, partition, offset)
 
-    def _event(self, partition: int, message: Message) -> tuple[int, SharedEvent]:
-        stored, _ = decode_stored(headers_of(message), message.value())
-        offset = offset_of(message)
-        return offset, shared_event(stored, partition, offset, message.timestamp()[1] * 1_000)
+    def _next(self) -> list[Message]:
+        first = self._consumer.poll(_POLL_S)
+        return [] if first is None else [first, *self._consumer.consume(_RECORDS_A_TIME, 0)]
 
-    def _gone(self, partition: int, offset: int) -> EventGoneError:
-        return EventGoneError(f"{self._topic}/{partition} has no event at offset {offset} any more")
+    def _position(self, message: Message, partition: int, asked: int) -> int:
+        """Everything below it has come with this message, or is not there; 0 where the message says nothing."""
+        kafka, error = library().KafkaError, message.error()
+        if error is None:
+            return offset_of(message) + 1
+        if error.code() == kafka._PARTITION_EOF:
+            return _NO_OFFSET
+        if error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
+            place = library().TopicPartition(self._topic, partition)
+            first, _ = watermarks(self._consumer, place, self._config, self._faults, _DOING)
+            return first if asked < first else _NO_OFFSET  # removed, or behind the end
+        if error.retriable():
+            return 0
+        raise translated(self._faults.cause(error), _DOING, self._config)
+
+    def _event(self, message: Message, partition: int, offset: int) -> SharedEvent | EventGoneError:
+        """The event of a message where it is the one at this offset."""
+        if message.error() is not None or offset_of(message) != offset:
+            return EventGoneError(f"{self._topic}/{partition} has no event at offset {offset} any more")
+        try:
+            stored, _ = decode_stored(headers_of(message), message.value())
+        except RecordError as error:
+            return EventGoneError(error.message)
+        return shared_event(stored, partition, offset, message.timestamp()[1] * 1_000)
+
+
+def _seen(asked: asyncio.Future[SharedEvent]) -> None:
+    """Its error is everybody's who waits, of whom there may be none any more."""
+    if not asked.cancelled():
+        asked.exception()
