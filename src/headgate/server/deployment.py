@@ -69,9 +69,11 @@ def check(cluster: ClusterConfig) -> None:
     lasting = [one for one in found if not one.passes]
     if lasting:
         first = lasting[0]
+        what = f"{first.topic} is missing"
+        if first.found:
+            what = f"{first.setting} of {first.topic} is {first.found} and must be {first.wanted}"
         more = f", and {len(lasting) - 1} more" if len(lasting) > 1 else ""
         raise TopicsMisfitError(
-            f"the topics in Kafka do not fit: {first.topic}: {first.setting} is {first.found or 'missing'}"
-            f" and must be {first.wanted}{more}",
+            f"the topics in Kafka do not fit: {what}{more}",
             hint="headgate cluster check shows all of them; headgate cluster init makes topics that are missing",
         )

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from headgate.errors import UnavailableError
 from headgate.ingress.partitions import EventPartitions
 from headgate.limits import LOG_PROBE_S
 from headgate.server import child, front, parts
@@ -50,7 +51,15 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
 
 
 async def _probing(appender: KafkaAppender) -> None:
-    """Asks Kafka now and then, until it is cancelled: also when no event comes, it is known whether it answers."""
+    """Asks Kafka now and then, until it is cancelled: also when no event comes, it is known whether it answers.
+
+    Once it does, what this front left open before it was started again is ended.
+    """
+    is_recovered = False
     while True:
         await appender.probe()
+        if not (is_recovered or appender.problem):
+            with contextlib.suppress(UnavailableError):
+                await appender.recover()
+                is_recovered = True
         await asyncio.sleep(LOG_PROBE_S)

@@ -264,9 +264,7 @@ class KafkaAppender:
             HeadgateError: It is aborted, or its outcome is not known.
         """
         kafka = library()
-        if self._batching is None:
-            self._batching = self._begun()
-        producer = self._batching
+        producer = self._ready()
         offsets: list[dict[int, list[int]]] = [{partition: [] for partition in batch.parts} for batch in group]
         try:
             producer.begin_transaction()
@@ -306,6 +304,20 @@ class KafkaAppender:
                 except BufferError:  # its queue is full: acknowledgements make room
                     producer.poll(_POLL_S)
         producer.poll(0)
+
+    async def recover(self) -> None:
+        """Ends a batch that an earlier process of our name left open: it holds readers up. The first batch would, too.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
+        await self._loop.run_in_executor(self._thread, self._ready)
+
+    def _ready(self) -> Producer:
+        """The producer of batches; in its thread."""
+        if self._batching is None:
+            self._batching = self._begun()
+        return self._batching
 
     def _begun(self) -> Producer:
         """A producer of our name, which has ended whatever an earlier one left open."""

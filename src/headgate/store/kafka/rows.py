@@ -97,13 +97,11 @@ def tables(connection: sqlite3.Connection, form: RowFormat) -> dict[str, RowTabl
 
 
 def _note(table: RowTable, row: str) -> str:
-    """The statement that notes a row. Not OR IGNORE: SQLite puts the conflict clause of the outer statement there."""
+    """Notes the key of a row once. Not by OR IGNORE: what the statement says that fires a trigger replaces that."""
     values = ", ".join(f"{row}.{column}" for column in table.key)
-    known = " AND ".join(f"{column} = {row}.{column}" for column in table.key)
-    return (
-        f"INSERT INTO changed_{table.name} SELECT {values}"
-        f" WHERE NOT EXISTS (SELECT 1 FROM changed_{table.name} WHERE {known});"
-    )
+    same = " AND ".join(f"{column} IS {row}.{column}" for column in table.key)
+    noted = f"changed_{table.name}"
+    return f"INSERT INTO {noted} SELECT {values} WHERE NOT EXISTS (SELECT 1 FROM {noted} WHERE {same});"
 
 
 def _numbered(connection: sqlite3.Connection) -> frozenset[str]:
