@@ -9,26 +9,35 @@ import sys
 import threading
 from pathlib import Path
 
-from headgate.match.requirements import connector_jar
-from headgate.match.session import start_session, task_slots
-from headgate.store.kafka.matcher import KafkaMatcher, MatcherHooks
-from headgate.store.kafka.spark_jars import spark_jars
-from tests.store.matcher_world import SOURCES, Filters, world_config
+from pyspark.sql import SparkSession
+
+from headgate.store.config import ClusterConfig, SparkConfig
+from headgate.store.kafka.matcher import MatcherHooks, serve_kafka
+from tests.store.matcher_world import Filters, world_config
+
+OPTION = "spark.headgate.tried"
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
 
 
 def main(bootstrap: str, prefix: str, scratch: str, generation: str) -> None:
-    spark = start_session(
-        jar=connector_jar(),
-        threads=task_slots(SOURCES),
+    spark = SparkConfig(master="local[5]", options={f"{OPTION}_file": f"{scratch}.secret"})
+
+    def started() -> None:
+        session = SparkSession.active()
+        say(f"{session.sparkContext.master} {session.conf.get(OPTION)}")
+
+    serve_kafka(
+        config=ClusterConfig(kafka=world_config(bootstrap, prefix), spark=spark),
+        filters=Filters(int(generation)),
         scratch=Path(scratch),
+        stop=threading.Event(),
+        hooks=MatcherHooks(on_note=say),
+        on_started=started,
         heap_mib=512,
-        more_jars=spark_jars(),
     )
-    hooks = MatcherHooks(
-        on_ready=lambda is_ready: print(f"ready {is_ready}", flush=True), on_note=lambda text: print(text, flush=True)
-    )
-    matcher = KafkaMatcher(spark, world_config(bootstrap, prefix), Filters(int(generation)), Path(scratch), hooks)
-    matcher.run(threading.Event())
 
 
 if __name__ == "__main__":

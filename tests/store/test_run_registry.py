@@ -138,7 +138,7 @@ def test_a_driver_that_stood_still_starts_nothing_that_counts(
         time.sleep(0.02)
     assert reader.rows.keys() == wanted, "rows of the old driver counted"
     assert {generation for found in reader.rows.values() for generation, _ in found} == {12}
-    assert Rejected not in map(type, new.heard)
+    assert [message for message in new.heard if message.run == first] == [Active(first, 12)]
 
 
 def test_a_refused_run_is_told_with_the_reason(driver: Callable[[], Driver], reader: Reader) -> None:

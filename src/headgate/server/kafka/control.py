@@ -39,6 +39,7 @@ from headgate.settings import Settings
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.cache import leader_of
 from headgate.store.kafka.election import Election
+from headgate.store.kafka.generations import follow_generations
 from headgate.store.kafka.objects import KafkaObjects
 
 _GROUP: Final = "control"
@@ -85,7 +86,7 @@ async def _serve(context: child.Context) -> None:
 
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store, note)
         leadership = Leadership(objects, config, changed, told)
-        duties = leader_duties(settings, store, policy, state)
+        duties = leader_duties(settings, config, store, policy, state)
         await stack.enter_async_context(local_http.answering(paths(api), settings.control_socket))
         tasks = [asyncio.create_task(one) for one in (leadership.run(duties), state.show())]
         await _until_stopped(stop, tasks, (objects.follow, leadership.take_part), state, api)
@@ -124,7 +125,9 @@ def paths(api: ControlApi) -> Starlette:
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
 
 
-def leader_duties(settings: Settings, store: Store, policy: UrlPolicy, state: ControlState) -> Sequence[Duty]:
+def leader_duties(
+    settings: Settings, config: KafkaConfig, store: Store, policy: UrlPolicy, state: ControlState
+) -> Sequence[Duty]:
     """What the leader does: each begins when it takes the lead, is cancelled when it loses it, and never ends."""
 
     async def reconcile() -> None:
@@ -140,7 +143,15 @@ def leader_duties(settings: Settings, store: Store, policy: UrlPolicy, state: Co
             _log.info("manifests applied", **counts)
         await reconcile()
 
-    return (prepare, lambda: recompile_stored(store, state.compiling))
+    async def write_generations() -> None:
+        """What the matcher has brought into force."""
+        stop = threading.Event()
+        try:
+            await asyncio.to_thread(follow_generations, config, store.set_active_generation, stop)
+        finally:
+            stop.set()
+
+    return (prepare, lambda: recompile_stored(store, state.compiling), write_generations)
 
 
 class Leadership:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -89,6 +90,7 @@ class KafkaTables:
         self.spark = spark
         self._config = config
         self._builder = TableBuilder(spark)
+        self._is_warm = False
 
     def build(self, table: RoutingTable) -> MatchTable:
         """The filters of a routing table.
@@ -101,7 +103,7 @@ class KafkaTables:
             return self._builder.build((target.id, target.broker, target.filter) for target in table.targets)
 
     def warm(self, table: RoutingTable, start: Mapping[int, int]) -> None:
-        """Builds the table and plans a query over no event, so that the first run of this process starts sooner.
+        """Builds the table and, once, plans a query over no event: the first run of this process starts sooner.
 
         Args:
             table: The filters.
@@ -112,6 +114,9 @@ class KafkaTables:
             SparkGoneError: There is no JVM any more.
         """
         filters = self.build(table)
+        if self._is_warm:
+            return
+        self._is_warm = True
         with spark_errors("the stand-by cannot be warmed"):
             events = read_range(self.spark, self._config, start, start)
             sink_rows(match_events(events, filters, SINK_IDENTITY, marks=True)).collect()
@@ -208,7 +213,11 @@ class KafkaLink:
         Raises:
             UnavailableError: Kafka does not answer.
         """
-        return self._registry.news(timeout_s)
+        try:
+            return self._registry.news(timeout_s)
+        except UnavailableError:
+            time.sleep(timeout_s)  # the error may come at once: the loop must not spin
+            raise
 
     def close(self) -> None:
         """Nothing: registry and places are those of the lead."""

@@ -9,6 +9,7 @@ declared every earlier run over (`run_registry.py`).
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,15 +22,18 @@ import structlog
 from pyspark.sql import SparkSession
 
 from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
-from headgate.limits import ELECTION_SESSION_S, MATCH_RETRY_S_MIN, RUN_TASKS_S_MAX
-from headgate.match.errors import RunFailedError
+from headgate.limits import ELECTION_SESSION_S, JVM_HEAP_MIB, MATCH_RETRY_S_MIN, RUN_TASKS_S_MAX
+from headgate.match.errors import SparkGoneError, SparkSlotsError
 from headgate.match.matcher import Matcher, RoutingSource
-from headgate.store.config import KafkaConfig
+from headgate.match.requirements import connector_jar
+from headgate.match.session import start_session, stop_session, task_slots
+from headgate.store.config import ClusterConfig, KafkaConfig, resolved
 from headgate.store.kafka.election import Election
 from headgate.store.kafka.kafka_runner import KafkaLink, KafkaRouting, KafkaRunner, KafkaTables
 from headgate.store.kafka.match_run import OutboxDriver, check_slots
 from headgate.store.kafka.outbox_places import OutboxPlaces
 from headgate.store.kafka.run_registry import MatcherLeadLostError, RunRegistry
+from headgate.store.kafka.spark_jars import spark_jars
 
 GROUP: Final = "matcher"
 """The consumer group of the election, and the `transactional.id`; with the topic prefix."""
@@ -40,7 +44,14 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class MatcherHooks:
-    """Whom a matcher tells; see `match.matcher.Matcher`."""
+    """Whom a matcher tells.
+
+    Attributes:
+        on_ready: Called with True when a run has come into force and when this process stands by, with False when it
+            leads and none is in force.
+        on_note: Called with what it does or lacks, in a line for people.
+        on_step: Called at every turn of its loop.
+    """
 
     on_ready: Callable[[bool], None] = lambda _: None
     on_note: Callable[[str], None] = lambda _: None
@@ -90,7 +101,7 @@ class KafkaMatcher:
         """Takes part in the election, and matches while it leads.
 
         Raises:
-            InvalidInputError: Spark has too few task slots.
+            SparkSlotsError: Spark has too few task slots.
             SparkGoneError: The JVM has ended: this process cannot match any more.
             HeadgateError: What Kafka refuses for good.
         """
@@ -146,8 +157,9 @@ class KafkaMatcher:
         self._hooks.on_note("stands by: another matcher leads")
         try:
             self._tables.warm(self._filters.snapshot(), places.starts())
-        except (RunFailedError, UnavailableError) as error:
+        except UnavailableError as error:
             _log.warning("the stand-by is not warm", reason=error.message)
+        self._hooks.on_ready(True)
 
     # --- leading --------------------------------------------------------------------------------------
 
@@ -156,6 +168,8 @@ class KafkaMatcher:
         ended = self._lead.ended = threading.Event()
         if not election.leads:  # lost meanwhile: nobody sets this one
             return
+
+        self._hooks.on_ready(False)
 
         def on_step() -> None:
             self._hooks.on_step()
@@ -194,6 +208,55 @@ class KafkaMatcher:
             ended.wait(_LOOK_S)
 
 
+def serve_kafka(
+    *,
+    config: ClusterConfig,
+    filters: RoutingSource,
+    scratch: Path,
+    stop: threading.Event,
+    hooks: MatcherHooks,
+    on_started: Callable[[], None] = lambda: None,
+    heap_mib: int = JVM_HEAP_MIB,
+) -> None:
+    """Stands by and matches until `stop` is set: the whole life of a matcher process.
+
+    Args:
+        config: Of the deployment.
+        filters: The store over a cache of the objects that another process or thread follows.
+        scratch: Directory for Spark's temporary files.
+        stop: Set it to end.
+        hooks: Whom it tells.
+        on_started: Called once, when Spark has started: from then on `stop` is looked at.
+        heap_mib: The JVM's heap.
+
+    Raises:
+        SparkMissingError: Spark cannot start here.
+        SparkSlotsError: It has too few task slots.
+        SparkGoneError: The JVM has ended; a new process may do better.
+        InvalidInputError: A secret's file cannot be read, or an option has no counterpart in Java.
+        HeadgateError: What Kafka refuses for good.
+    """
+    shutil.rmtree(scratch, ignore_errors=True)  # a killed process before this one cleaned nothing up
+    spark = start_session(
+        jar=connector_jar(),
+        threads=task_slots(config.kafka.topics.events.partitions),
+        scratch=scratch,
+        heap_mib=heap_mib,
+        more_jars=spark_jars(),
+        master=config.spark.master,
+        options=resolved(config.spark.options),
+    )
+    on_started()
+    _log.info("spark started", version=spark.version, master=spark.sparkContext.master)
+    try:
+        KafkaMatcher(spark, config.kafka, filters, scratch, hooks).run(stop)
+    except SparkGoneError:
+        if not stop.is_set():
+            raise  # else a signal to all processes has ended the JVM as well
+    finally:
+        stop_session(spark, scratch)
+
+
 def wait_slots(spark: SparkSession, partitions: int, stop: threading.Event) -> None:
     """Waits until Spark has a task slot for every task: executors of a cluster come one after the other.
 
@@ -203,7 +266,7 @@ def wait_slots(spark: SparkSession, partitions: int, stop: threading.Event) -> N
         stop: Ends the wait.
 
     Raises:
-        InvalidInputError: There are too few, at once where there is no cluster, else after RUN_TASKS_S_MAX.
+        SparkSlotsError: There are too few, at once where there is no cluster, else after RUN_TASKS_S_MAX.
     """
     is_local = str(spark.sparkContext.master).startswith("local")
     deadline = time.monotonic() + (0.0 if is_local else RUN_TASKS_S_MAX)
@@ -211,6 +274,6 @@ def wait_slots(spark: SparkSession, partitions: int, stop: threading.Event) -> N
         try:
             check_slots(spark.sparkContext.defaultParallelism, partitions)
             return
-        except InvalidInputError:
+        except InvalidInputError as error:
             if time.monotonic() >= deadline or stop.wait(_LOOK_S):
-                raise
+                raise SparkSlotsError(error.message, hint=error.hint) from error
