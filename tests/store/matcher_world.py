@@ -48,7 +48,8 @@ def world_config(bootstrap: str, prefix: str) -> KafkaConfig:
         return RecordsConfig(partitions=partitions, replication=1, min_insync=1)
 
     topics = TopicsConfig(
-        events=records(SOURCES), outbox=records(OUTBOX), refused=records(1), progress=one, runs=one, objects=one
+        **{"events": records(SOURCES), "outbox": records(OUTBOX), "refused": records(1)},
+        **dict.fromkeys(("progress", "runs", "objects", "changelog"), one),
     )
     return KafkaConfig(bootstrap=bootstrap, topic_prefix=prefix, topics=topics)
 
