@@ -20,6 +20,7 @@ from starlette.routing import Mount, Route
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
+from headgate.control.bootstrap import bootstrap
 from headgate.control.egress import UrlPolicy
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
@@ -30,6 +31,8 @@ from headgate.errors import UnavailableError
 from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
 from headgate.server import child, local_http, parts, ready, tending, tls
 from headgate.server.absent import RoleAbsent
+from headgate.server.authentication import UsersOfFronts
+from headgate.server.authorization import grants_of
 from headgate.server.broker_news import BrokerNews
 from headgate.server.control import ControlState, recompile_stored
 from headgate.server.kafka import instance
@@ -79,7 +82,9 @@ async def _serve(context: child.Context) -> None:
         fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]
         store.on_broker(BrokerNews(fronts, loop).tell)
         policy = url_policy(settings)
-        api = ControlApi(store, policy)
+        grants, rights = grants_of(settings, store)
+        await asyncio.to_thread(rights.refresh)
+        api = ControlApi(store, policy, grants)
 
         def note() -> str:
             return "leads" if objects.is_leading else f"follows {leader_of(path) or 'nobody yet'}"
@@ -87,8 +92,8 @@ async def _serve(context: child.Context) -> None:
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store, note)
         leadership = Leadership(objects, config, changed, told)
         duties = leader_duties(settings, config, store, policy, state)
-        await stack.enter_async_context(local_http.answering(paths(api), settings.control_socket))
-        tasks = [asyncio.create_task(one) for one in (leadership.run(duties), state.show())]
+        await stack.enter_async_context(local_http.answering(UsersOfFronts(paths(api)), settings.control_socket))
+        tasks = [asyncio.create_task(one) for one in (leadership.run(duties), rights.follow(), state.show())]
         await _until_stopped(stop, tasks, (objects.follow, leadership.take_part), state, api)
 
 
@@ -137,6 +142,7 @@ def leader_duties(
     async def prepare() -> None:
         """What every start brings; then the statuses, which it may change."""
         await asyncio.to_thread(store.make_default_broker)
+        await asyncio.to_thread(bootstrap, Admission(store, policy))
         await asyncio.to_thread(store.set_public_url, settings.url)
         if settings.manifests is not None:
             counts = await asyncio.to_thread(load, Admission(store, policy), settings.manifests)
