@@ -11,6 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
+import structlog
 import uvloop
 
 from headgate.server.kafka.group import KafkaDispatcherOptions, kafka_dispatcher
@@ -44,4 +45,5 @@ async def main(bootstrap: str, prefix: str, data: str, url: str, targets: str) -
 
 
 if __name__ == "__main__":
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # standard output is the test's
     uvloop.run(main(*sys.argv[1:]))
