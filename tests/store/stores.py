@@ -10,10 +10,12 @@ from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import event_commit
 from headgate.log.directory import LogDirectory
 from headgate.log.writer import PartitionWriter
+from headgate.scan.chunks import ChunkLog
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
 from headgate.store.embedded import EmbeddedAppender, EmbeddedReader
 from headgate.store.events import EventAppender, EventReader
 from headgate.store.kafka.appender import KafkaAppender
+from headgate.store.kafka.log import KafkaLog
 from headgate.store.kafka.reader import KafkaReader
 from tests.store.contract import PARTITIONS, OpenStore
 
@@ -28,6 +30,7 @@ class EmbeddedStore:
         self._log = LogDirectory(directory, "stop")
         self._writers: list[PartitionWriter] = []
         self._readers: list[EventReader] = []
+        self._logs: list[ChunkLog] = []
 
     @property
     def address(self) -> Sequence[str]:
@@ -43,6 +46,10 @@ class EmbeddedStore:
         self._readers.append(reader := EmbeddedReader(self._log.partition(partition), start))
         return reader
 
+    def log(self) -> ChunkLog:
+        self._logs.append(log := ChunkLog(self._log))
+        return log
+
     def settle(self, offsets: Mapping[int, Sequence[int]]) -> None:
         """What was answered can be read."""
 
@@ -50,6 +57,8 @@ class EmbeddedStore:
         self._close_writers()
         for reader in self._readers:
             reader.close()
+        for log in self._logs:
+            log.close()
 
     def _close_writers(self) -> None:
         for writer in self._writers:
@@ -72,6 +81,7 @@ class KafkaStore:
     def __init__(self, config: KafkaConfig) -> None:
         self.config = config
         self._readers: list[EventReader] = []
+        self._logs: list[KafkaLog] = []
 
     @property
     def address(self) -> Sequence[str]:
@@ -83,6 +93,10 @@ class KafkaStore:
     def reader(self, partition: int, start: int = 0) -> EventReader:
         self._readers.append(reader := KafkaReader(self.config, partition, start))
         return reader
+
+    def log(self) -> KafkaLog:
+        self._logs.append(log := KafkaLog(self.config, "stop"))
+        return log
 
     def settle(self, offsets: Mapping[int, Sequence[int]]) -> None:
         for partition, numbers in offsets.items():
@@ -96,6 +110,8 @@ class KafkaStore:
     def close(self) -> None:
         for reader in self._readers:
             reader.close()
+        for log in self._logs:
+            log.close()
 
 
 def opened(kind: str, *address: str) -> OpenStore:

@@ -12,6 +12,7 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
 from headgate.limits import HEARTBEAT_S, READERS_MAX
 from headgate.log.directory import LogDirectory
+from headgate.scan.chunks import ChunkLog
 from headgate.server import child, local_http, ready, rpc
 from headgate.server.reader_client import count_route, scan_route
 from headgate.stream.api import ReadApi
@@ -35,7 +36,7 @@ async def _serve(context: child.Context) -> None:
     child.raise_file_limit(READERS_MAX * (1 + _FILES_A_PARTITION * settings.partitions) + _OTHER_FILES)
     child.on_stop(child.setter(stop))
     with contextlib.closing(Store.open(settings.data / "control.db")) as store:
-        readers = Readers(LogDirectory(settings.log_directory, settings.on_corrupt), store.served)
+        readers = Readers(ChunkLog(LogDirectory(settings.log_directory, settings.on_corrupt)), store.served)
         routes = [*ReadApi(readers).routes(), scan_route(readers.scanner), count_route(readers.counter)]
         app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
         serving = rpc.serving([ReadRpc(readers).service()], f"unix:{settings.reader_rpc}")
