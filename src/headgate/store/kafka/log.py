@@ -15,7 +15,7 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import ELECTION_S
 from headgate.store.kafka.library import Faults, library, options, refused_option, translated
 from headgate.store.kafka.scan_consumers import ScanConsumers
-from headgate.store.kafka.scan_source import DOING, KafkaSource
+from headgate.store.kafka.topic_scan import DOING, TopicScan
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -53,9 +53,9 @@ class KafkaLog:
         """See `ReadableLog`."""
         return list(range(self._config.topics.events.partitions))
 
-    def source(self, _query: Query, start: Mapping[int, int], end: Mapping[int, int]) -> KafkaSource:
+    def source(self, _query: Query, start: Mapping[int, int], end: Mapping[int, int]) -> TopicScan:
         """See `ReadableLog`: nothing of Kafka can be passed over unread."""
-        return KafkaSource(self._config, self._consumers, self._on_corrupt, start, end)
+        return TopicScan(self._config, self._consumers, self._on_corrupt, start, end)
 
     def first_offsets(self) -> dict[int, int]:
         """See `ReadableLog`."""

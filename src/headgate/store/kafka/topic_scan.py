@@ -34,7 +34,7 @@ DOING: Final = "events cannot be read"
 _log = structlog.get_logger(__name__)
 
 
-class KafkaSource:
+class TopicScan:
     """See `headgate.scan.source.ScanSource`.
 
     Args:
