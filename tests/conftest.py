@@ -5,10 +5,14 @@ benchmarks, not for tests on a busy machine.
 """
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from headgate.event.json_text import allow_deep_json
+from headgate.testing.kafka import Kafka
+from tests.kafka import SETTINGS, USERS
 
 _EXPLORES = bool(os.environ.get("HEADGATE_EXPLORE"))
 settings.register_profile(
@@ -18,3 +22,10 @@ settings.load_profile("headgate")
 
 allow_deep_json()  # as at the start of every process of Headgate
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else its notes of closed connections mix with pytest's lines
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """One real Kafka for all tests of a process that need no other; each has topics of its own."""
+    with Kafka(tmp_path_factory.mktemp("kafka"), users=USERS, settings=SETTINGS) as running:
+        yield running

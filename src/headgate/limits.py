@@ -661,6 +661,15 @@ KAFKA_RECORDS_WAITING_MAX: Final = 100_000
 """Records in a producer's own queue: above COMMIT_QUEUE_EVENTS_MAX, which bounds it first."""
 KAFKA_APPEND_S_MAX: Final = 30.0
 """Until a record that Kafka does not acknowledge is given up: three times the silence after a broker's death."""
+KAFKA_PROBE_S_MAX: Final = 3.0
+"""A Kafka that does not answer a front's question for so long is away: events are refused at once until it answers."""
+LEADER_CONNECT_S_MAX: Final = 3.0
+"""Until a leader of the objects that cannot be connected to is taken for gone: a write is then refused with 503."""
+OBJECT_CACHE_LAG_S_MAX: Final = 5.0
+"""How long an answer to a write that the leader made waits until this server has read it, too."""
+OBJECT_LEAD_PAUSE_S: Final = 2.0
+"""Between the loss of the lead of the objects and the next try of a process that is still elected: as an election that
+has gone elsewhere is known by then."""
 KAFKA_TRANSACTION_S_MAX: Final = 15.0
 """The same for a batch. As long, readers wait behind a batch of a front that died and was not started again."""
 KAFKA_READ_EVENTS: Final = 1_000
@@ -694,6 +703,10 @@ OUTBOX_READ_BYTES_MAX: Final = 8 << 20
 """The same in bytes; one record more may be there."""
 OUTBOX_SESSION_S: Final = 6.0
 """A dispatcher that Kafka has not heard of for so long is dead: the others take its partitions over."""
+ELECTION_SESSION_S: Final = 6.0
+"""A process that leads and is silent for so long leads no more: the shortest session that brokers admit by default."""
+ELECTION_POLL_S_MAX: Final = 30.0
+"""A process that leads and does not look at its election for so long leads no more, although its library lives."""
 KAFKA_ADMIN_S_MAX: Final = 10.0
 """One question to the cluster: longer than the election of a new controller."""
 OBJECT_RECORDS_BYTES_MAX: Final = 64 << 20

@@ -92,6 +92,13 @@ class Settings(BaseSettings):
         egress_deny: Networks that are always refused.
         egress_ports: Ports allowed, `80, 443, 8000-8999`; empty for all.
         egress_schemes: Schemes allowed, `http, https`.
+        config: Configuration file of a deployment on Kafka, headgate.yaml; None for none.
+        kafka: HOST:PORT of some of Kafka's brokers, separated by commas; replaces the file's.
+        spark: Spark's master, `local[4]`, `spark://HOST:PORT` or `k8s://...`; replaces the file's.
+        role: What this server does in a deployment on Kafka, `control, front, matcher, dispatcher, reader`; empty for
+            all of it.
+        advertise: URL by which the other servers of a deployment on Kafka reach this one. Without a value: that of
+            `listen`, with this machine's name where it listens on all addresses.
     """
 
     model_config = SettingsConfigDict(env_prefix="HEADGATE_", frozen=True)
@@ -128,6 +135,11 @@ class Settings(BaseSettings):
     egress_deny: str = ""
     egress_ports: str = ""
     egress_schemes: str = "http, https"
+    config: Path | None = None
+    kafka: str = ""
+    spark: str = ""
+    role: str = ""
+    advertise: str = ""
 
     @field_validator("listen", "tls_listen")
     @classmethod
@@ -142,9 +154,9 @@ class Settings(BaseSettings):
     def _grpc(cls, value: str) -> str:
         return value if value == OFF else cls._host_and_port(value)
 
-    @field_validator("public_url")
+    @field_validator("public_url", "advertise")
     @classmethod
-    def _public_url(cls, value: str) -> str:
+    def _url(cls, value: str) -> str:
         parsed = urlsplit(value)
         has_more = parsed.path.strip("/") or parsed.query or parsed.fragment
         is_address = parsed.scheme in ("http", "https") and parsed.hostname and not has_more
@@ -177,6 +189,11 @@ class Settings(BaseSettings):
     def losses_accepted(self) -> list[str]:
         """The names in `accept_lost`."""
         return _names(self.accept_lost)
+
+    @property
+    def is_on_kafka(self) -> bool:
+        """Whether the server is part of a deployment on Kafka; else it keeps everything in `data`."""
+        return self.config is not None or bool(self.kafka)
 
     @property
     def host(self) -> str:

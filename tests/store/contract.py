@@ -21,9 +21,10 @@ from headgate.errors import TooLargeError
 from headgate.event.arrow import from_batch_all
 from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries
+from headgate.ingress.partitions import EventAppender
 from headgate.limits import COMMIT_QUEUE_EVENTS_MAX
 from headgate.scan.source import ReadableLog
-from headgate.store.events import EventAppender, EventPage, EventReader
+from headgate.store.events import EventPage, EventReader
 
 PARTITIONS = 2
 BROKER = "default/default/1b4e28ba"

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import event_commit
+from headgate.ingress.partitions import EmbeddedAppender, EventAppender
 from headgate.log.directory import LogDirectory
 from headgate.log.writer import PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
-from headgate.store.embedded import EmbeddedAppender, EmbeddedReader
-from headgate.store.events import EventAppender, EventReader
+from headgate.store.embedded import EmbeddedReader
+from headgate.store.events import EventReader
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.log import KafkaLog
 from headgate.store.kafka.reader import KafkaReader

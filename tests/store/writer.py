@@ -10,7 +10,7 @@ import asyncio
 import sys
 from itertools import count
 
-from headgate.store.events import EventAppender
+from headgate.ingress.partitions import EventAppender
 from tests.store.contract import entries
 from tests.store.stores import opened
 

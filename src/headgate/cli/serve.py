@@ -14,6 +14,7 @@ from rich.console import Console
 from headgate.errors import InvalidInputError
 from headgate.observe import logs
 from headgate.server import preflight
+from headgate.server.deployment import cluster_of
 from headgate.server.policy import url_policy
 from headgate.server.supervisor import Supervisor
 from headgate.settings import Settings
@@ -81,6 +82,22 @@ def serve(
     accept_lost: Annotated[
         str | None, typer.Option(help="Start although this file is lost: control.db, dispatch.db or both.")
     ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="headgate.yaml: be part of a deployment on Kafka, as headgate cluster has it.")
+    ] = None,
+    kafka: Annotated[
+        str | None, typer.Option(help="HOST:PORT of Kafka's brokers, separated by commas, instead of the file's.")
+    ] = None,
+    spark: Annotated[
+        str | None, typer.Option(help="Spark's master on Kafka, spark://HOST:PORT or local[N], instead of the file's.")
+    ] = None,
+    role: Annotated[
+        str | None,
+        typer.Option(help="On Kafka, any of control,front,matcher,dispatcher,reader. Default: all of them."),
+    ] = None,
+    advertise: Annotated[
+        str | None, typer.Option(help="URL by which the deployment's other servers reach this one, on Kafka.")
+    ] = None,
 ) -> None:
     """Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C.
 
@@ -89,6 +106,8 @@ def serve(
     Example: headgate serve --data ./headgate-data --listen 127.0.0.1:8080
 
     Example: headgate serve --listen 0.0.0.0:8443 --tls-cert server.pem --tls-key server.key --tls-client-ca ca.pem
+
+    Example: headgate serve --config headgate.yaml --role control,front
     """
     given = locals() | {"allowed_host": ",".join(allowed_host or ()) or None}  # every option is a setting of its name
     try:
@@ -101,12 +120,14 @@ def serve(
         ) from error
     url_policy(settings)  # an invalid setting fails here, not in a child process
     logs.configure("supervisor")
-    preflight.check(settings)
+    cluster = cluster_of(settings)
+    preflight.check(settings, cluster)
     preflight.tell_openness(settings)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(f"headgate: starting on {settings.url}, data in {settings.data} (Spark takes some seconds)")
+    place = f"data in {settings.data}" if cluster is None else f"on Kafka at {cluster.kafka.bootstrap}"
+    console.print(f"headgate: starting on {settings.url}, {place} (Spark takes some seconds)")
 
     def announce(seconds: float) -> None:
         console.print(f"headgate: ready after {seconds:.1f} s: POST CloudEvents to {settings.url}/default/default")
 
-    sys.exit(asyncio.run(Supervisor(settings, announce).run()))
+    sys.exit(asyncio.run(Supervisor(settings, announce, cluster).run()))

@@ -65,6 +65,9 @@ class _Memory:
         self.events.extend(items.events)
         return len(self.events) - len(items)
 
+    async def close(self) -> None:
+        """See `EventLog.close`."""
+
 
 def run(lines: Iterable[bytes]) -> Iterator[Result]:
     """Results of the cases, answered by ingress in this process on a log in memory."""

@@ -16,7 +16,7 @@ from headgate.event.identity import path_of
 from headgate.event.model import Event, may_have_extension
 from headgate.event.trace import context_of, with_context
 from headgate.ingress.descendants import Descendants
-from headgate.ingress.partitions import Partitions
+from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producing
 from headgate.observe.metrics import EVENTS_ACCEPTED, EVENTS_MALFORMED, REQUESTS_REFUSED, STORE_SECONDS
 from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
@@ -52,7 +52,7 @@ class Intake:
 
     def __init__(
         self,
-        partitions: Partitions,
+        partitions: EventPartitions,
         served: Callable[[str], ServedBroker | None],
         *,
         tracing: Tracing | None = None,
@@ -107,7 +107,7 @@ class Intake:
         Raises:
             EventError: An event has an attribute that is the broker's own.
             TooManyDescendantsError: Too many have come of the event that they descend from.
-            HeadgateError: They are not stored, see `Partitions.store` and `Partitions.store_numbered`.
+            HeadgateError: They are not stored, see `EventPartitions.store` and `Partitions.store_numbered`.
         """
         for name in ATTRIBUTES:
             if may_have_extension(events, name):

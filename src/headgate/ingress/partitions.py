@@ -1,4 +1,4 @@
-"""Partitioning: which partition an event goes to, and when it is stored.
+"""Partitioning: which partition an event goes to, and when it is stored, in our own log or elsewhere.
 
 An event with the extension `partitionkey` goes to the partition of its key's hash, always. One without goes to the
 partition of its producer's name, when that numbers its events, else to the next partition in turn. A batch stays
@@ -23,12 +23,98 @@ from headgate.ingress.producers import Producing, produced
 from headgate.log.commit import SubmitChain
 
 
+class EventAppender(Protocol):
+    """Appends events. Belongs to the event loop that first calls it.
+
+    Two stores have it: the embedded log (`EmbeddedAppender`) and Kafka (`store/kafka/appender.py`). One suite of tests
+    holds both to what is said here (`tests/store/contract.py`).
+    """
+
+    async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
+        """Stores the events of one request; returns when all of them are durable. Waits for nothing before it has them.
+
+        They can be read then. In Kafka a batch can be read some milliseconds later: Kafka writes the end of a
+        transaction into its partitions after it has answered for it.
+
+        What goes to one partition becomes readable as a whole or not at all, whatever fails, this process included.
+        Calls for one partition take effect in the order in which they were answered: who waits for the answer keeps
+        his order.
+
+        Args:
+            parts: Events by partition; at least one.
+            size_bytes: About the memory that all of them take while they wait.
+
+        Returns:
+            The offsets of the events, by partition, in their order.
+
+        Raises:
+            OverloadedError: Too much waits already; nothing is stored.
+            TooLargeError: It is more than the store takes at once; nothing is stored.
+            UnavailableError: The store did not answer for it. Each part is there as a whole or not at all; a Kafka that
+                was asked and has not answered may still have stored it.
+            PartlyStoredError: Some parts are stored and others are not. Never of Kafka.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Stores what waits, and takes nothing more; idempotent."""
+        ...
+
+
 class EventLog(Protocol):
-    """What ingress needs of a partition; `headgate.log.commit.GroupCommit` is one."""
+    """What ingress needs of a partition of the embedded log; `headgate.log.commit.GroupCommit` is one."""
 
     def enqueue(self, items: Entries, size_bytes: int, chain: SubmitChain | None = None) -> Awaitable[int]:
         """Stores events, all or none; done, with the offset of the first one, once they are on disk."""
         ...
+
+    async def close(self) -> None:
+        """Stores what waits, and takes nothing more; idempotent."""
+        ...
+
+
+class EmbeddedAppender:
+    """Appends to the partitions of one log. A part is one submit, which no chunk divides.
+
+    Args:
+        commits: Every partition by its number; closed with this object. Their owner closes the writers.
+    """
+
+    def __init__(self, commits: Sequence[EventLog]) -> None:
+        self._commits = commits
+
+    async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
+        """See `EventAppender.append`."""
+        total = sum(len(entries) for entries in parts.values())
+        # Each part is charged its share; the shares need not be exact, only their sum.
+        firsts = await all_stored(
+            [
+                self._commits[partition].enqueue(entries, size_bytes * len(entries) // total)
+                for partition, entries in parts.items()
+            ]
+        )
+        return {
+            partition: range(first, first + len(entries))
+            for (partition, entries), first in zip(parts.items(), firsts, strict=True)
+        }
+
+    async def close(self) -> None:
+        """See `EventAppender.close`."""
+        for commit in self._commits:
+            await commit.close()
+
+
+class NumberedProducersError(HeadgateError):
+    """The store keeps no numbers of producers."""
+
+    code = "numbered-producers"
+    http_status = 501
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a deployment on Kafka keeps no numbers of producers yet, so none can publish by its name",
+            hint="publish without a producer's name; consumers recognise what is sent again by source and id",
+        )
 
 
 def partition_of_key(key: str | bytes, count: int) -> int:
@@ -36,20 +122,21 @@ def partition_of_key(key: str | bytes, count: int) -> int:
     return xxhash.xxh64_intdigest(key.encode() if isinstance(key, str) else key) % count
 
 
-class Partitions:
-    """The partitions of one log.
+class EventPartitions:
+    """The partitions of a store, and which of them an event goes to.
 
     Args:
-        logs: Every partition by its number. The number is part of the keys' mapping: it may not change lightly.
+        appender: Stores events.
+        count: How many partitions it has. The number is part of the keys' mapping: it may not change lightly.
         own: Those that events without a key go to; None for all.
     """
 
-    def __init__(self, logs: Sequence[EventLog], own: Sequence[int] | None = None) -> None:
-        if not logs:
+    def __init__(self, appender: EventAppender, count: int, own: Sequence[int] | None = None) -> None:
+        if not count:
             raise ValueError("a log has at least one partition")
-        self._logs = tuple(logs)
-        self._count = len(self._logs)
-        self._own = tuple(range(self._count) if own is None else own)
+        self._appender = appender
+        self._count = count
+        self._own = tuple(range(count) if own is None else own)
         self._turn = 0
 
     def of_key(self, key: str) -> int:
@@ -72,14 +159,53 @@ class Partitions:
         if len(events) == 1:
             index = self._index(events[0])
             index = self._next() if index is None else index
-            await self._logs[index].enqueue(Entries(broker.identity, broker.rule, events), size_bytes)
+            await self._appender.append({index: Entries(broker.identity, broker.rule, events)}, size_bytes)
             return
         split = self._split(events).items()
         parts = {index: Entries(broker.identity, broker.rule, part) for index, part in split}
-        # Each part is charged its share; the shares need not be exact, only their sum.
-        await all_stored(
-            [self._logs[index].enqueue(part, size_bytes * len(part) // len(events)) for index, part in parts.items()]
-        )
+        await self._appender.append(parts, size_bytes)
+
+    async def store_numbered(
+        self, producing: Producing, rule: LogRule, first: int, events: Sequence[Event], size_bytes: int
+    ) -> int:
+        """Stores events of a producer that numbers them.
+
+        Raises:
+            NumberedProducersError: This store does not.
+        """
+        raise NumberedProducersError
+
+    def _split(self, events: Sequence[Event]) -> Mapping[int, Sequence[Event]]:
+        """Events by partition, in order; those without a key stay together in the partition whose turn it is."""
+        turn = self._next()
+        if self._count == 1 or not may_have_extension(events, "partitionkey"):
+            return {turn: events}
+        parts: dict[int, list[Event]] = {}
+        for event in events:
+            index = self._index(event)
+            parts.setdefault(turn if index is None else index, []).append(event)
+        return parts
+
+    def _index(self, event: Event) -> int | None:
+        key = event.extensions.get("partitionkey")
+        return None if key is None or key == "" else self.of_key(canonical(key))
+
+    def _next(self) -> int:
+        self._turn = turn = (self._turn + 1) % len(self._own)
+        return self._own[turn]
+
+
+class Partitions(EventPartitions):
+    """The partitions of the embedded log, which also keeps the numbers of producers.
+
+    Args:
+        logs: Every partition by its number.
+        own: See `EventPartitions`.
+    """
+
+    def __init__(self, logs: Sequence[EventLog], own: Sequence[int] | None = None) -> None:
+        super().__init__(EmbeddedAppender(logs), len(logs), own)
+        self._logs = tuple(logs)
 
     async def store_numbered(
         self, producing: Producing, rule: LogRule, first: int, events: Sequence[Event], size_bytes: int
@@ -123,25 +249,6 @@ class Partitions:
             under_way.append(done)
         await all_stored(under_way)
         return len(events) - sum(len(part) for _, part in parts.values())
-
-    def _split(self, events: Sequence[Event]) -> Mapping[int, Sequence[Event]]:
-        """Events by partition, in order; those without a key stay together in the partition whose turn it is."""
-        turn = self._next()
-        if self._count == 1 or not may_have_extension(events, "partitionkey"):
-            return {turn: events}
-        parts: dict[int, list[Event]] = {}
-        for event in events:
-            index = self._index(event)
-            parts.setdefault(turn if index is None else index, []).append(event)
-        return parts
-
-    def _index(self, event: Event) -> int | None:
-        key = event.extensions.get("partitionkey")
-        return None if key is None or key == "" else self.of_key(canonical(key))
-
-    def _next(self) -> int:
-        self._turn = turn = (self._turn + 1) % len(self._own)
-        return self._own[turn]
 
 
 async def all_stored(parts: Sequence[Awaitable[int]]) -> list[int]:

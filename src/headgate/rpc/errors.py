@@ -25,6 +25,7 @@ _STATUSES: Final = {
     415: StatusCode.INVALID_ARGUMENT,
     422: StatusCode.INVALID_ARGUMENT,
     429: StatusCode.RESOURCE_EXHAUSTED,
+    501: StatusCode.UNIMPLEMENTED,
     503: StatusCode.UNAVAILABLE,
 }
 

@@ -13,7 +13,7 @@ from headgate.errors import FatalError, HeadgateError
 from headgate.event.json_text import allow_deep_json
 from headgate.observe import logs
 from headgate.observe.exposition import Publisher
-from headgate.server import child, ready
+from headgate.server import child, parts, ready
 from headgate.server.parts import UnknownPartError
 from headgate.storage import sqlite
 
@@ -48,7 +48,7 @@ def main() -> None:
 def _run(context: child.Context) -> None:
     """The part's work. An error of SQLite that tells of damage becomes one that names the file."""
     try:
-        importlib.import_module(f"headgate.server.{context.part.role}").run(context)
+        importlib.import_module(parts.module_of(context.settings, context.part)).run(context)
     except sqlite3.DatabaseError as error:
         if sqlite.tells_damage(error):
             sqlite.examine(context.settings.data)

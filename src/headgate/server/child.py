@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
@@ -19,7 +19,11 @@ from headgate.server import parts
 from headgate.server.parts import ServerPart
 from headgate.settings import Settings
 
+if TYPE_CHECKING:
+    from headgate.store.config import ClusterConfig
+
 SETTINGS_VARIABLE = "HEADGATE_CHILD_SETTINGS"
+CLUSTER_VARIABLE = "HEADGATE_CHILD_CLUSTER"
 TOKEN_VARIABLE = "HEADGATE_CHILD_TOKEN"
 FATAL_STATUS: Final = 78
 """Exit status of a part for which starting again does not help (EX_CONFIG of sysexits.h): `ready.refusal` says why."""
@@ -33,15 +37,23 @@ class Context:
         settings: The server's settings.
         token: 32 random bytes that authenticate the match link, new at every start.
         part: Which process it is.
+        cluster: The deployment on Kafka that the server is part of; None of a server that keeps everything itself.
     """
 
     settings: Settings
     token: bytes
     part: ServerPart
+    cluster: ClusterConfig | None = None
+
+    @property
+    def on_kafka(self) -> ClusterConfig:
+        """The deployment, for a process that has no other form."""
+        assert self.cluster is not None, "`parts.module_of` has looked"
+        return self.cluster
 
 
-def environment(settings: Settings, token: bytes) -> dict[str, str]:
-    """The environment of a child: ours, the settings and the token.
+def environment(settings: Settings, token: bytes, cluster: ClusterConfig | None = None) -> dict[str, str]:
+    """The environment of a child: ours, the settings, the token, and the deployment on Kafka, which holds no secret.
 
     gRPC says its errors alone, unless ours says otherwise: else each client that fails in a handshake is a line.
     """
@@ -50,6 +62,7 @@ def environment(settings: Settings, token: bytes) -> dict[str, str]:
         **os.environ,
         SETTINGS_VARIABLE: settings.model_dump_json(),
         TOKEN_VARIABLE: token.hex(),
+        **({} if cluster is None else {CLUSTER_VARIABLE: cluster.model_dump_json()}),
     }
 
 
@@ -63,7 +76,12 @@ def context(name: str) -> Context:
         UnknownPartError: The server has none of that name.
     """
     settings = Settings.model_validate_json(os.environ[SETTINGS_VARIABLE])
-    return Context(settings, bytes.fromhex(os.environ.pop(TOKEN_VARIABLE)), parts.named(settings, name))
+    cluster = None
+    if settings.is_on_kafka:
+        from headgate.store.config import ClusterConfig  # imports that no other process needs
+
+        cluster = ClusterConfig.model_validate_json(os.environ[CLUSTER_VARIABLE])
+    return Context(settings, bytes.fromhex(os.environ.pop(TOKEN_VARIABLE)), parts.named(settings, name), cluster)
 
 
 class UvicornServer(uvicorn.Server):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 import structlog
 import uvloop
@@ -65,9 +66,9 @@ async def _serve(context: child.Context) -> None:
         reconciler = Reconciler(store, server=ServerUrls(settings.urls, ca_certs))
         await asyncio.to_thread(reconciler.step)
         api = ControlApi(store, policy)
-        state = _State(ready.Mark(settings.run_directory, context.part.name), store)
+        state = ControlState(ready.Mark(settings.run_directory, context.part.name), store)
         async with local_http.answering(paths(settings, store, api), settings.control_socket):
-            works = (reconciler.run(stop), _recompile(store, state), state.show())
+            works = (reconciler.run(stop), recompile_stored(store, state.compiling), state.show())
             tasks = [asyncio.create_task(one) for one in works]
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -90,23 +91,25 @@ def paths(settings: Settings, store: Store, api: ControlApi) -> Starlette:
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
 
 
-async def _recompile(store: Store, state: _State) -> None:
+async def recompile_stored(store: Store, note: Callable[[str], None]) -> None:
     """Compiles stored filters anew where that is due; never ends, as the end of a task ends the process."""
-    await recompile_all(store, state.compiling)
+    await recompile_all(store, note)
     await asyncio.Event().wait()
 
 
-class _State:
+class ControlState:
     """What the process says of itself, and its gauges.
 
     Args:
         mark: Says it.
         store: The objects.
+        note: What else there is to say; empty for nothing.
     """
 
-    def __init__(self, mark: ready.Mark, store: Store) -> None:
+    def __init__(self, mark: ready.Mark, store: Store, note: Callable[[], str] = lambda: "") -> None:
         self._mark = mark
         self._store = store
+        self._note = note
         self._brokers = ServedBrokers(store)
         self._compiling = ""
 
@@ -128,7 +131,7 @@ class _State:
             if problem != was:
                 was = problem
                 self._mark.ready(not problem)
-            self._mark.note(problem or self._compiling)
+            self._mark.note(problem or self._compiling or self._note())
             await asyncio.sleep(METRICS_WRITE_S)
 
     def _look(self) -> str:

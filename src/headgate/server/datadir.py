@@ -22,7 +22,7 @@ _UMASK: Final = 0o077
 """Of the server and all its processes: events and objects may hold secrets."""
 _OTHERS: Final = 0o077
 """Permissions that nobody but the user has."""
-_ENTRIES: Final = ("log", "dispatcher", "dispatcher.new", "dispatcher.old", "run", "lock")
+_ENTRIES: Final = ("log", "dispatcher", "dispatcher.new", "dispatcher.old", "run", "lock", "instance")
 _DATABASE_SUFFIXES: Final = (".db", ".db-wal", ".db-shm")
 
 

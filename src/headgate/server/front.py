@@ -9,21 +9,29 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
 
 import uvloop
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
 from headgate.ingress.app import Ingress
 from headgate.ingress.intake import Intake
+from headgate.ingress.partitions import EventPartitions
+from headgate.ingress.producers import Producers
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, THREAD_SWITCH_S
+from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
-from headgate.server import child, health, local_http, ready, retention, rpc, tending
+from headgate.server import child, health, local_http, parts, ready, retention, rpc, tending
+from headgate.server.absent import RoleAbsent
 from headgate.server.broker_news import news_route
 from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.deliveries import NoDeliveries
@@ -32,6 +40,7 @@ from headgate.server.front_log import front_log
 from headgate.server.gate import Gate
 from headgate.server.hosts import HostCheck, Hosts
 from headgate.server.http_listeners import HttpListeners
+from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
 from headgate.server.replays import ReplaysFront
 from headgate.server.sampling import sample
@@ -43,13 +52,66 @@ _OTHER_FILES = 1_024
 """Segments, the database, the event loop's own."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class FrontStore:
+    """Where a front's events go.
+
+    Attributes:
+        objects: The objects; this front only reads them.
+        partitions: Where events are stored.
+        producers: Those that number their events; None where none can.
+        checks: What /readyz looks at in this process.
+        work: What is done beside the requests; each lasts until it is cancelled.
+        writers: The partitions that this front writes itself.
+        api: Answers the API of objects; None for the process `control` of this server.
+    """
+
+    objects: Store
+    partitions: EventPartitions
+    producers: Producers | None
+    checks: Mapping[str, Callable[[], str]]
+    work: Sequence[Coroutine[Any, Any, None]]
+    writers: Sequence[PartitionWriter] = ()
+    api: ASGIApp | None = None
+
+
+OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]
+"""Opens the store of a front for as long as a block lasts; the event says that the process is told to stop."""
+
+
 def run(context: child.Context) -> None:
-    """Serves until told to stop."""
+    """Serves until told to stop, with a log of its own."""
+    run_with(context, _own_log)
+
+
+def run_with(context: child.Context, opened: OpenStore) -> None:
+    """Serves until told to stop.
+
+    Args:
+        context: Of the process.
+        opened: Opens the store.
+    """
     sys.setswitchinterval(THREAD_SWITCH_S)
-    uvloop.run(_serve(context))
+    uvloop.run(_serve(context, opened))
 
 
-async def _serve(context: child.Context) -> None:
+@contextlib.asynccontextmanager
+async def _own_log(context: child.Context, _stop: asyncio.Event) -> AsyncIterator[FrontStore]:
+    settings = context.settings
+    async with contextlib.AsyncExitStack() as stack:
+        objects = stack.enter_context(contextlib.closing(Store.open(settings.data / "control.db")))
+        log = await stack.enter_async_context(front_log(settings, context.part.index))
+        yield FrontStore(
+            objects=objects,
+            partitions=log.partitions,
+            producers=log.producers,
+            checks={"log": lambda: log.problem},
+            work=(retention.trim_log(settings, log.writers), log.producers.keep(log.ends), log.probe()),
+            writers=tuple(log.writers.values()),
+        )
+
+
+async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
     settings, number = context.settings, context.part.index
     drain, stop = asyncio.Event(), asyncio.Event()
     child.on_drain(child.setter(drain))
@@ -59,15 +121,14 @@ async def _serve(context: child.Context) -> None:
         # Before anything works: uvicorn would leave the loop by SystemExit where an address is taken.
         http = HttpListeners(settings)
         stack.callback(http.close)
-        store = stack.enter_context(contextlib.closing(Store.open(settings.data / "control.db")))
-        log = await stack.enter_async_context(front_log(settings, number))
-        brokers = ServedBrokers(store)
+        store = await stack.enter_async_context(opened(context, stop))
+        brokers = ServedBrokers(store.objects)
         own = Starlette(routes=[news_route(brokers)], exception_handlers=ERROR_HANDLERS)
         await stack.enter_async_context(local_http.answering(own, settings.front_socket(number)))
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
-        fallback = NoDeliveries(other_paths(settings, store, {"log": lambda: log.problem}))
+        fallback = NoDeliveries(other_paths(settings, store))
         tracer = tracing.configure(context.part.name)
-        intake = Intake(log.partitions, brokers.get, tracing=tracer)
+        intake = Intake(store.partitions, brokers.get, tracing=tracer)
         ingress = Ingress(intake, fallback)
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)
@@ -75,14 +136,12 @@ async def _serve(context: child.Context) -> None:
         mark = ready.Mark(settings.run_directory, context.part.name)
         await stack.enter_async_context(local_http.answering(gate, settings.front_inward(number)))
         serving = http.serve(HostCheck(gate, Hosts.of(settings)))
-        sampling = sample(tuple(log.writers.values()), connections=http.connections, on_sample=mark.beat)
-        trimming = retention.trim_log(settings, log.writers)
-        remembering = log.producers.keep(log.ends)
-        work = (brokers.follow(), sampling, trimming, remembering, log.probe(), http.watch())
+        sampling = sample(store.writers, connections=http.connections, on_sample=mark.beat)
+        work = (brokers.follow(), sampling, *store.work, http.watch())
         tasks = [asyncio.create_task(one) for one in work]
         await http.started()
-        owner_of = DispatcherGroup(settings, store).owner_of_call
-        publishing = PublishRpc(intake, log.producers).service()
+        owner_of = DispatcherGroup(settings, store.objects).owner_of_call
+        publishing = PublishRpc(intake, store.producers).service()
         async with rpc.front(settings, publishing, owner_of, number, http.certificate):
             mark.ready(True)
             stopped = asyncio.create_task(stop.wait())
@@ -99,19 +158,24 @@ async def _serve(context: child.Context) -> None:
             raise failure
 
 
-def other_paths(settings: Settings, store: Store, checks: Mapping[str, Callable[[], str]]) -> Starlette:
+def other_paths(settings: Settings, store: FrontStore) -> Starlette:
     """Every path that is no publisher's: health, and what the other processes answer."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
-    reader, group = ProcessProxy(settings.reader_socket), DispatcherGroup(settings, store)
+    roles = parts.roles_of(settings)
+    group = DispatcherGroup(settings, store.objects)
     owner = OwnerProxy(settings, group)
+    reading = [Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])]
+    delivering = [
+        *(Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()),
+        *DeadLettersFront(group).routes(),
+        *ReplaysFront(group).routes(),
+    ]
     return Starlette(
         routes=[
-            *health.routes(settings, checks),
-            Route("/{namespace}/{broker}/events", reader, methods=["GET"]),
-            *(Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()),
-            *DeadLettersFront(group).routes(),
-            *ReplaysFront(group).routes(),
-            Mount("/", ProcessProxy(settings.control_socket)),
+            *health.routes(settings, store.checks),
+            *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
+            *(delivering if Role.DISPATCHER in roles else RoleAbsent(Role.DISPATCHER).routes(delivering)),
+            Mount("/", store.api or ProcessProxy(settings.control_socket)),
         ],
         exception_handlers=ERROR_HANDLERS,
     )

@@ -74,10 +74,10 @@ class Hosts:
 
     @classmethod
     def of(cls, settings: Settings) -> Hosts:
-        """Those that the settings give to a server; the name in its public URL is one of them."""
+        """Those that the settings give to a server; the names in its URLs are among them."""
         listens = [address.host for address in addresses_of(settings) if not address.is_grpc]
-        public = urlsplit(settings.public_url).hostname
-        return cls(*listens, allowed=[*settings.allowed_hosts, *([public] if public else [])])
+        named = [urlsplit(url).hostname for url in (settings.public_url, settings.advertise)]
+        return cls(*listens, allowed=[*settings.allowed_hosts, *(name for name in named if name)])
 
     def check(self, value: bytes) -> None:
         """Looks whether a `Host` header means this server; one that did costs a look into a set from then on.

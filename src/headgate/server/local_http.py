@@ -1,10 +1,15 @@
-"""HTTP between the processes of a server, over Unix sockets that only this user may open: both ends."""
+"""HTTP between the processes of a server, over Unix sockets that only this user may open: both ends.
+
+The asking end also reaches another server of a deployment, over TCP.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import httptools
@@ -12,11 +17,31 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from headgate.errors import HeadgateError
-from headgate.limits import PROXY_PIECE_BYTES, READ_DRAIN_S_MAX
+from headgate.limits import LEADER_CONNECT_S_MAX, PROXY_PIECE_BYTES, READ_DRAIN_S_MAX
 from headgate.server import child
 
 Header = tuple[bytes, bytes]
 """Name and value."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAddress:
+    """Where another server of a deployment answers.
+
+    Attributes:
+        host: Its name or address, without brackets.
+        port: Of HTTP.
+        tls: What it is known by; None for plain HTTP.
+    """
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def text(self) -> str:
+        """HOST:PORT."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class SocketServerGoneError(HeadgateError):
@@ -136,22 +161,28 @@ class LocalResponse:
 
 @contextlib.asynccontextmanager
 async def requested(
-    socket: Path, method: bytes, target: bytes, body: bytes, headers: Iterable[Header] = ()
+    place: Path | PeerAddress, method: bytes, target: bytes, body: bytes, headers: Iterable[Header] = ()
 ) -> AsyncIterator[LocalResponse]:
     """A request to another process; the block's end closes its connection.
 
     Args:
-        socket: Of the process that answers.
+        place: The socket of a process of this server, or the address of another server.
         method: Of HTTP.
         target: Path and query.
         body: As a whole.
         headers: Beside those about the connection and the body's length.
 
     Raises:
-        OSError: Nobody listens there.
+        OSError: Nobody listens there, or does not answer within LEADER_CONNECT_S_MAX.
     """
-    source, sink = await asyncio.open_unix_connection(str(socket), limit=PROXY_PIECE_BYTES)
-    lines = [method + b" " + target + b" HTTP/1.1", b"host: headgate", b"connection: close"]
+    if isinstance(place, Path):
+        host = b"headgate"
+        source, sink = await asyncio.open_unix_connection(str(place), limit=PROXY_PIECE_BYTES)
+    else:
+        host = place.text.encode()
+        async with asyncio.timeout(LEADER_CONNECT_S_MAX):  # its TimeoutError is an OSError
+            source, sink = await asyncio.open_connection(place.host, place.port, ssl=place.tls, limit=PROXY_PIECE_BYTES)
+    lines = [method + b" " + target + b" HTTP/1.1", b"host: " + host, b"connection: close"]
     lines += [b"content-length: %d" % len(body), *(name + b": " + value for name, value in headers)]
     try:
         sink.write(b"\r\n".join([*lines, b"", body]))

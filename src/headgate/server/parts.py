@@ -1,4 +1,4 @@
-"""The processes of a server: their roles, their names, and how many of each role the settings ask for.
+"""The processes of a server: their roles, their names, their modules, and how many of each the settings ask for.
 
 A role that may have several processes numbers them from 0, also where there is one: `front-0`. The process of any other
 role has the role's name. That name stands in commands, files under `run/`, `/readyz`, metrics, logs and traces.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from headgate.errors import NotFoundError
+from headgate.errors import InvalidInputError, NotFoundError
 from headgate.settings import Settings
 
 
@@ -21,6 +22,14 @@ class Role(StrEnum):
     READER = "reader"
     MATCHER = "matcher"
     CONTROL = "control"
+    OBJECTS = "objects"
+    """On Kafka, in a server without the role control: keeps the cache of the objects."""
+
+
+ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Role.READER)
+"""Those that `--role` takes."""
+ON_KAFKA: Final = frozenset({Role.CONTROL, Role.FRONT, Role.OBJECTS})
+"""Those that a deployment on Kafka has: a module of `server/kafka/` each. The others are refused there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +61,51 @@ class UnknownPartError(NotFoundError):
     code = "unknown-part"
 
 
+def roles_of(settings: Settings) -> frozenset[Role]:
+    """The roles of a server.
+
+    Raises:
+        InvalidInputError: `role` names something else, or a role that there is not on Kafka, or the server has no
+            Kafka.
+    """
+    named = [name.strip() for name in settings.role.split(",") if name.strip()]
+    if not settings.is_on_kafka:
+        if named:
+            raise InvalidInputError(
+                "--role is for a deployment on Kafka, and this server has none",
+                hint="name it by --config headgate.yaml or --kafka HOST:PORT, or leave --role out",
+            )
+        return frozenset(ROLES)
+    unknown = next((name for name in named if name not in ROLES), None)
+    if unknown is not None:
+        raise InvalidInputError(f"--role: {unknown!r} is no role", hint=f"--role takes any of {','.join(ROLES)}")
+    asked = [role for role in ROLES if role in named or not named]
+    lacking = [role for role in asked if role not in ON_KAFKA]
+    if lacking:
+        raise InvalidInputError(
+            f"on Kafka there is no {' and no '.join(lacking)} yet",
+            hint=f"--role {','.join(role for role in asked if role in ON_KAFKA) or 'control,front'}",
+        )
+    return frozenset(asked) if Role.CONTROL in asked else frozenset({Role.OBJECTS, *asked})
+
+
 def of_server(settings: Settings) -> tuple[ServerPart, ...]:
-    """The processes of a server, in the order in which they become ready."""
-    return (
+    """The processes of a server, in the order in which they become ready; raises as `roles_of` does."""
+    roles = roles_of(settings)
+    every = (
         ServerPart(Role.CONTROL),
+        ServerPart(Role.OBJECTS),
         *(ServerPart(Role.FRONT, number) for number in range(settings.fronts)),
         *(ServerPart(Role.DISPATCHER, number) for number in range(settings.dispatchers)),
         ServerPart(Role.READER),
         ServerPart(Role.MATCHER),
     )
+    return tuple(part for part in every if part.role in roles)
+
+
+def module_of(settings: Settings, part: ServerPart) -> str:
+    """The module that has `run` of a process. Nothing else decides whether it works on Kafka."""
+    return f"headgate.server.{'kafka.' if settings.is_on_kafka else ''}{part.role}"
 
 
 def front_of(partition: int, fronts: int) -> int:

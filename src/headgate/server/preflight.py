@@ -13,10 +13,12 @@ import structlog
 
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.match.requirements import check_java, connector_jar
-from headgate.server import addresses, layout, listening, tls
+from headgate.server import addresses, deployment, layout, listening, parts, tls
+from headgate.server.parts import Role
 from headgate.settings import ClientAuth, Settings, TlsMode
 from headgate.storage import sqlite
 from headgate.storage.dispatcher_directory import DispatcherDirectory, directories_of
+from headgate.store.config import ClusterConfig
 
 _log = structlog.get_logger(__name__)
 
@@ -24,18 +26,24 @@ _TARGET_EPOCH_S: Final = 1_577_836_800
 """2020-01-01. Ids of targets have 31 bits: seconds since then are above all ids given so far, until 2088."""
 
 
-def check(settings: Settings) -> None:
+def check(settings: Settings, cluster: ClusterConfig | None = None) -> None:
     """Checks what the parts need of the machine; the data directory is checked by who holds it.
 
+    Args:
+        settings: The server's settings.
+        cluster: The deployment on Kafka that it is part of; None for none.
+
     Raises:
-        InvalidInputError: A front would have no partition, an address would be open by accident, or settings of TLS
-            contradict each other.
+        InvalidInputError: A front would have no partition, an address would be open by accident, settings of TLS
+            contradict each other, or those of a deployment on Kafka do.
+        HeadgateError: Kafka does not answer, or its topics do not fit.
         TlsFileError: The certificate does not work.
         AddressError: An address is taken or cannot be had.
         SparkMissingError: There is no suitable Java, or no connector.
         UnavailableError: Java does not say its version.
     """
-    if settings.fronts > settings.partitions:
+    roles = parts.roles_of(settings)
+    if cluster is None and settings.fronts > settings.partitions:
         raise InvalidInputError(
             f"{settings.fronts} fronts need as many partitions of the log, and there are {settings.partitions}",
             hint=f"--fronts {settings.partitions}, or --partitions {settings.fronts}: it may only grow",
@@ -46,8 +54,11 @@ def check(settings: Settings) -> None:
         # All at the same time: one address given twice is taken, too.
         for one in addresses.addresses_of(settings):
             stack.callback(listening.close, listening.bind(one.host, one.port, one.option, listens=True))
-    connector_jar()
-    check_java()
+    if Role.MATCHER in roles:
+        connector_jar()
+        check_java()
+    if cluster is not None:
+        deployment.check(cluster)
 
 
 def arrange_dispatchers(settings: Settings) -> Settings:

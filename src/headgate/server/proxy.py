@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -13,9 +15,13 @@ from starlette.types import Receive, Scope, Send
 from headgate.control.http import while_connected
 from headgate.errors import TooLargeError, UnavailableError
 from headgate.limits import OBJECT_BYTES_MAX
-from headgate.server.local_http import LocalResponse, requested
+from headgate.server.local_http import Header, LocalResponse, PeerAddress, requested
 
-_PASSED_ON: Final = frozenset({b"accept", b"content-type", b"if-none-match", b"last-event-id", b"user-agent"})
+FORWARDED: Final = b"headgate-forwarded"
+"""A header that says that another server of the deployment has passed the request on, to the one that leads."""
+_PASSED_ON: Final = frozenset(
+    {b"accept", b"content-type", b"if-none-match", b"last-event-id", b"user-agent", FORWARDED}
+)
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"transfer-encoding", b"date", b"server"})
 
 
@@ -45,25 +51,75 @@ class ProcessProxy:
             PartUnavailableError: The other process does not answer.
             TooLargeError: The body is too large for any request that is passed on.
         """
-        request = Request(scope, receive)
-        body = bytearray()
+        request = await whole_request(scope, receive)
+        if request is not None:
+            await pass_on(self._socket, request, receive, send)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRequest:
+    """A request that has come as a whole.
+
+    Attributes:
+        method: Of HTTP.
+        target: Path and query.
+        headers: Those that are passed on.
+        body: All of it.
+    """
+
+    method: bytes
+    target: bytes
+    headers: tuple[Header, ...]
+    body: bytes
+
+
+async def whole_request(scope: Scope, receive: Receive) -> WholeRequest | None:
+    """Receives a request; None when its client has gone.
+
+    Raises:
+        TooLargeError: The body is too large for any request that is passed on.
+    """
+    request = Request(scope, receive)
+    body = bytearray()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > OBJECT_BYTES_MAX:
+                raise TooLargeError(f"the body is over {OBJECT_BYTES_MAX} bytes")
+    except ClientDisconnect:  # it has died: nobody waits for an answer
+        return None
+    path = sent_path(scope).encode("latin-1")
+    target = path + b"?" + scope["query_string"] if scope["query_string"] else path
+    headers = tuple((name, value) for name, value in scope["headers"] if name in _PASSED_ON)
+    return WholeRequest(request.method.encode(), target, headers, bytes(body))
+
+
+async def pass_on(
+    place: Path | PeerAddress,
+    request: WholeRequest,
+    receive: Receive,
+    send: Send,
+    before: Callable[[LocalResponse], Awaitable[object]] | None = None,
+) -> None:
+    """Asks another process, and passes its answer on as it comes; ends when the client or the other process does.
+
+    Args:
+        place: Who answers.
+        request: What is asked.
+        receive: Of the client.
+        send: To the client.
+        before: Is awaited when the answer's head has come, before it is passed on.
+
+    Raises:
+        PartUnavailableError: The other process does not answer.
+    """
+    async with contextlib.AsyncExitStack() as stack:
         try:
-            async for piece in request.stream():
-                body += piece
-                if len(body) > OBJECT_BYTES_MAX:
-                    raise TooLargeError(f"the body is over {OBJECT_BYTES_MAX} bytes")
-        except ClientDisconnect:  # it has died: nobody waits for an answer
-            return
-        path = sent_path(scope).encode("latin-1")
-        target = path + b"?" + scope["query_string"] if scope["query_string"] else path
-        headers = [(name, value) for name, value in scope["headers"] if name in _PASSED_ON]
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                call = requested(self._socket, request.method.encode(), target, bytes(body), headers)
-                response = await stack.enter_async_context(call)
-            except OSError as error:
-                raise PartUnavailableError from error
-            await while_connected(receive, _pass_on(response, send))
+            call = requested(place, request.method, request.target, request.body, request.headers)
+            response = await stack.enter_async_context(call)
+        except OSError as error:
+            raise PartUnavailableError from error
+        await while_connected(receive, _pass_on(response, send, before))
 
 
 def sent_path(scope: Scope) -> str:
@@ -72,11 +128,15 @@ def sent_path(scope: Scope) -> str:
     return sent.partition(b"?")[0].decode("latin-1")
 
 
-async def _pass_on(response: LocalResponse, send: Send) -> None:
+async def _pass_on(
+    response: LocalResponse, send: Send, before: Callable[[LocalResponse], Awaitable[object]] | None
+) -> None:
     try:
         status = await response.head()
     except (EOFError, OSError) as error:
         raise PartUnavailableError from error
+    if before is not None:
+        await before(response)
     headers = [(name, value) for name, value in response.headers if name not in _OF_THE_CONNECTION]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     # If the other process breaks off, so does this answer: what came must not pass for the whole.

@@ -19,7 +19,9 @@ from headgate import limits
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.rpc.errors import ERROR, status
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, Service
+from headgate.server.absent import RoleAbsentError
 from headgate.server.addresses import addresses_of
+from headgate.server.parts import Role, roles_of
 from headgate.server.proxy import PartUnavailableError
 from headgate.server.publishers_home import PublishersHome
 from headgate.server.ready import parts_ready
@@ -30,6 +32,8 @@ from headgate.settings import Settings
 Choose = Callable[[str, bytes], Awaitable[int]]
 """The number of the process that answers a call, by its method and first message."""
 
+_SERVICES: Final = {Role.READER: READER, Role.DISPATCHER: SUBSCRIPTIONS}
+"""What other processes answer."""
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", limits.RPC_REQUEST_BYTES_MAX),
     ("grpc.max_metadata_size", limits.RPC_METADATA_BYTES_MAX),
@@ -115,12 +119,17 @@ async def front(
     if not addresses:
         yield
         return
-    fronts = settings.fronts
+    roles = roles_of(settings)
+    # Producers have a home where fronts own partitions.
+    fronts = 1 if settings.is_on_kafka else settings.fronts
     others = {one: HandedOn(PUBLISHER, [settings.front_rpc(one)]) for one in range(fronts) if one != number}
-    handed_on = [
-        HandedOn(READER, [settings.reader_rpc]),
-        HandedOn(SUBSCRIPTIONS, [settings.dispatcher_rpc(number) for number in range(settings.dispatchers)], owner_of),
-    ]
+    handed_on = []
+    if Role.READER in roles:
+        handed_on.append(HandedOn(READER, [settings.reader_rpc]))
+    if Role.DISPATCHER in roles:
+        sockets = [settings.dispatcher_rpc(number) for number in range(settings.dispatchers)]
+        handed_on.append(HandedOn(SUBSCRIPTIONS, sockets, owner_of))
+    absent = [Absent(role, service) for role, service in _SERVICES.items() if role not in roles]
     health = HealthService(lambda: parts_ready(settings)).service()
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -128,17 +137,39 @@ async def front(
             if others:
                 publishing = PublishersHome(publisher, others, settings.partitions)
                 await stack.enter_async_context(serving([publisher], f"unix:{settings.front_rpc(number)}"))
-            handlers = [publishing, *handed_on, health, *reflection_services()]
+            handlers = [publishing, *handed_on, *absent, health, *reflection_services()]
             for address in addresses:
                 credentials = certificate.grpc_credentials() if certificate is not None and address.is_tls else None
-                server = serving(
-                    handlers, address.text, shared=bool(others), option=address.option, credentials=credentials
-                )
+                shared = settings.fronts > 1
+                server = serving(handlers, address.text, shared=shared, option=address.option, credentials=credentials)
                 await stack.enter_async_context(server)
             yield
     finally:
         for service in (*handed_on, *others.values()):
             await service.close()
+
+
+class Absent(grpc.GenericRpcHandler):
+    """The calls of a service whose role this server does not have: refused, with the reason.
+
+    Args:
+        role: Which.
+        service: Its name in full.
+    """
+
+    def __init__(self, role: Role, service: str) -> None:
+        self._role = role
+        self._prefix = f"/{service}/"
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        """Refuses a call; None when it is not of this service."""
+        if not details.method.startswith(self._prefix):
+            return None
+
+        async def refuse(_: object, context: aio.ServicerContext[bytes, bytes]) -> None:
+            await context.abort(*status(RoleAbsentError(self._role)))
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 class HandedOn(grpc.GenericRpcHandler):

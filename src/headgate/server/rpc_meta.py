@@ -75,7 +75,10 @@ class HealthService:
             if now >= self._look_at:
                 self._known = await asyncio.to_thread(self._parts)
                 self._look_at = now + HEALTH_POLL_S
-        serving = all(is_ready for part, is_ready in self._known.items() if part.role in _ANSWER[service])
+        answering = _ANSWER[service]
+        if service and not answering <= {part.role for part in self._known}:
+            return HealthCheckResponse.SERVICE_UNKNOWN  # of another server of the deployment
+        serving = all(is_ready for part, is_ready in self._known.items() if part.role in answering)
         return HealthCheckResponse.SERVING if serving else HealthCheckResponse.NOT_SERVING
 
 

@@ -23,13 +23,16 @@ async def sample(
     """Sets the front's gauges until it is cancelled.
 
     Args:
-        writers: This front's partitions of the event log.
+        writers: This front's partitions of the event log; none where Kafka has them.
         connections: How many clients are connected.
         on_sample: Called at every sample: the loop turns.
     """
     while True:
         on_sample()
         metrics.CONNECTIONS.set(connections())
+        if not writers:
+            await asyncio.sleep(METRICS_WRITE_S)
+            continue
         metrics.LOG_RECORDS.labels("events").set(sum(w.next_offset - w.first_offset for w in writers))
         try:
             size_bytes = await asyncio.to_thread(lambda: sum(map(bytes_on_disk, writers)))

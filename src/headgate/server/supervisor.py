@@ -17,13 +17,15 @@ from headgate import limits
 from headgate.observe import metrics
 from headgate.observe.exposition import Publisher
 from headgate.server import child, datadir, parts, preflight, ready
+from headgate.server.kafka import instance
 from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
+from headgate.store.config import ClusterConfig
 
 _log = structlog.get_logger()
 
 DRAIN: Final = (
-    (frozenset({Role.CONTROL, Role.READER}), 3.0),
+    (frozenset({Role.CONTROL, Role.OBJECTS, Role.READER}), 3.0),
     (frozenset({Role.MATCHER}), 8.0),
     (frozenset({Role.DISPATCHER}), 12.0),
     (frozenset({Role.FRONT}), 7.0),
@@ -39,10 +41,14 @@ class Supervisor:
     Args:
         settings: The server's settings.
         on_ready: Called once, when every part is ready for the first time, with the seconds that it took.
+        cluster: The deployment on Kafka that the server is part of; None for none.
     """
 
-    def __init__(self, settings: Settings, on_ready: Callable[[float], None]) -> None:
+    def __init__(
+        self, settings: Settings, on_ready: Callable[[float], None], cluster: ClusterConfig | None = None
+    ) -> None:
         self._settings = settings
+        self._cluster = cluster
         self._on_ready = on_ready
         self._token = secrets.token_bytes(32)
         self._processes: dict[ServerPart, asyncio.subprocess.Process] = {}
@@ -61,8 +67,11 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         with datadir.owned(self._settings):
             # Before signals are caught: it may last, and may be broken off at any instant.
-            self._settings = preflight.arrange_dispatchers(self._settings)
-            preflight.check_files(self._settings)
+            if self._cluster is None:
+                self._settings = preflight.arrange_dispatchers(self._settings)
+                preflight.check_files(self._settings)
+            else:
+                instance.make_name(self._settings.data)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stopping.set)
             publisher = Publisher(self._settings.metrics_directory, "supervisor")
@@ -134,7 +143,7 @@ class Supervisor:
                 "headgate.server",
                 part.name,
                 stdin=asyncio.subprocess.PIPE,
-                env=child.environment(self._settings, self._token),
+                env=child.environment(self._settings, self._token, self._cluster),
             )
             return process
 

@@ -1,45 +1,13 @@
-"""The embedded event store: the log's group commit and reader behind the interface that Kafka has too."""
+"""The embedded event store: the log's reader behind the interface that Kafka has, too.
+
+`ingress/partitions.py: EmbeddedAppender` is how events come into it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from headgate.ingress.encode import Entries
-from headgate.ingress.partitions import all_stored
-from headgate.log.commit import GroupCommit
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.store.events import EventPage
-
-
-class EmbeddedAppender:
-    """Appends to the partitions of one log. A part is one submit, which no chunk divides.
-
-    Args:
-        commits: Every partition by its number; closed with this object. Their owner closes the writers.
-    """
-
-    def __init__(self, commits: Sequence[GroupCommit[Entries]]) -> None:
-        self._commits = commits
-
-    async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
-        """See `EventAppender.append`."""
-        total = sum(len(entries) for entries in parts.values())
-        firsts = await all_stored(
-            [
-                self._commits[partition].enqueue(entries, size_bytes * len(entries) // total)
-                for partition, entries in parts.items()
-            ]
-        )
-        return {
-            partition: range(first, first + len(entries))
-            for (partition, entries), first in zip(parts.items(), firsts, strict=True)
-        }
-
-    async def close(self) -> None:
-        """See `EventAppender.close`."""
-        for commit in self._commits:
-            await commit.close()
 
 
 class EmbeddedReader:

@@ -1,19 +1,17 @@
-"""The interface of an event store: append events durably, read them by partition and offset.
+"""The reading half of an event store: events by partition and offset. `ingress/partitions.py` has the other half.
 
-Two stores have it: the embedded log (`store/embedded.py`) and Kafka (`store/kafka/`). One suite of tests holds both to
-what is said here (`tests/store/contract.py`).
+Two stores have both: the embedded log (`store/embedded.py`) and Kafka (`store/kafka/`). One suite of tests holds them
+to what is said here (`tests/store/contract.py`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
-
-from headgate.ingress.encode import Entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,40 +39,6 @@ class EventPage:
         """The part from this one of its offsets on."""
         row = bisect_left(self.offsets, offset)
         return EventPage(self.offsets[row:], self.append_times_us[row:], self.batch.slice(row), self.next_offset)
-
-
-class EventAppender(Protocol):
-    """Appends events. Belongs to the event loop that first calls it."""
-
-    async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
-        """Stores the events of one request; returns when all of them are durable.
-
-        They can be read then. In Kafka a batch can be read some milliseconds later: Kafka writes the end of a
-        transaction into its partitions after it has answered for it.
-
-        What goes to one partition becomes readable as a whole or not at all, whatever fails, this process included.
-        Calls for one partition take effect in the order in which they were answered: who waits for the answer keeps
-        his order.
-
-        Args:
-            parts: Events by partition; at least one.
-            size_bytes: About the memory that all of them take while they wait.
-
-        Returns:
-            The offsets of the events, by partition, in their order.
-
-        Raises:
-            OverloadedError: Too much waits already; nothing is stored.
-            TooLargeError: It is more than the store takes at once; nothing is stored.
-            UnavailableError: The store did not answer for it. Each part is there as a whole or not at all; a Kafka that
-                was asked and has not answered may still have stored it.
-            PartlyStoredError: Some parts are stored and others are not. Never of Kafka.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Stores what waits, and takes nothing more; idempotent."""
-        ...
 
 
 class EventReader(Protocol):

@@ -27,6 +27,7 @@ from headgate.limits import (
     COMMIT_QUEUE_BYTES_MAX,
     COMMIT_QUEUE_EVENTS_MAX,
     KAFKA_APPEND_S_MAX,
+    KAFKA_PROBE_S_MAX,
     KAFKA_RECORD_BYTES_MAX,
     KAFKA_RECORDS_WAITING_MAX,
     KAFKA_TRANSACTION_S_MAX,
@@ -83,6 +84,7 @@ class KafkaAppender:
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-batches")
         self._closing = threading.Event()
+        self._problem = ""
         self._poller = threading.Thread(target=self._poll, name="kafka-acknowledgements", daemon=True)
         self._poller.start()
 
@@ -124,12 +126,31 @@ class KafkaAppender:
     def _admit(self, count: int, size_bytes: int) -> None:
         if self._closing.is_set():
             raise UnavailableError("the connection to Kafka is closing")
+        if self._problem:
+            raise UnavailableError(self._problem, hint="nothing is stored: send it again later")
         if count > COMMIT_QUEUE_EVENTS_MAX or size_bytes > COMMIT_QUEUE_BYTES_MAX:
             raise TooLargeError(
                 f"{count} events of {size_bytes} bytes are too much at once", hint="send fewer at a time"
             )
         if self._events + count > COMMIT_QUEUE_EVENTS_MAX or self._bytes + size_bytes > COMMIT_QUEUE_BYTES_MAX:
             raise OverloadedError(f"{self._events} events wait for Kafka already", hint="try again later")
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is taken now, as `probe` found; empty when events are."""
+        return self._problem
+
+    async def probe(self) -> None:
+        """Asks Kafka once. While it does not answer, events are refused at once, instead of waiting for it in vain."""
+        self._problem = await asyncio.to_thread(self._asked)
+
+    def _asked(self) -> str:
+        kafka = library()
+        try:
+            self._single.list_topics(self._topic, timeout=KAFKA_PROBE_S_MAX)
+        except kafka.KafkaException as error:
+            return translated(self._faults.cause(error.args[0]), _DOING, self._config).message
+        return ""
 
     # --- single events ---------------------------------------------------------------------------------
 
@@ -243,9 +264,7 @@ class KafkaAppender:
             HeadgateError: It is aborted, or its outcome is not known.
         """
         kafka = library()
-        if self._batching is None:
-            self._batching = self._begun()
-        producer = self._batching
+        producer = self._ready()
         offsets: list[dict[int, list[int]]] = [{partition: [] for partition in batch.parts} for batch in group]
         try:
             producer.begin_transaction()
@@ -285,6 +304,20 @@ class KafkaAppender:
                 except BufferError:  # its queue is full: acknowledgements make room
                     producer.poll(_POLL_S)
         producer.poll(0)
+
+    async def recover(self) -> None:
+        """Ends a batch that an earlier process of our name left open, which holds readers up; the first batch would, too.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
+        await self._loop.run_in_executor(self._thread, self._ready)
+
+    def _ready(self) -> Producer:
+        """The producer of batches; in its thread."""
+        if self._batching is None:
+            self._batching = self._begun()
+        return self._batching
 
     def _begun(self) -> Producer:
         """A producer of our name, which has ended whatever an earlier one left open."""

@@ -76,6 +76,7 @@ class Misfit:
         found: As it is; empty for what is not there.
         wanted: As it must be.
         hint: What to do.
+        passes: Whether it is so because a broker is away, and not because a setting is wrong.
     """
 
     topic: str
@@ -83,6 +84,7 @@ class Misfit:
     found: str
     wanted: str
     hint: str
+    passes: bool = False
 
 
 def wanted_topics(config: KafkaConfig) -> list[WantedTopic]:
@@ -154,10 +156,12 @@ def _lagging(wanted: WantedTopic, found: FoundTopic) -> Iterator[Misfit]:
     for number, partition in enumerate(found.partitions):
         setting = f"partition {number}"
         if not partition.has_leader:
-            yield Misfit(wanted.name, setting, "no leader", "a leader", "start the brokers that have its copies")
+            hint = "start the brokers that have its copies"
+            yield Misfit(wanted.name, setting, "no leader", "a leader", hint, passes=True)
         elif partition.in_sync < wanted.min_insync:
             is_now, must = f"{partition.in_sync} copies in sync", f"{wanted.min_insync} copies in sync"
-            yield Misfit(wanted.name, setting, is_now, must, "start the missing brokers, or wait until they caught up")
+            hint = "start the missing brokers, or wait until they caught up"
+            yield Misfit(wanted.name, setting, is_now, must, hint, passes=True)
 
 
 def _alter(topic: str, name: str, value: str) -> str:

@@ -1,0 +1,207 @@
+"""The control process of a deployment on Kafka: each answers reads and watches from its cache, one of them writes.
+
+Who holds the one place in a consumer group takes the lead of the objects, and does what is done once in a deployment
+(`duties`). A newer leader fences an older one, so an election that errs costs time and no object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import structlog
+import uvloop
+from starlette.applications import Starlette
+from starlette.routing import Mount, Route
+
+from headgate.control.admission import Admission
+from headgate.control.api import ControlApi
+from headgate.control.egress import UrlPolicy
+from headgate.control.http import ERROR_HANDLERS
+from headgate.control.manifests import load
+from headgate.control.reconciler import Reconciler
+from headgate.control.status import ServerUrls
+from headgate.control.store import Store
+from headgate.errors import UnavailableError
+from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
+from headgate.server import child, local_http, parts, ready, tending, tls
+from headgate.server.absent import RoleAbsent
+from headgate.server.broker_news import BrokerNews
+from headgate.server.control import ControlState, recompile_stored
+from headgate.server.kafka import instance
+from headgate.server.parts import Role
+from headgate.server.policy import url_policy
+from headgate.settings import Settings
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.cache import leader_of
+from headgate.store.kafka.election import Election
+from headgate.store.kafka.objects import KafkaObjects
+
+_GROUP: Final = "control"
+"""The consumer group of the election, behind the prefix of topics."""
+_NOT_YET: Final = (
+    ("/apis/headgate.dev/v1/namespaces/{namespace}/triggers/{name}/why", ["GET"]),
+    ("/apis/headgate.dev/v1/namespaces/{namespace}/brokers/{name}/why", ["GET"]),
+    ("/apis/headgate.dev/v1/namespaces/{namespace}/brokers/{name}/trace", ["GET"]),
+    ("/apis/headgate.dev/v1/namespaces/{namespace}/brokers/{name}/backtest", ["POST"]),
+)
+"""Questions about events that nobody answers on Kafka yet."""
+_OTHER_FILES: Final = 1_024
+_log = structlog.get_logger(__name__)
+
+Duty = Callable[[], Awaitable[object]]
+"""What only the leader does, from the time that it leads on until it is cancelled."""
+
+
+def run(context: child.Context) -> None:
+    """Serves until told to stop."""
+    uvloop.run(_serve(context))
+
+
+async def _serve(context: child.Context) -> None:
+    settings, config = context.settings, context.on_kafka.kafka
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
+    child.on_stop(child.setter(stop))
+    path, changed = settings.data / "control.db", asyncio.Event()
+    told = child.setter(changed)
+    async with contextlib.AsyncExitStack() as stack:
+        url = instance.advertised_url(settings)
+        objects = await asyncio.to_thread(KafkaObjects.open, path, config, url, on_lost=lambda _reason: told())
+        stack.callback(objects.close)
+        store = Store.open(path, committer=objects)
+        stack.callback(store.close)
+        fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]
+        store.on_broker(BrokerNews(fronts, loop).tell)
+        policy = url_policy(settings)
+        api = ControlApi(store, policy)
+
+        def note() -> str:
+            return "leads" if objects.is_leading else f"follows {leader_of(path) or 'nobody yet'}"
+
+        state = ControlState(ready.Mark(settings.run_directory, context.part.name), store, note)
+        leadership = Leadership(objects, config, changed, told)
+        duties = leader_duties(settings, store, policy, state)
+        await stack.enter_async_context(local_http.answering(paths(api), settings.control_socket))
+        tasks = [asyncio.create_task(one) for one in (leadership.run(duties), state.show())]
+        await _until_stopped(stop, tasks, (objects.follow, leadership.take_part), state, api)
+
+
+async def _until_stopped(
+    stop: asyncio.Event,
+    tasks: Sequence[asyncio.Task[None]],
+    loops: Sequence[Callable[[threading.Event], None]],
+    state: ControlState,
+    api: ControlApi,
+) -> None:
+    """Works until told to stop, or until a task or a loop, each of which has a thread, fails; raises its error."""
+    enough = threading.Event()
+    with ThreadPoolExecutor(len(loops), "objects") as threads:
+        apart = [asyncio.get_running_loop().run_in_executor(threads, one, enough) for one in loops]
+        ends: list[asyncio.Future[Any]] = [*tasks, *apart, asyncio.create_task(stop.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            state.stopping()
+            api.close()
+            enough.set()
+            failure = await tending.ended(*tasks)
+            await asyncio.wait(apart)
+    for one in apart:
+        one.result()
+    if failure is not None:
+        raise failure
+
+
+def paths(api: ControlApi) -> Starlette:
+    """What the fronts pass on: the API of objects. They ask the leader for writes; who does not lead refuses them."""
+    asked = [Route(path, lambda _: None, methods=methods) for path, methods in _NOT_YET]
+    routes = [*RoleAbsent(Role.READER).routes(asked), Mount("/", api.app)]
+    return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+
+
+def leader_duties(settings: Settings, store: Store, policy: UrlPolicy, state: ControlState) -> Sequence[Duty]:
+    """What the leader does: each begins when it takes the lead, is cancelled when it loses it, and never ends."""
+
+    async def reconcile() -> None:
+        ca_certs = tls.read_ca(settings.tls_ca) if settings.tls_ca is not None else ""
+        await Reconciler(store, server=ServerUrls(settings.urls, ca_certs)).run(asyncio.Event())
+
+    async def prepare() -> None:
+        """What every start brings; then the statuses, which it may change."""
+        await asyncio.to_thread(store.make_default_broker)
+        await asyncio.to_thread(store.set_public_url, settings.url)
+        if settings.manifests is not None:
+            counts = await asyncio.to_thread(load, Admission(store, policy), settings.manifests)
+            _log.info("manifests applied", **counts)
+        await reconcile()
+
+    return (prepare, lambda: recompile_stored(store, state.compiling))
+
+
+class Leadership:
+    """Takes the lead of the objects while this process is elected.
+
+    Args:
+        objects: What is led.
+        config: Of the deployment.
+        changed: Set whenever the election or the lead may have changed.
+        told: Sets it, from any thread.
+    """
+
+    def __init__(
+        self, objects: KafkaObjects, config: KafkaConfig, changed: asyncio.Event, told: Callable[[], None]
+    ) -> None:
+        self._objects = objects
+        self._changed = changed
+        self._election = Election(config, topic="objects", group=_GROUP, on_gained=told, on_lost=lambda _reason: told())
+
+    def take_part(self, stop: threading.Event) -> None:
+        """Takes part in the election until told to stop; blocking. Raises as `Election.run` does."""
+        self._election.run(stop)
+
+    async def run(self, duties: Sequence[Duty]) -> None:
+        """Leads whenever this process is elected, and does the duties meanwhile; never ends.
+
+        Raises:
+            Exception: What a duty failed with unexpectedly.
+        """
+        while True:
+            self._changed.clear()
+            if not self._election.leads:
+                await self._changed.wait()
+                continue
+            try:
+                await asyncio.to_thread(self._objects.lead)
+                await self._term(duties)
+            except UnavailableError as error:
+                _log.warning("does not lead the objects now", error=error.message, hint=error.hint)
+            # An election that has gone elsewhere while this process stood still is known by then.
+            await asyncio.sleep(OBJECT_LEAD_PAUSE_S)
+
+    async def _term(self, duties: Sequence[Duty]) -> None:
+        """Does the duties until the lead is lost.
+
+        Raises:
+            UnavailableError: Kafka or SQLite does not work.
+        """
+        tasks = [asyncio.ensure_future(duty()) for duty in duties]
+        try:
+            while self._objects.is_leading:
+                changed = asyncio.ensure_future(self._changed.wait())
+                try:
+                    await asyncio.wait([*tasks, changed], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    changed.cancel()
+                self._changed.clear()
+                for task in tasks:
+                    if task.done():
+                        task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

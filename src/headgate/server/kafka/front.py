@@ -1,0 +1,65 @@
+"""The front of a deployment on Kafka: the same ingress, and events go to the topic `events`.
+
+No front owns a partition: each writes all of them, and any number of fronts may run, on one machine and on several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from headgate.errors import UnavailableError
+from headgate.ingress.partitions import EventPartitions
+from headgate.limits import LOG_PROBE_S
+from headgate.server import child, front, parts
+from headgate.server.broker_news import BrokerNews
+from headgate.server.front import FrontStore
+from headgate.server.kafka import instance
+from headgate.server.kafka.leader import ObjectRequests
+from headgate.server.parts import Role
+from headgate.server.proxy import ProcessProxy
+from headgate.store.kafka.appender import KafkaAppender
+from headgate.store.kafka.cache import open_cache
+
+
+def run(context: child.Context) -> None:
+    """Serves until told to stop."""
+    front.run_with(context, _topic)
+
+
+@contextlib.asynccontextmanager
+async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[FrontStore]:
+    settings, config = context.settings, context.on_kafka.kafka
+    objects = await asyncio.to_thread(open_cache, settings.data / "control.db", stop.is_set)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(objects.close)
+        appender = KafkaAppender(config, f"{instance.name_of(settings.data)}-{context.part.name}")
+        stack.push_async_callback(appender.close)
+        fronts = [settings.front_socket(one.index) for one in parts.of_role(settings, Role.FRONT)]
+        objects.on_broker(BrokerNews(fronts, asyncio.get_running_loop()).tell)
+        has_control = Role.CONTROL in parts.roles_of(settings)
+        control = ProcessProxy(settings.control_socket) if has_control else None
+        yield FrontStore(
+            objects=objects,
+            partitions=EventPartitions(appender, config.topics.events.partitions),
+            producers=None,
+            checks={"kafka": lambda: appender.problem},
+            work=[_probing(appender)],
+            api=ObjectRequests(settings, objects, control),
+        )
+
+
+async def _probing(appender: KafkaAppender) -> None:
+    """Asks Kafka now and then, until it is cancelled: also when no event comes, it is known whether it answers.
+
+    Once it does, what this front left open before it was started again is ended.
+    """
+    is_recovered = False
+    while True:
+        await appender.probe()
+        if not (is_recovered or appender.problem):
+            with contextlib.suppress(UnavailableError):
+                await appender.recover()
+                is_recovered = True
+        await asyncio.sleep(LOG_PROBE_S)

@@ -1,0 +1,61 @@
+"""One server of a deployment on Kafka: its name, which outlives restarts, and the URL by which the others reach it."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from headgate.server.addresses import addresses_of
+from headgate.settings import Settings
+from headgate.storage.whole_file import replace_whole
+
+FILE: Final = "instance"
+"""In the data directory. Kafka knows the server's producers by the name in it: a server that is started again ends what
+the one before it left open."""
+_NAME_BYTES: Final = 8
+
+
+def make_name(data: Path) -> None:
+    """Gives the server a name if it has none; for who holds the data directory, before its processes start.
+
+    Raises:
+        OSError: The disk does not take it.
+    """
+    if not (data / FILE).exists():
+        replace_whole(data / FILE, secrets.token_hex(_NAME_BYTES).encode())
+
+
+def name_of(data: Path) -> str:
+    """The server's name: letters and digits, of no other server."""
+    return (data / FILE).read_text().strip()
+
+
+def advertised_url(settings: Settings) -> str:
+    """The URL by which other servers of the deployment reach this one.
+
+    As `--advertise` says, else where the server listens; with the machine's name where it listens on all addresses.
+    """
+    if settings.advertise:
+        return settings.advertise
+    address = next(one for one in addresses_of(settings) if not one.is_grpc)
+    host = socket.gethostname() if _is_every(address.host) else address.host
+    host = f"[{host}]" if ":" in host else host
+    return f"{'https' if address.is_tls else 'http'}://{host}:{address.port}"
+
+
+def host_and_port(url: str) -> tuple[str, int, bool]:
+    """Host, port, and whether TLS is spoken, of a URL that a server advertises."""
+    parsed = urlsplit(url)
+    is_tls = parsed.scheme == "https"
+    return parsed.hostname or "", parsed.port or (443 if is_tls else 80), is_tls
+
+
+def _is_every(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

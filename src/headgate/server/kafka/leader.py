@@ -1,0 +1,138 @@
+"""The way of a write to the control process that leads, whichever server of the deployment it came to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import ssl
+import time
+from typing import Final
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headgate.control.commit import NotLeaderError
+from headgate.control.database import StoreUnavailableError
+from headgate.control.discovery import AUTHORIZATION
+from headgate.control.store import Store
+from headgate.control.webhook import PATH as WEBHOOK
+from headgate.limits import OBJECT_CACHE_LAG_S_MAX
+from headgate.server.kafka import instance
+from headgate.server.local_http import LocalResponse, PeerAddress
+from headgate.server.proxy import FORWARDED, pass_on, whole_request
+from headgate.settings import ClientAuth, Settings
+from headgate.store.kafka.cache import leader_of
+
+VERSION: Final = b"headgate-resource-version"
+"""A header of the leader's answer to a write: the newest resourceVersion behind it."""
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_ASKED_HERE: Final = (f"/apis/{AUTHORIZATION}/", WEBHOOK)
+"""Paths that take a POST and change nothing."""
+_CREDENTIALS: Final = b"authorization"
+_REDIRECTED: Final = 300
+_LOOK_S: Final = 0.01
+
+
+class NoLeaderError(NotLeaderError):
+    """No control process leads now."""
+
+    code = "no-leader"
+
+    def __init__(self) -> None:
+        super().__init__("no control process leads now, so nothing can be written", hint="try again in a few seconds")
+
+
+class NotPassedOnError(NotLeaderError):
+    """A write cannot be passed on to the leader on behalf of its client."""
+
+    code = "not-passed-on"
+
+    def __init__(self, leader: str) -> None:
+        super().__init__(
+            "this server does not lead, and it cannot show the leader its client's certificate",
+            hint=f"send the change to {leader}, which leads",
+        )
+
+
+class ObjectRequests:
+    """An ASGI application for the API of objects: reads are answered here, writes by the server that leads.
+
+    A write's answer is passed on once this server has read what it has changed: who writes here reads it here, and the
+    fronts of this server know a new broker.
+
+    Args:
+        settings: The server's settings.
+        store: This server's cache.
+        here: This server's control process; None where it has none: then the leader answers reads as well.
+    """
+
+    def __init__(self, settings: Settings, store: Store, here: ASGIApp | None) -> None:
+        self._settings = settings
+        self._cache = settings.data / "control.db"
+        self._own_url = instance.advertised_url(settings)
+        self._store = store
+        self._here = here
+        self._tls: ssl.SSLContext | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request.
+
+        Raises:
+            NotLeaderError: There is no leader, or this client's requests cannot be passed on to it.
+            PartUnavailableError: The leader does not answer.
+        """
+        is_forwarded = any(name == FORWARDED for name, _ in scope["headers"])
+        if self._here is not None and not _is_write(scope):
+            await self._here(scope, receive, send)
+            return
+        leader = await asyncio.to_thread(leader_of, self._cache)
+        if self._here is not None and (is_forwarded or leader == self._own_url):
+            await self._here(scope, receive, self._telling(send))
+        elif is_forwarded or leader in ("", self._own_url):
+            raise NoLeaderError
+        else:
+            await self._pass_on(leader, scope, receive, send)
+
+    async def _pass_on(self, leader: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._settings.client_auth is ClientAuth.REQUIRED:
+            raise NotPassedOnError(leader)
+        request = await whole_request(scope, receive)
+        if request is None:
+            return
+        shown = [(name, value) for name, value in scope["headers"] if name == _CREDENTIALS]
+        request = dataclasses.replace(request, headers=(*request.headers, *shown, (FORWARDED, b"1")))
+        await pass_on(self._place(leader), request, receive, send, self._read_it)
+
+    def _place(self, leader: str) -> PeerAddress:
+        host, port, is_tls = instance.host_and_port(leader)
+        if is_tls and self._tls is None:
+            self._tls = ssl.create_default_context(cafile=self._settings.tls_ca)
+        return PeerAddress(host, port, self._tls if is_tls else None)
+
+    async def _read_it(self, response: LocalResponse) -> None:
+        """Waits until this server's cache has what the answer is about, OBJECT_CACHE_LAG_S_MAX at most."""
+        version = dict(response.headers).get(VERSION, b"")
+        if not version.isdigit():
+            return
+        deadline = time.monotonic() + OBJECT_CACHE_LAG_S_MAX
+        with contextlib.suppress(StoreUnavailableError):
+            while await asyncio.to_thread(self._store.version) < int(version) and time.monotonic() < deadline:
+                await asyncio.sleep(_LOOK_S)
+            await asyncio.to_thread(self._store.tell_of_brokers)
+
+    def _telling(self, send: Send) -> Send:
+        """Adds to an answer up to where the cache of who asks must have read."""
+
+        async def tell(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] < _REDIRECTED:
+                version = await asyncio.to_thread(self._store.version)
+                MutableHeaders(scope=message)[VERSION.decode()] = str(version)
+            await send(message)
+
+        return tell
+
+
+def _is_write(scope: Scope) -> bool:
+    """Whether a request of the API may change objects."""
+    return scope["method"] not in _READS and not scope["path"].startswith(_ASKED_HERE)

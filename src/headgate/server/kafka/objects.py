@@ -1,0 +1,40 @@
+"""The process that keeps the cache of the objects in a server without the role control: it follows their topic."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from headgate.limits import HEARTBEAT_S
+from headgate.server import child, ready
+from headgate.store.kafka.objects import KafkaObjects
+
+
+def run(context: child.Context) -> None:
+    """Follows until told to stop."""
+    asyncio.run(_follow(context))
+
+
+async def _follow(context: child.Context) -> None:
+    settings, stop, stopped = context.settings, asyncio.Event(), threading.Event()
+    child.on_stop(child.setter(stop))
+    path = settings.data / "control.db"
+    objects = await asyncio.to_thread(KafkaObjects.open, path, context.on_kafka.kafka, "")
+    mark = ready.Mark(settings.run_directory, context.part.name)
+    with ThreadPoolExecutor(1, "objects") as threads:
+        following: asyncio.Future[None] = asyncio.get_running_loop().run_in_executor(threads, objects.follow, stopped)
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            mark.ready(True)
+            ends: list[asyncio.Future[Any]] = [following, stopping]
+            while not any(one.done() for one in ends):
+                mark.beat()
+                await asyncio.wait(ends, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
+            mark.ready(False)
+        finally:
+            stopped.set()
+            await asyncio.wait([following])
+            objects.close()
+        following.result()

@@ -1,0 +1,155 @@
+"""The election of one process among several: the owner of the one partition of a topic, in a consumer group.
+
+Kafka gives the partition to one member, and to another one ELECTION_SESSION_S after its owner has fallen silent (classic
+protocol). The members read nothing. Who leads keeps the lead when others join (cooperative-sticky).
+
+An election alone fences nobody: a process that stood still does not know yet that another one leads. What a leader
+writes must therefore be refused by Kafka once there is a newer one (`transactional.id`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from headgate.errors import HeadgateError, UnavailableError
+from headgate.limits import ELECTION_POLL_S_MAX, ELECTION_SESSION_S
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, TopicPartition
+
+_POLL_S: Final = 0.1
+"""A stop is noticed so late."""
+_RETRY_S: Final = 1.0
+"""Between two looks while Kafka does not answer."""
+_log = structlog.get_logger(__name__)
+
+
+class Election:
+    """A candidate; `run` takes part. Blocking, for a thread of its own.
+
+    Args:
+        config: Of the deployment.
+        topic: A topic with one partition, by its name in `TopicsConfig`: `runs`, `objects`.
+        group: The consumer group, without the prefix of topics: one for each office that is to be held.
+        on_gained: Called in the thread of `run` when this process has the lead. It must return within
+            ELECTION_POLL_S_MAX, and may not raise.
+        on_lost: Called in the thread of `run` with the reason when the lead is gone, or goes in an orderly way: then
+            the next process has it once this returns. Once for every `on_gained`. It must return soon, and may not
+            raise.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        *,
+        topic: str,
+        group: str,
+        on_gained: Callable[[], object],
+        on_lost: Callable[[str], object],
+    ) -> None:
+        kafka = library()
+        self._config = config
+        self._topic = config.topic(topic)
+        self._group = config.topic(group)
+        self._on_gained, self._on_lost = on_gained, on_lost
+        self._faults = Faults()
+        self._leading = threading.Event()
+        self._problem: BaseException | None = None  # of a callback: the library would print it
+        own = {
+            "group.id": self._group,
+            "group.protocol": "classic",  # of the newer one the broker decides the session's length
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": round(ELECTION_SESSION_S * 1_000),
+            "heartbeat.interval.ms": round(ELECTION_SESSION_S * 1_000 / 4),
+            "max.poll.interval.ms": round(ELECTION_POLL_S_MAX * 1_000),
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+        }
+        try:
+            self._consumer: Consumer = kafka.Consumer(options(config, self._faults, own))
+        except kafka.KafkaException as error:
+            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process has the lead, as far as it knows; any thread may ask."""
+        return self._leading.is_set()
+
+    def run(self, stop: threading.Event) -> None:
+        """Takes part until told to stop; then another process may lead at once. May be called once.
+
+        Kafka that does not answer is asked again. Who leads and hears nothing of Kafka for ELECTION_SESSION_S loses
+        the lead.
+
+        Raises:
+            KafkaDeniedError: We may not be members of the group.
+            HeadgateError: What Kafka refuses for good.
+        """
+        try:
+            self._consumer.subscribe(
+                [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._session_lost
+            )
+            while not stop.is_set():
+                try:
+                    self._poll()
+                except UnavailableError as error:
+                    _log.warning("the election waits", group=self._group, error=error.message, hint=error.hint)
+                    stop.wait(_RETRY_S)
+        finally:
+            self._consumer.close()  # tells `_revoked`
+            self._lose("this process ends")
+
+    def _poll(self) -> None:
+        message = self._consumer.poll(_POLL_S)
+        if self._problem is not None:
+            problem, self._problem = self._problem, None
+            raise problem
+        error = None if message is None else message.error()
+        kafka = library().KafkaError
+        # The lead that a slow callback has cost is told next, by `_session_lost`.
+        if error is not None and error.code() != kafka._MAX_POLL_EXCEEDED and not error.retriable():
+            problem = translated(self._faults.cause(error), "who leads cannot be found out", self._config)
+            assert isinstance(problem, HeadgateError)
+            raise problem
+
+    def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        kafka = library()
+        mine = [kafka.TopicPartition(place.topic, place.partition, kafka.OFFSET_END) for place in places]
+        try:
+            consumer.incremental_assign(mine)
+            consumer.pause(mine)  # nothing is read
+        except kafka.KafkaException as error:
+            self._problem = translated(error.args[0], "the lead cannot be taken", self._config)
+            return
+        if any(place.partition == 0 for place in mine) and not self._leading.is_set():
+            self._leading.set()
+            _log.info("leads", group=self._group)
+            self._call(self._on_gained)
+
+    def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
+        if any(place.partition == 0 for place in places):
+            self._lose("the lead goes to another process")
+
+    def _session_lost(self, _consumer: Consumer, _places: list[TopicPartition]) -> None:
+        self._lose(f"Kafka has not heard of this process for {ELECTION_SESSION_S:.0f} s")
+
+    def _lose(self, reason: str) -> None:
+        if self._leading.is_set():
+            self._leading.clear()
+            _log.warning("leads no more", group=self._group, reason=reason)
+            self._call(lambda: self._on_lost(reason))
+
+    def _call(self, told: Callable[[], object]) -> None:
+        try:
+            told()
+        except BaseException as error:  # noqa: BLE001 - `run` raises it
+            self._problem = error
