@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 import threading
 
+import structlog
+
 from headgate.store.kafka import source
 from headgate.store.kafka.source import SourceReader, SourceTopics
 from tests.store.contract import BROKER
@@ -25,5 +27,6 @@ def topics(topic: str, initial: str = "earliest") -> SourceTopics:
 
 if __name__ == "__main__":
     bootstrap, prefix, topic, instance = sys.argv[1:]
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     source.SOURCE_RECORDS = 15  # many transactions, so that a kill meets one  # type: ignore[misc]
     SourceReader(kafka_config(bootstrap, prefix), topics(topic), instance, say).run(threading.Event())

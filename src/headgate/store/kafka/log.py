@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from headgate.errors import UnavailableError
-from headgate.limits import KAFKA_READ_S_MAX
+from headgate.limits import DAMAGES_KEPT, KAFKA_READ_S_MAX
 from headgate.log.directory import OnCorrupt
+from headgate.observe import metrics
 from headgate.scan.source import Query
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import ELECTION_S
 from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.scan_consumers import ScanConsumers
 from headgate.store.kafka.topic_scan import DOING, TopicScan
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
+_log = structlog.get_logger(__name__)
 _NO_RECORD: Final = -1
 """Kafka's answer where no record is as new as a time."""
 
@@ -41,9 +48,11 @@ class KafkaLog:
 
         self._config = config
         self._topic = config.topic("events")
-        self._on_corrupt: OnCorrupt = on_corrupt
+        self._skips = on_corrupt == "skip"
+        self._reported: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._consumers = ScanConsumers(config)
         self._faults = Faults()
+        self._lock = threading.Lock()
         try:
             self._admin: AdminClient = AdminClient(options(config, self._faults, {}))
         except kafka.KafkaException as error:
@@ -55,7 +64,18 @@ class KafkaLog:
 
     def source(self, _query: Query, start: Mapping[int, int], end: Mapping[int, int]) -> TopicScan:
         """See `ReadableLog`: nothing of Kafka can be passed over unread."""
-        return TopicScan(self._config, self._consumers, self._on_corrupt, start, end)
+        return TopicScan(self._config, self._consumers, self._pass_over if self._skips else None, start, end)
+
+    def _pass_over(self, partition: int, offset: int, error: RecordError) -> None:
+        """Tells of a record once, whoever meets it."""
+        with self._lock:
+            is_new = (partition, offset) not in self._reported
+            self._reported[partition, offset] = None
+            while len(self._reported) > DAMAGES_KEPT:
+                self._reported.popitem(last=False)
+        if is_new:
+            metrics.LOG_DAMAGES.inc()
+            _log.error("record passed over", topic=self._topic, partition=partition, offset=offset, why=error.message)
 
     def first_offsets(self) -> dict[int, int]:
         """See `ReadableLog`."""

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
-
-import structlog
 
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import KAFKA_FETCH_BYTES_MAX, KAFKA_READ_EVENTS, KAFKA_READ_S_MAX, KAFKA_SCAN_WAIT_S
-from headgate.log.directory import OnCorrupt
-from headgate.observe import metrics
 from headgate.scan.source import NO_END, ScanCounters
 from headgate.store.config import KafkaConfig
 from headgate.store.events import EventPage
@@ -31,7 +27,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
 
 DOING: Final = "events cannot be read"
-_log = structlog.get_logger(__name__)
+PassedOver = Callable[[int, int, RecordError], object]
+"""Called with partition, offset and what is wrong."""
 
 
 class TopicScan:
@@ -40,7 +37,7 @@ class TopicScan:
     Args:
         config: Of the deployment.
         consumers: Shared with other scans.
-        on_corrupt: What is done at records that Headgate has not stored so.
+        passed_over: Told of records that Headgate has not stored so, with their place; None: scans stop at them.
         start: First offset by partition.
         end: Offset behind the last one, by partition.
     """
@@ -49,14 +46,14 @@ class TopicScan:
         self,
         config: KafkaConfig,
         consumers: ScanConsumers,
-        on_corrupt: OnCorrupt,
+        passed_over: PassedOver | None,
         start: Mapping[int, int],
         end: Mapping[int, int],
     ) -> None:
         self._config = config
         self._topic = config.topic("events")
         self._consumers = consumers
-        self._skips = on_corrupt == "skip"
+        self._passed_over = passed_over
         self._end = dict(end)
         self._positions = dict(start)
         self._fetched = dict(start)
@@ -142,18 +139,21 @@ class TopicScan:
         self._positions[partition] = offset
 
     def _page(self, partition: int, buffer: deque[Message]) -> EventPage | None:
-        builder = PageBuilder(f"{self._topic}/{partition}", self._pass_over(partition) if self._skips else None)
+        builder = PageBuilder(f"{self._topic}/{partition}", self._passes(partition))
         while buffer and builder.add(buffer[0]):
             message = buffer.popleft()
             self._buffered_bytes -= _size_of(message)
             self._positions[partition] = offset_of(message) + 1
         return builder.page()
 
-    def _pass_over(self, partition: int) -> Passes:
+    def _passes(self, partition: int) -> Passes | None:
+        tell = self._passed_over
+        if tell is None:
+            return None
+
         def passes(offset: int, error: RecordError) -> None:
             self._corrupt += 1
-            metrics.LOG_DAMAGES.inc()
-            _log.error("record passed over", topic=self._topic, partition=partition, offset=offset, why=error.message)
+            tell(partition, offset, error)
 
         return passes
 
@@ -195,12 +195,12 @@ class TopicScan:
         if partition is None or partition not in self._positions:
             return
         offset = offset_of(message)
-        if offset < self._fetched[partition]:
-            return  # fetched again behind a new assignment
+        if offset < self._fetched[partition] or self._fetched[partition] >= self._end[partition]:
+            return  # fetched again behind a new assignment, or before the end was noticed
         self._silent_since = time.monotonic()
         if offset >= self._end[partition]:
             self._ends[partition] = self._fetched[partition] = offset
-            consumer.pause([self._place(partition)])
+            consumer.incremental_unassign([self._place(partition)])  # a pause would outlast this scan
             return
         self._ends.pop(partition, None)
         self._fetched[partition] = offset + 1
