@@ -342,6 +342,23 @@ class ScanContract:
 
         asyncio.run(asyncio.wait_for(run(), 60))
 
+    def test_a_client_that_leaves_ends_its_scan(self, store: OpenStore, tmp_path: Path) -> None:
+        asyncio.run(self.fill(store, 12, 20))
+
+        async def run() -> None:
+            async with self.readers(store.log()) as readers:
+                app = Starlette(routes=ReadApi(readers).routes(), exception_handlers=ERROR_HANDLERS)
+                async with listening(app, tmp_path / "r.sock"):
+                    client = Client(tmp_path / "r.sock")
+                    for query in ("from=earliest&follow=true", "from=next&follow=true"):
+                        async with client.open(query, path=f"/{PATH}/events") as source:
+                            assert await source.readuntil(b"position")
+                            assert readers._count == 1
+                        while readers._count:
+                            await asyncio.sleep(0.01)
+
+        asyncio.run(asyncio.wait_for(run(), 60))
+
     def test_a_reader_that_searches_everything_takes_one_turn_as_every_other(
         self, store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -45,6 +46,10 @@ class TestKafkaScan(ScanContract):
     @pytest.fixture
     def store(self, store: KafkaStore) -> KafkaStore:
         return store
+
+    def test_a_client_that_leaves_ends_its_scan(self, store: KafkaStore, tmp_path: Path) -> None:  # type: ignore[override]
+        super().test_a_client_that_leaves_ends_its_scan(store, tmp_path)
+        assert store._logs[-1]._consumers._count == 0, "every consumer was given back, and closed"
 
 
 def test_aborted_batches_and_ends_of_transactions_are_gaps_and_nothing_else(store: KafkaStore) -> None:
