@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, settings
 
 from headgate.event.json_text import allow_deep_json
 from headgate.testing.kafka import Kafka
-from tests.kafka import SETTINGS, USERS
 
 _EXPLORES = bool(os.environ.get("HEADGATE_EXPLORE"))
 settings.register_profile(
@@ -23,9 +22,13 @@ settings.load_profile("headgate")
 allow_deep_json()  # as at the start of every process of Headgate
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else its notes of closed connections mix with pytest's lines
 
+KAFKA_USERS = {"admin": "admin-secret", "guest": "guest-secret"}
+KAFKA_SETTINGS = {"log.cleaner.backoff.ms": "200"}
+"""Compaction begins soon where a test asks for it."""
+
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """One real Kafka for all tests of a process that need no other; each has topics of its own."""
-    with Kafka(tmp_path_factory.mktemp("kafka"), users=USERS, settings=SETTINGS) as running:
+    """One real Kafka for all tests that need one; each has topics of its own."""
+    with Kafka(tmp_path_factory.mktemp("kafka"), users=KAFKA_USERS, settings=KAFKA_SETTINGS) as running:
         yield running

@@ -665,6 +665,8 @@ KAFKA_PROBE_S_MAX: Final = 3.0
 """A Kafka that does not answer a front's question for so long is away: events are refused at once until it answers."""
 LEADER_CONNECT_S_MAX: Final = 3.0
 """Until a leader of the objects that cannot be connected to is taken for gone: a write is then refused with 503."""
+LEADER_ANSWER_S_MAX: Final = 30.0
+"""Until a leader that was asked is taken for silent: twice KAFKA_TRANSACTION_S_MAX."""
 OBJECT_CACHE_LAG_S_MAX: Final = 5.0
 """How long an answer to a write that the leader made waits until this server has read it, too."""
 OBJECT_LEAD_PAUSE_S: Final = 2.0

@@ -26,6 +26,7 @@ from headgate.client import AsyncClient, new_event
 from headgate.errors import HeadgateError
 from headgate.event.arrow import from_batch_all
 from headgate.ingress.partitions import partition_of_key
+from headgate.limits import KAFKA_APPEND_S_MAX
 from headgate.store.config import ClusterConfig, KafkaConfig
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.reader import KafkaReader
@@ -225,7 +226,8 @@ def test_a_server_with_the_role_reader_answers_from_the_topic(deployment: Deploy
 
 def test_what_is_not_on_kafka_says_so(deployment: Deployment) -> None:
     server = deployment.fronts
-    for path in ("/default/default/events", "/apis/headgate.dev/v1/namespaces/default/triggers/x/deadletters"):
+    own = "/apis/headgate.dev/v1/namespaces/default"
+    for path in ("/default/default/events", f"{own}/deadletters", f"{own}/replays"):
         with pytest.raises(ApiError) as caught:
             server.call("GET", f"{server.url}{path}")
         assert caught.value.status == 501, path
@@ -350,28 +352,25 @@ def test_a_killed_front_loses_nothing_that_it_has_accepted(deployment: Deploymen
 
 
 def test_without_kafka_events_and_writes_are_refused(deployment: Deployment) -> None:
+    server = deployment.one
     deployment.kafka.kill(1)
     try:
-        for server in (deployment.one, deployment.fronts):
-            until(lambda server=server: not server.is_ready())
-            request = urllib.request.Request(
-                f"{server.url}/default/default", b"{}", {"content-type": "application/json"}
-            )
-            for name, value in (("id", "refused"), ("source", "/s"), ("type", "t"), ("specversion", "1.0")):
-                request.add_header(f"ce-{name}", value)
-            started = time.monotonic()
-            with pytest.raises(urllib.error.HTTPError) as caught:
-                urllib.request.urlopen(request, timeout=60)
-            assert caught.value.code == 503
-            assert caught.value.headers["Retry-After"]
-            assert time.monotonic() - started < 5
-        assert deployment.one.list("triggers", "default") is not None
+        until(lambda: not server.is_ready())
+        request = urllib.request.Request(f"{server.url}/default/default", b"{}", {"content-type": "application/json"})
+        for name, value in (("id", "refused"), ("source", "/s"), ("type", "t"), ("specversion", "1.0")):
+            request.add_header(f"ce-{name}", value)
+        started = time.monotonic()
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(request, timeout=60)
+        assert caught.value.code == 503
+        assert caught.value.headers["Retry-After"]
+        assert time.monotonic() - started < KAFKA_APPEND_S_MAX / 2, "it has waited for Kafka"
+        assert server.list("triggers", "default"), "what is known is read without Kafka"
     finally:
         deployment.kafka.restart(1)
-    for server in (deployment.one, deployment.fronts):
-        until(server.is_ready)
-        assert post(server, "again") == 202
-    create(deployment.one)
+    until(server.is_ready)
+    assert post(server, "again") == 202
+    create(server)
     found = ids(stored(deployment.config))
-    assert found.count("again") == 2
+    assert "again" in found
     assert "refused" not in found

@@ -1,14 +1,12 @@
-"""`read_events` gives the same of a topic as of a chunk log with the same events, in a Spark of its own."""
+"""`read_events` gives the same of a topic as of a chunk log with the same events."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,20 +15,22 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka import Producer
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from headgate.control.log_spec import DEFAULT_RULE
 from headgate.control.store import Store
+from headgate.errors import HeadgateError
 from headgate.event.model import Event
 from headgate.ingress.encode import Entries
+from headgate.spark import read_events
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.records import encode_record
-from headgate.store.kafka.spark_jars import spark_jars
 from headgate.testing import free_port
 from headgate.testing.kafka import Kafka
 from tests.filter.hostile_events import random_event
 from tests.store.stores import EmbeddedStore, KafkaStore, kafka_config
-from tests.support import REPOSITORY
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -41,13 +41,6 @@ FILTERS: dict[str, Any] = {
     "hard": 'ce.source.startsWith("/") && data.tags.exists(t, t == "a")',
     "object": {"attributes": {"specversion": "0.3"}},
 }
-SECONDS_MAX = 200.0
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    with Kafka(tmp_path_factory.mktemp("kafka")) as running:
-        yield running
 
 
 class Stores:
@@ -115,24 +108,34 @@ def moment() -> str:
     return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def answers(cases: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str, Any]:
-    """What the program says."""
-    (folder / "cases.json").write_text(json.dumps(cases))
-    found = ",".join(map(str, spark_jars()))
-    command = [
-        sys.executable,
-        "-m",
-        "tests.spark.reading_program",
-        folder / "cases.json",
-        folder / "answers.json",
-        found,
-    ]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=SECONDS_MAX)
-    assert done.returncode == 0, done.stderr[-4_000:]
-    return json.loads((folder / "answers.json").read_text())  # type: ignore[no-any-return]
+OF_STORE = {"partition", "offset", "append_time_us"}
+"""Kafka numbers otherwise, and stores at another time."""
 
 
-def test_a_topic_gives_what_the_log_gives(kafka: Kafka, tmp_path: Path) -> None:
+def answer(frame: DataFrame) -> dict[str, Any]:
+    columns = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    table = frame.select(*(name for name in columns if name not in OF_STORE)).toArrow()
+    rows = [{name: found.hex() if isinstance(found, bytes) else found for name, found in row.items()}
+            for row in table.to_pylist()]  # fmt: skip
+    return {"columns": columns, "rows": sorted(rows, key=lambda row: row["id"])}
+
+
+def streamed(spark: SparkSession, frame: DataFrame, name: str) -> DataFrame:
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = frame.writeStream.format("memory").queryName(name).trigger(availableNow=True)
+        writer.option("checkpointLocation", checkpoint).start().awaitTermination()
+    return spark.table(name)
+
+
+def read(spark: SparkSession, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    try:
+        frame = read_events(spark, **arguments)
+        return answer(streamed(spark, frame, name) if arguments.get("streaming") else frame)
+    except (HeadgateError, PySparkException) as error:
+        return {"error": type(error).__name__, "message": str(error)}
+
+
+def test_a_topic_gives_what_the_log_gives(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
     stores = Stores(kafka, tmp_path / "data")
     asked: dict[str, dict[str, Any]] = {
         "everything": {},
@@ -150,7 +153,7 @@ def test_a_topic_gives_what_the_log_gives(kafka: Kafka, tmp_path: Path) -> None:
     cases["other"] = {"address": stores.address, "broker": "other"}
     cases["identity"] = {"address": stores.address, "broker": stores.identity}
     cases |= refusals(kafka, stores)
-    found = answers(cases, tmp_path)
+    found = {name: read(spark, name, arguments) for name, arguments in cases.items()}
     for name in asked:
         log, topic = found[f"{name}_log"], found[f"{name}_topic"]
         assert "error" not in log, log

@@ -124,5 +124,5 @@ def test_a_leader_that_stood_still_learns_that_it_leads_no_more(
 
 def test_an_option_that_is_none_is_an_error(config: KafkaConfig) -> None:
     wrong = config.model_copy(update={"options": {"no.such.option": "1"}})
-    with pytest.raises(InvalidInputError, match="no.such.option"):
+    with pytest.raises(InvalidInputError, match=r"no\.such\.option"):
         Election(wrong, topic="runs", group="matcher", on_gained=lambda: None, on_lost=lambda _reason: None)

@@ -12,6 +12,7 @@ import pytest
 from headgate.control.admission import Admission
 from headgate.control.errors import AlreadyExistsError, ObjectNotFoundError
 from headgate.control.objects import Kind
+from headgate.control.routing import TargetReport
 from headgate.control.store import Store
 from headgate.store.kafka.object_rows import CacheTables, RowCapture, RowRecord, prepare, version_header
 from tests.control.support import broker
@@ -95,6 +96,24 @@ def test_a_cache_follows_change_by_change_and_is_built_of_the_last_records_alone
         connection.execute("DELETE FROM counters")
     connection.close()
     assert applied(follower, kept, empty=True) == expected
+    store.close()
+
+
+def test_a_row_that_is_written_again_by_an_upsert_is_a_change(tmp_path: Path) -> None:
+    committer = _Recorded()
+    store = Store.open(prepared(tmp_path / "leader.db"), committer=committer)
+    create(store)
+    target = store.target_id(key("t1"))
+    assert target is not None
+    for turn in range(1, 3):
+        store.set_public_url(f"http://{turn}.example.com")
+        store.report([TargetReport(target, turn, "e", "id")])
+        changed = [record.key for change in committer.changes[-2:] for record in change]
+        assert b'["settings","public_url"]' in changed
+        assert b'["reports",1]' in changed
+    # In one transaction, too: its row is noted once.
+    store.report([TargetReport(target, 1, "", ""), TargetReport(target, 2, "", "")])
+    assert [record.key for record in committer.changes[-1]].count(b'["reports",1]') == 1
     store.close()
 
 

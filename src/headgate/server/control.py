@@ -127,11 +127,11 @@ class ControlState:
         was: str | None = None
         while True:
             self._mark.beat()
-            problem = await asyncio.to_thread(self._look)
+            problem, note = await asyncio.to_thread(lambda: (self._look(), self._note()))
             if problem != was:
                 was = problem
                 self._mark.ready(not problem)
-            self._mark.note(problem or self._compiling or self._note())
+            self._mark.note(problem or self._compiling or note)
             await asyncio.sleep(METRICS_WRITE_S)
 
     def _look(self) -> str:

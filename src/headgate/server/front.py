@@ -126,7 +126,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         own = Starlette(routes=[news_route(brokers)], exception_handlers=ERROR_HANDLERS)
         await stack.enter_async_context(local_http.answering(own, settings.front_socket(number)))
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
-        fallback = NoDeliveries(other_paths(settings, store))
+        fallback = NoDeliveries(other_paths(settings, store.objects, store.checks, store.api))
         tracer = tracing.configure(context.part.name)
         intake = Intake(store.partitions, brokers.get, tracing=tracer)
         ingress = Ingress(intake, fallback)
@@ -158,11 +158,13 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
             raise failure
 
 
-def other_paths(settings: Settings, store: FrontStore) -> Starlette:
+def other_paths(
+    settings: Settings, objects: Store, checks: Mapping[str, Callable[[], str]], api: ASGIApp | None = None
+) -> Starlette:
     """Every path that is no publisher's: health, and what the other processes answer."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
     roles = parts.roles_of(settings)
-    group = DispatcherGroup(settings, store.objects)
+    group = DispatcherGroup(settings, objects)
     owner = OwnerProxy(settings, group)
     reading = [Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])]
     delivering = [
@@ -172,10 +174,10 @@ def other_paths(settings: Settings, store: FrontStore) -> Starlette:
     ]
     return Starlette(
         routes=[
-            *health.routes(settings, store.checks),
+            *health.routes(settings, checks),
             *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
             *(delivering if Role.DISPATCHER in roles else RoleAbsent(Role.DISPATCHER).routes(delivering)),
-            Mount("/", store.api or ProcessProxy(settings.control_socket)),
+            Mount("/", api or ProcessProxy(settings.control_socket)),
         ],
         exception_handlers=ERROR_HANDLERS,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -100,6 +101,7 @@ async def pass_on(
     receive: Receive,
     send: Send,
     before: Callable[[LocalResponse], Awaitable[object]] | None = None,
+    patience_s: float | None = None,
 ) -> None:
     """Asks another process, and passes its answer on as it comes; ends when the client or the other process does.
 
@@ -109,6 +111,7 @@ async def pass_on(
         receive: Of the client.
         send: To the client.
         before: Is awaited when the answer's head has come, before it is passed on.
+        patience_s: How long to wait for that head; None: as long as the client does.
 
     Raises:
         PartUnavailableError: The other process does not answer.
@@ -119,7 +122,7 @@ async def pass_on(
             response = await stack.enter_async_context(call)
         except OSError as error:
             raise PartUnavailableError from error
-        await while_connected(receive, _pass_on(response, send, before))
+        await while_connected(receive, _pass_on(response, send, before, patience_s))
 
 
 def sent_path(scope: Scope) -> str:
@@ -129,10 +132,14 @@ def sent_path(scope: Scope) -> str:
 
 
 async def _pass_on(
-    response: LocalResponse, send: Send, before: Callable[[LocalResponse], Awaitable[object]] | None
+    response: LocalResponse,
+    send: Send,
+    before: Callable[[LocalResponse], Awaitable[object]] | None,
+    patience_s: float | None,
 ) -> None:
     try:
-        status = await response.head()
+        async with asyncio.timeout(patience_s):  # its TimeoutError is an OSError
+            status = await response.head()
     except (EOFError, OSError) as error:
         raise PartUnavailableError from error
     if before is not None:

@@ -17,10 +17,11 @@ from headgate.control.database import StoreUnavailableError
 from headgate.control.discovery import AUTHORIZATION
 from headgate.control.store import Store
 from headgate.control.webhook import PATH as WEBHOOK
-from headgate.limits import OBJECT_CACHE_LAG_S_MAX
+from headgate.errors import UnavailableError
+from headgate.limits import LEADER_ANSWER_S_MAX, OBJECT_CACHE_LAG_S_MAX
 from headgate.server.kafka import instance
 from headgate.server.local_http import LocalResponse, PeerAddress
-from headgate.server.proxy import FORWARDED, pass_on, whole_request
+from headgate.server.proxy import FORWARDED, PartUnavailableError, pass_on, whole_request
 from headgate.settings import ClientAuth, Settings
 from headgate.store.kafka.cache import leader_of
 
@@ -41,6 +42,18 @@ class NoLeaderError(NotLeaderError):
 
     def __init__(self) -> None:
         super().__init__("no control process leads now, so nothing can be written", hint="try again in a few seconds")
+
+
+class LeaderSilentError(UnavailableError):
+    """The server that leads has not answered."""
+
+    code = "leader-silent"
+
+    def __init__(self, leader: str) -> None:
+        super().__init__(
+            f"{leader}, which leads, does not answer",
+            hint="try again in a few seconds; a change may be stored all the same: read the object",
+        )
 
 
 class NotPassedOnError(NotLeaderError):
@@ -80,7 +93,7 @@ class ObjectRequests:
 
         Raises:
             NotLeaderError: There is no leader, or this client's requests cannot be passed on to it.
-            PartUnavailableError: The leader does not answer.
+            LeaderSilentError: The leader does not answer.
         """
         is_forwarded = any(name == FORWARDED for name, _ in scope["headers"])
         if self._here is not None and not _is_write(scope):
@@ -102,7 +115,10 @@ class ObjectRequests:
             return
         shown = [(name, value) for name, value in scope["headers"] if name == _CREDENTIALS]
         request = dataclasses.replace(request, headers=(*request.headers, *shown, (FORWARDED, b"1")))
-        await pass_on(self._place(leader), request, receive, send, self._read_it)
+        try:
+            await pass_on(self._place(leader), request, receive, send, self._read_it, LEADER_ANSWER_S_MAX)
+        except PartUnavailableError as error:
+            raise LeaderSilentError(leader) from error
 
     def _place(self, leader: str) -> PeerAddress:
         host, port, is_tls = instance.host_and_port(leader)

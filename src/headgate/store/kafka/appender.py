@@ -306,7 +306,7 @@ class KafkaAppender:
         producer.poll(0)
 
     async def recover(self) -> None:
-        """Ends a batch that an earlier process of our name left open, which holds readers up; the first batch would, too.
+        """Ends a batch that an earlier process of our name left open: it holds readers up. The first batch would, too.
 
         Raises:
             UnavailableError: Kafka does not answer.

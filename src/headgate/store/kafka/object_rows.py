@@ -127,11 +127,7 @@ class RowCapture:
                 f"CREATE TEMP TABLE changed_{table.name} ({columns}, PRIMARY KEY ({columns})) WITHOUT ROWID"
             )
             for event, rows in (("INSERT", ("NEW",)), ("DELETE", ("OLD",)), ("UPDATE", ("OLD", "NEW"))):
-                notes = " ".join(
-                    f"INSERT OR IGNORE INTO changed_{table.name} VALUES"
-                    f" ({', '.join(f'{row}.{column}' for column in table.key)});"
-                    for row in rows
-                )
+                notes = " ".join(_note(table, row) for row in rows)
                 connection.execute(
                     f"CREATE TEMP TRIGGER note_{event.lower()}_{table.name} AFTER {event} ON main.{table.name}"
                     f" BEGIN {notes} END"
@@ -151,6 +147,14 @@ class RowCapture:
         """Forgets them, in the same transaction: a rollback needs no more."""
         for name in self._tables:
             connection.execute(f"DELETE FROM temp.changed_{name}")
+
+
+def _note(table: RowTable, row: str) -> str:
+    """Notes the key of a row once. Not by OR IGNORE: what the statement says that fires a trigger replaces that."""
+    values = ", ".join(f"{row}.{column}" for column in table.key)
+    same = " AND ".join(f"{column} IS {row}.{column}" for column in table.key)
+    noted = f"changed_{table.name}"
+    return f"INSERT INTO {noted} SELECT {values} WHERE NOT EXISTS (SELECT 1 FROM {noted} WHERE {same});"
 
 
 def version_header() -> tuple[str, bytes]:

@@ -8,17 +8,21 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.SocketChannel;
 
-/** The connection to one dispatcher, of one partition of one run: frames are collected, and sent by `flush`. */
+/** The connection to one dispatcher, of one partition of one run: rows are collected, and sent with the next `passed`. */
 final class LinkEnd implements Closeable {
   private static final byte[] MAGIC = {'H', 'G', 'M', '1'};
   private static final int HELLO_BYTES = 84;
   private static final int ACCEPTED = 0x06;
+  private static final byte ROW = 1;
+  private static final byte PASSED = 2;
   private static final int ANSWER_TIMEOUT_MS = 10_000;
   private static final int FRAME_BYTES = 14;
   private static final int BUFFER_BYTES = 64 * 1024 / FRAME_BYTES * FRAME_BYTES;
 
   private final SocketChannel channel;
   private final ByteBuffer buffer = ByteBuffer.allocateDirect(BUFFER_BYTES).order(ByteOrder.LITTLE_ENDIAN);
+
+  private boolean rowsSincePassed;
 
   private LinkEnd(SocketChannel channel) {
     this.channel = channel;
@@ -53,8 +57,25 @@ final class LinkEnd implements Closeable {
     }
   }
 
-  /** Adds a frame; whether earlier ones had to be sent to make room. */
-  boolean frame(byte kind, byte verdict, int target, long offset) throws IOException {
+  /** Adds a row; whether earlier ones had to be sent to make room. */
+  boolean row(long offset, int target, byte verdict) throws IOException {
+    rowsSincePassed = true;
+    return frame(ROW, verdict, target, offset);
+  }
+
+  /** Whether a row has come since `passed` was sent. */
+  boolean hasRows() {
+    return rowsSincePassed;
+  }
+
+  /** Sends the rows, and that every event below `offset` is complete. */
+  void passed(long offset) throws IOException {
+    rowsSincePassed = false;
+    frame(PASSED, (byte) 0, 0, offset);
+    flush();
+  }
+
+  private boolean frame(byte kind, byte verdict, int target, long offset) throws IOException {
     boolean full = buffer.remaining() < FRAME_BYTES;
     if (full) {
       flush();
@@ -63,7 +84,7 @@ final class LinkEnd implements Closeable {
     return full;
   }
 
-  void flush() throws IOException {
+  private void flush() throws IOException {
     write(buffer.flip());
     buffer.clear();
   }

@@ -7,8 +7,9 @@ import java.util.concurrent.ConcurrentMap;
 /**
  * The connections of one partition of one run, one to each dispatcher: rows and progress, in the order of the log.
  *
- * <p>A row goes to the dispatcher that owns its target, `passed` goes to all of them. No end runs ahead: what one has been
- * told is at most a buffer of frames ahead of what the others have.
+ * <p>A row goes to the dispatcher that owns its target. `passed` goes to all of them: at once to those that got a row of it,
+ * to the others some milliseconds later, because each time costs both sides a system call. So no end runs ahead: what one
+ * has been told is at most these milliseconds and a buffer of frames ahead of what the others have.
  *
  * <p>The reader of a Spark task opens and closes it and says `passed`; the writer of the same task finds it here by (run,
  * partition) and adds rows. Both are called by the task's one thread, never at the same time. Why `passed` may vouch for
@@ -24,14 +25,16 @@ public final class MatchLink implements Progress {
 
   private static final ConcurrentMap<Key, MatchLink> OPEN = new ConcurrentHashMap<>();
 
-  private static final byte ROW = 1;
-  private static final byte PASSED = 2;
   private static final long SILENCE_NS_MAX = 1_000_000_000L;
+  /** How long an end without rows waits for `passed`. */
+  private static final long QUIET_NS_MAX = 20_000_000L;
 
   private final Key key;
   private final LinkEnd[] ends;
   private boolean sentSincePassed;
-  private long passedAtNs = System.nanoTime();
+  /** Some end without rows was not told of the last `passed`. */
+  private boolean owed;
+  private long toldAllNs = System.nanoTime() - QUIET_NS_MAX;
 
   private MatchLink(Key key, LinkEnd[] ends) {
     this.key = key;
@@ -67,22 +70,30 @@ public final class MatchLink implements Progress {
   /** One match. It leaves at the latest with the next `passed`. */
   void row(long offset, int target, byte verdict) throws IOException {
     LinkEnd end = ends[LinkAddress.dispatcherOf(target, ends.length)];
-    sentSincePassed |= end.frame(ROW, verdict, target, offset);
+    sentSincePassed |= end.row(offset, target, verdict);
   }
 
   @Override
   public boolean due() {
-    return sentSincePassed || System.nanoTime() - passedAtNs >= SILENCE_NS_MAX;
+    return sentSincePassed || System.nanoTime() - toldAllNs >= (owed ? QUIET_NS_MAX : SILENCE_NS_MAX);
   }
 
   @Override
   public void passed(long offset) throws IOException {
+    long now = System.nanoTime();
+    boolean all = now - toldAllNs >= QUIET_NS_MAX;
+    owed = false;
     for (LinkEnd end : ends) {
-      end.frame(PASSED, (byte) 0, 0, offset);
-      end.flush();
+      if (all || end.hasRows()) {
+        end.passed(offset);
+      } else {
+        owed = true;
+      }
     }
     sentSincePassed = false;
-    passedAtNs = System.nanoTime();
+    if (all) {
+      toldAllNs = now;
+    }
   }
 
   /** Ends the connections; what was not sent counts for nothing. May be called twice. */
