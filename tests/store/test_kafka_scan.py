@@ -152,7 +152,7 @@ def test_a_bound_of_bytes_holds_no_partition_up(store: KafkaStore, monkeypatch: 
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.store.kafka.log.KAFKA_READ_S_MAX", 2.0)
-    monkeypatch.setattr("headgate.store.kafka.topic_scan.KAFKA_READ_S_MAX", 1.0)
+    monkeypatch.setattr("headgate.store.kafka.topic_scan.KAFKA_READ_S_MAX", 0.4)
     log = KafkaLog(kafka_config(f"127.0.0.1:{free_port()}", "x."), "stop")
     with pytest.raises(KafkaUnreachableError, match=r"127\.0\.0\.1"):
         log.end_offsets()

@@ -68,7 +68,8 @@ class TopicScan:
         """What of it is to be read again."""
         self._consumer: Consumer | None = None  # in a turn
         self._has_waited = False
-        self._silent_since = NO_END * 1.0
+        self._silent_s = 0.0
+        """How long turns have waited for Kafka since it last answered."""
         self._failed: HeadgateError | None = None
         self._missed = self._corrupt = 0
 
@@ -79,7 +80,6 @@ class TopicScan:
         self._consumer, is_kept = self._consumers.take(self)
         self._has_waited = False
         if not is_kept:
-            self._silent_since = time.monotonic()
             self._assign()
 
     def end(self, counters: ScanCounters) -> None:
@@ -176,16 +176,17 @@ class TopicScan:
 
     def _wait(self, consumer: Consumer) -> None:
         self._has_waited = True
-        until = time.monotonic() + KAFKA_SCAN_WAIT_S
+        since = time.monotonic()
         while not self._is_fetched() and not any(self._buffers.values()):
-            left = until - time.monotonic()
+            left = since + KAFKA_SCAN_WAIT_S - time.monotonic()
             message = consumer.poll(left) if left > 0 else None
             if message is not None:
                 self._take(consumer, message)
-            elif time.monotonic() - self._silent_since > KAFKA_READ_S_MAX:
-                raise UnavailableError(f"{DOING}: {self._topic} does not answer", hint="try again later")
             elif left <= 0:
-                return
+                self._silent_s += KAFKA_SCAN_WAIT_S
+                break
+        if self._silent_s > KAFKA_READ_S_MAX:
+            raise UnavailableError(f"{DOING}: {self._topic} does not answer", hint="try again later")
 
     def _take(self, consumer: Consumer, message: Message) -> None:
         partition, error = message.partition(), message.error()
@@ -197,7 +198,7 @@ class TopicScan:
         offset = offset_of(message)
         if offset < self._fetched[partition] or self._fetched[partition] >= self._end[partition]:
             return  # fetched again behind a new assignment, or before the end was noticed
-        self._silent_since = time.monotonic()
+        self._silent_s = 0.0
         if offset >= self._end[partition]:
             self._ends[partition] = self._fetched[partition] = offset
             consumer.incremental_unassign([self._place(partition)])  # a pause would outlast this scan
@@ -212,7 +213,7 @@ class TopicScan:
         error, partition = message.error(), message.partition()
         assert error is not None
         if partition in self._positions and error.code() == kafka._PARTITION_EOF:
-            self._silent_since = time.monotonic()
+            self._silent_s = 0.0
             self._fetched[partition] = max(self._fetched[partition], offset_of(message))
             self._ends[partition] = self._fetched[partition]
         elif partition in self._positions and error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
