@@ -26,7 +26,9 @@ from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.format import Codec
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.scan.scan import Query, Scan
+from headgate.scan.chunks import ChunkLog
+from headgate.scan.scan import Scan
+from headgate.scan.source import Query
 
 BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 RULE = filter_value_rule(DEFAULT)
@@ -86,7 +88,7 @@ def measure(folder: Path, codec: Codec, chunks: list[Encoded], chunk_events: int
 
 def scan(directory: Path, cel: str | None, expected: int) -> float:
     """Seconds that a reader takes; it must find what there is."""
-    reader = Scan(LogDirectory(directory, "stop"), Query(BROKER, RULE, cel=cel), {0: 0})
+    reader = Scan(ChunkLog(LogDirectory(directory, "stop")), Query(BROKER, RULE, cel=cel), {0: 0})
     found, started = 0, time.perf_counter()
     while not reader.at_end():
         found += sum(len(piece.offsets) for piece in reader.step(100_000))

@@ -22,6 +22,7 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, time_range_us, to_ba
 from headgate.event.model import Event
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner
 from headgate.scan.search import EventFinder, FilterSearch
 from headgate.scan.starts import NEXT, start_offsets
@@ -91,9 +92,13 @@ async def seek(directory: Path, cel: str, *, last: bool) -> tuple[int | None, fl
     """(offset found, seconds)."""
     with ThreadPoolExecutor(1) as threads:
         started = time.perf_counter()
-        finder = EventFinder(LogDirectory(directory, "stop"), LogScanner(LogDirectory(directory, "stop"), threads))
+        finder = EventFinder(
+            ChunkLog(LogDirectory(directory, "stop")), LogScanner(ChunkLog(LogDirectory(directory, "stop")), threads)
+        )
         found = await finder.find(
-            FilterSearch(BROKER, RULE, cel, last), {0: 0}, start_offsets(LogDirectory(directory, "stop"), NEXT)
+            FilterSearch(BROKER, RULE, cel, last),
+            {0: 0},
+            start_offsets(ChunkLog(LogDirectory(directory, "stop")), NEXT),
         )
         return None if found is None else found.offset, time.perf_counter() - started
 
@@ -109,7 +114,7 @@ def main() -> int:
         directory = Path(name)
         print("writing ...", file=sys.stderr)
         write(directory, arguments.events)
-        ends = start_offsets(LogDirectory(directory, "stop"), NEXT)
+        ends = start_offsets(ChunkLog(LogDirectory(directory, "stop")), NEXT)
         if not arguments.json:
             print(f"{ends[0]:,} events\n{'sought by':28} {'':6} {'seconds':>8} {'events/s':>12} {'goal for 10 M':>14}")
         wrong = False

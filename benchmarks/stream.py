@@ -19,7 +19,9 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.scan.scan import Query, Scan
+from headgate.scan.chunks import ChunkLog
+from headgate.scan.scan import Scan
+from headgate.scan.source import Query
 
 BROKER = "bench/orders/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 CHUNK_EVENTS = 8_192
@@ -78,7 +80,7 @@ def write(directory: Path, events: int) -> int:
 
 def measure(directory: Path, query: Query) -> tuple[int, int, float]:
     """(events passed, events matched, seconds) of one reader from the beginning to the end."""
-    scan = Scan(LogDirectory(directory, "stop"), query, {0: 0})
+    scan = Scan(ChunkLog(LogDirectory(directory, "stop")), query, {0: 0})
     started = time.perf_counter()
     while scan.step(1 << 20) or not scan.at_end():
         pass

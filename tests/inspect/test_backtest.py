@@ -34,6 +34,7 @@ from headgate.inspect.backtest_result import BacktestResult, BacktestSummary
 from headgate.log.directory import LogDirectory
 from headgate.log.errors import PositionError
 from headgate.scan import counting
+from headgate.scan.chunks import ChunkLog
 from headgate.scan.counting import CountPage, CountRequest, LogCounter, windows
 from headgate.server.local_http import answering, requested
 from headgate.server.reader_client import ReaderScanner, count_route
@@ -57,7 +58,7 @@ def orders(data: Path) -> list[StoredOrder]:
 @pytest.fixture
 def backtests(data: Path, orders: list[StoredOrder]) -> Iterator[Backtests]:
     with closing(Store.open(data / "control.db")) as store, ThreadPoolExecutor(2) as threads:
-        log = LogDirectory(data / "log", "stop")
+        log = ChunkLog(LogDirectory(data / "log", "stop"))
         yield Backtests(store, log, LogCounter(log, threads))
 
 
@@ -311,7 +312,7 @@ def test_the_reader_counts_the_same(data: Path, orders: list[StoredOrder], tmp_p
 
     async def work() -> tuple[CountPage, CountPage]:
         with ThreadPoolExecutor(1) as threads:
-            here = LogCounter(LogDirectory(data / "log", "stop"), threads)
+            here = LogCounter(ChunkLog(LogDirectory(data / "log", "stop")), threads)
             app = Starlette(routes=[count_route(here)], exception_handlers=ERROR_HANDLERS)
             async with answering(app, tmp_path / "reader"):
                 return await here.count_page(asked), await ReaderScanner(tmp_path / "reader").count_page(asked)

@@ -19,6 +19,7 @@ from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.log.directory import LogDirectory
 from headgate.replay.api import ReplaysApi
+from headgate.scan.chunks import ChunkLog
 from tests.control.support import trigger
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, run, running
 
@@ -52,7 +53,7 @@ async def serving(data: Path) -> AsyncIterator[Client]:
         routes = Routes()
         routes.brokers["default/default"] = store.served("default/default")
         async with running(data, routes) as work:
-            api = ReplaysApi(work.dispatcher.replays, LogDirectory(data / "log", "stop"), store, UrlPolicy())
+            api = ReplaysApi(work.dispatcher.replays, ChunkLog(LogDirectory(data / "log", "stop")), store, UrlPolicy())
             yield Client(Starlette(routes=list(api.routes()), exception_handlers=ERROR_HANDLERS))
 
 

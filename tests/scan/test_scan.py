@@ -21,7 +21,9 @@ from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.format import Codec
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.scan.scan import Query, Scan
+from headgate.scan.chunks import ChunkLog
+from headgate.scan.scan import Scan
+from headgate.scan.source import Query
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter
 
@@ -83,7 +85,7 @@ def test_a_broker_made_anew_misses_none_of_its_events_and_has_none_of_the_one_be
     with PartitionWriter(Partition(tmp_path / "0", "stop"), EVENT_SCHEMA) as writer:
         for chunk in map(encode, chunks):
             writer.append(Encoded(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=chunk.bloom_bytes))
-    scan = Scan(LogDirectory(tmp_path, "stop"), Query(new, rules[new].value, values, cel=cel), {0: 0})
+    scan = Scan(ChunkLog(LogDirectory(tmp_path, "stop")), Query(new, rules[new].value, values, cel=cel), {0: 0})
     found = [event.id for _ in range(3) for piece in scan.step(10) for event in piece.events()]
     scan.close()
     assert found == ["d", "f"]
@@ -162,7 +164,7 @@ def test_what_comes_is_what_a_look_at_every_event_gives(tmp_path: Path, seed: in
     for _ in range(60):
         query = random_query(rng, rule)
         start = {partition: rng.choice([0, 0, rng.randrange(len(entries))]) for partition, entries in stored.items()}
-        scan = Scan(LogDirectory(tmp_path, "stop"), query, start)
+        scan = Scan(ChunkLog(LogDirectory(tmp_path, "stop")), query, start)
         found = read(scan, stored, rng.choice([1, 3, 10_000]))
         assert len(found) == len(set(found))
         assert set(found) == expected(stored, query, start), query
@@ -180,14 +182,14 @@ def test_what_comes_is_what_a_look_at_every_event_gives(tmp_path: Path, seed: in
 
 
 def test_a_reader_that_matches_nothing_comes_up_for_air_and_knows_where_it_is(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("headgate.scan.scan.SCAN_CHUNKS_MAX", 2)
+    monkeypatch.setattr("headgate.scan.chunks.SCAN_CHUNKS_MAX", 2)
     rule = filter_value_rule("type")
     log = LogRule(rule)
     with PartitionWriter(Partition(tmp_path / "0", "stop"), EVENT_SCHEMA) as writer:
         for number in range(10):
             chunk = encode([Entries("ns/a", log, [Event("1.0", str(number), "/s", "t")])])
             writer.append(Encoded(chunk.batch, chunk.filter_values))
-    scan = Scan(LogDirectory(tmp_path, "stop"), Query("ns/a", rule, frozenset({"other"})), {0: 0})
+    scan = Scan(ChunkLog(LogDirectory(tmp_path, "stop")), Query("ns/a", rule, frozenset({"other"})), {0: 0})
     places = []
     while not scan.at_end():
         assert scan.step(1) == []
@@ -202,7 +204,7 @@ def test_a_wanted_value_that_was_only_the_filter_s_word_is_counted(tmp_path: Pat
     with PartitionWriter(Partition(tmp_path / "0", "stop"), EVENT_SCHEMA) as writer:
         chunk = encode([Entries("ns/b", LogRule(rule), [Event("1.0", "1", "/s", "t")])])
         writer.append(Encoded(chunk.batch, chunk.filter_values))
-    scan = Scan(LogDirectory(tmp_path, "stop"), Query("ns/a", rule, frozenset({"t"})), {0: 0})
+    scan = Scan(ChunkLog(LogDirectory(tmp_path, "stop")), Query("ns/a", rule, frozenset({"t"})), {0: 0})
     assert scan.step(1) == []
     assert (scan.counters.chunks_read, scan.counters.false_positive_chunks) == (1, 1)
     scan.close()
@@ -223,8 +225,8 @@ def test_turns_that_end_inside_chunks_find_and_count_what_long_ones_do(
     for _ in range(15):
         query = random_query(rng, rule)
         long, short = (
-            Scan(LogDirectory(tmp_path, "stop"), query, start),
-            Scan(LogDirectory(tmp_path, "stop"), query, start),
+            Scan(ChunkLog(LogDirectory(tmp_path, "stop")), query, start),
+            Scan(ChunkLog(LogDirectory(tmp_path, "stop")), query, start),
         )
         wanted = read(long, stored, 10_000)
         found: list[tuple[int, int]] = []
@@ -253,7 +255,7 @@ def test_a_turn_ends_above_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     events = [Event("1.0", str(n), "/s", "t", data_kind=DataKind.BINARY, data=bytes(1_000)) for n in range(10)]
     one_chunk(tmp_path, events, rule)
     monkeypatch.setattr("headgate.scan.scan.SCAN_TURN_BYTES_MAX", 2_500)
-    scan = Scan(LogDirectory(tmp_path, "stop"), Query("ns/a", rule, cel=cel), {0: 0})
+    scan = Scan(ChunkLog(LogDirectory(tmp_path, "stop")), Query("ns/a", rule, cel=cel), {0: 0})
     turns = []
     while pieces := scan.step(1_000):
         turns.append([offset for piece in pieces for offset in piece.offsets])
@@ -265,7 +267,7 @@ def test_a_turn_ends_above_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_turn_that_is_late_looks_at_one_event(tmp_path: Path):
     rule = filter_value_rule("type")
     one_chunk(tmp_path, [Event("1.0", str(n), "/s", "t") for n in range(4)], rule)
-    scan = Scan(LogDirectory(tmp_path, "stop"), Query("ns/a", rule, cel="int(ce.id) % 2 == 1"), {0: 0})
+    scan = Scan(ChunkLog(LogDirectory(tmp_path, "stop")), Query("ns/a", rule, cel="int(ce.id) % 2 == 1"), {0: 0})
     turns = []
     while not scan.at_end():
         turns.append(sum(len(piece.offsets) for piece in scan.step(1_000, 0.0)))
@@ -277,12 +279,12 @@ def test_a_turn_that_is_late_looks_at_one_event(tmp_path: Path):
 def test_an_extension_is_no_column_whatever_it_is_called(tmp_path: Path):
     rule = filter_value_rule("extensions")
     one_chunk(tmp_path, [Event("1.0", "1", "/s", "t", extensions={"extensions": "gold"})], rule)
-    scan = Scan(LogDirectory(tmp_path, "stop"), Query("ns/a", rule, frozenset({"gold"})), {0: 0})
+    scan = Scan(ChunkLog(LogDirectory(tmp_path, "stop")), Query("ns/a", rule, frozenset({"gold"})), {0: 0})
     assert [piece.offsets for piece in scan.step(10)] == [[0]]
     scan.close()
 
 
 def test_a_scan_of_no_partitions_is_at_its_end(tmp_path: Path):
-    scan = Scan(LogDirectory(tmp_path, "stop"), Query("ns/a", filter_value_rule("type")), {})
+    scan = Scan(ChunkLog(LogDirectory(tmp_path, "stop")), Query("ns/a", filter_value_rule("type")), {})
     assert (scan.step(10), scan.at_end(), scan.positions) == ([], True, {})
     scan.close()

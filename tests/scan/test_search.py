@@ -15,9 +15,11 @@ from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan import search as search_module
+from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import Located, LogScanner, ScanRequest
-from headgate.scan.scan import Query, Scan
+from headgate.scan.scan import Scan
 from headgate.scan.search import EventFinder, FilterSearch, offsets_at_event
+from headgate.scan.source import Query
 from headgate.scan.starts import NEXT, start_offsets
 
 BROKER = "ns/a"
@@ -50,7 +52,7 @@ def store(directory: Path, rng: random.Random, partitions: int) -> list[Located]
 
 
 def starts_and_ends(directory: Path, rng: random.Random, partitions: int) -> tuple[dict[int, int], dict[int, int]]:
-    last = start_offsets(LogDirectory(directory, "stop"), NEXT)
+    last = start_offsets(ChunkLog(LogDirectory(directory, "stop")), NEXT)
     ends = {p: rng.randint(0, at) for p, at in last.items()} if rng.random() < 0.5 else last
     return {p: rng.choice([0, rng.randint(0, at)]) for p, at in ends.items()}, ends
 
@@ -66,7 +68,9 @@ def test_it_is_the_one_that_every_event_says(
 
     async def work() -> None:
         with ThreadPoolExecutor(1) as threads:
-            finder = EventFinder(LogDirectory(tmp_path, "stop"), LogScanner(LogDirectory(tmp_path, "stop"), threads))
+            finder = EventFinder(
+                ChunkLog(LogDirectory(tmp_path, "stop")), LogScanner(ChunkLog(LogDirectory(tmp_path, "stop")), threads)
+            )
             for _ in range(20):
                 low, step = rng.randrange(len(places) + 3), rng.choice([1, 2, 7])
                 begin, end = starts_and_ends(tmp_path, rng, partitions)
@@ -93,7 +97,7 @@ def test_others_go_on_with_what_was_stored_at_the_same_time_or_later(tmp_path: P
     places = store(tmp_path, rng, 3)
     for found in places:
         for after in (False, True):
-            on = offsets_at_event(LogDirectory(tmp_path, "stop"), {0: 0, 1: 2, 2: 0}, found, after=after)
+            on = offsets_at_event(ChunkLog(LogDirectory(tmp_path, "stop")), {0: 0, 1: 2, 2: 0}, found, after=after)
             assert on[found.partition] == found.offset + after
             for partition in {0, 1, 2} - {found.partition}:
                 later = [
@@ -114,7 +118,7 @@ def test_turns_hand_out_everything_once_before_the_end(
 
     async def work() -> None:
         with ThreadPoolExecutor(1) as threads:
-            scanner = LogScanner(LogDirectory(tmp_path, "stop"), threads)
+            scanner = LogScanner(ChunkLog(LogDirectory(tmp_path, "stop")), threads)
             for _ in range(10):
                 at, end = starts_and_ends(tmp_path, rng, 3)
                 wanted = {p for n, p in enumerate(places) if at[p.partition] <= p.offset < end[p.partition] and n % 3}
@@ -132,7 +136,7 @@ def test_turns_hand_out_everything_once_before_the_end(
 
 def test_a_scan_never_stands_behind_its_end(tmp_path: Path) -> None:
     places = store(tmp_path, random.Random(1), 1)
-    scan = Scan(LogDirectory(tmp_path, "stop"), Query(BROKER, RULE), {0: 1}, {0: 4})
+    scan = Scan(ChunkLog(LogDirectory(tmp_path, "stop")), Query(BROKER, RULE), {0: 1}, {0: 4})
     offsets = [offset for piece in scan.step(100) for offset in piece.offsets]
     assert (offsets, scan.positions, scan.at_end(), len(places) > 4) == ([1, 2, 3], {0: 4}, True, True)
     assert scan.step(100) == []

@@ -23,6 +23,7 @@ from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
+from headgate.scan.chunks import ChunkLog
 from headgate.stream.readers import Readers
 from headgate.stream.request import read_request
 from tests.control.support import broker
@@ -72,7 +73,7 @@ async def world(directory: Path) -> AsyncIterator[World]:
         brokers.refresh()
         store.on_broker(brokers.refresh)
         commit = event_commit(writer)
-        readers = Readers(LogDirectory(directory / "log", "stop"), store.served)
+        readers = Readers(ChunkLog(LogDirectory(directory / "log", "stop")), store.served)
         yield World(store, Ingress(Intake(Partitions([commit]), brokers.get), fallback), readers)
         await readers.close()
         await commit.close()

@@ -42,7 +42,7 @@ def test_a_server_on_kafka_has_the_roles_that_it_is_given() -> None:
 
 
 def test_each_role_on_kafka_is_a_module_of_its_own() -> None:
-    for role in parts.ON_KAFKA:
+    for role in parts.Role:
         part = parts.ServerPart(role)
         assert parts.module_of(settings(role="front"), part) == f"headgate.server.kafka.{role}"
         assert (Path(parts.__file__).parent / "kafka" / f"{role}.py").is_file()
@@ -69,13 +69,6 @@ def test_settings_that_contradict_each_other_are_refused(given: Settings, proble
         begin()
     assert problem in caught.value.message
     assert hint in caught.value.hint
-
-
-def test_a_role_that_is_not_there_on_kafka_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "ON_KAFKA", frozenset({parts.Role.CONTROL, parts.Role.FRONT}))
-    with pytest.raises(InvalidInputError, match="no matcher and no dispatcher and no reader") as caught:
-        parts.of_server(settings())
-    assert caught.value.hint == "--role control,front"
 
 
 def test_options_replace_what_the_file_says(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Deployment:
-    """Servers on one Kafka: `one` and `two` have control and front, `fronts` has two fronts and no control."""
+    """Servers on one Kafka: `one` and `two` have control and front, `two` a reader, `fronts` two fronts alone."""
 
     kafka: Kafka
     config: KafkaConfig
@@ -96,8 +97,9 @@ def deployment(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         return Server(folder / name, arguments=given, log=folder / f"{name}.log")
 
     both = ("--role", "control,front")
+    read = ("--role", "control,front,reader")
     running = Deployment(
-        kafka, config, server("one", *both), server("two", *both), server("fronts", "--role", "front", "--fronts", "2")
+        kafka, config, server("one", *both), server("two", *read), server("fronts", "--role", "front", "--fronts", "2")
     )
     servers = (running.one, running.two, running.fronts)
     try:
@@ -185,6 +187,41 @@ def test_events_are_in_the_topic_when_they_are_accepted(deployment: Deployment) 
     whole = [[name for name in names if name.startswith("batch-")] for names in found.values()]
     assert sorted(map(len, whole)) == [0, 20]
     assert not {"torn-0", "torn-1", "malformed"} & set(ids(found))
+
+
+def read(server: Server, query: str, count: int, accept: str = "application/x-ndjson") -> list[str]:
+    """Ids of the first events of an answer."""
+    request = urllib.request.Request(f"{server.url}/default/default/events?{query}", headers={"accept": accept})
+    found: list[str] = []
+    with urllib.request.urlopen(request, timeout=WAIT_S_MAX) as lines:
+        for line in lines:
+            event = json.loads(line)
+            if "id" in event:
+                found.append(event["id"])
+            if len(found) == count:
+                return found
+    return found
+
+
+def test_a_server_with_the_role_reader_answers_from_the_topic(deployment: Deployment) -> None:
+    """What any server accepted, by filter, from a position, and while it comes."""
+    until(lambda: [post(one, f"read-{n}") for n, one in enumerate((deployment.one, deployment.fronts))] == [202, 202])
+    server = deployment.two
+    query = "filter=" + urllib.parse.quote('ce.id.startsWith("read-")')
+    until(lambda: set(read(server, query, 9)) == {"read-0", "read-1"})
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(read, server, f"{query}&from=earliest&follow=true", 3)
+        assert post(deployment.fronts, "read-2") == 202
+        assert set(first.result(WAIT_S_MAX)) == {"read-0", "read-1", "read-2"}
+
+    async def over_grpc() -> list[str]:
+        async with (
+            AsyncClient(server.grpc) as client,
+            client.read("default", filter='ce.id == "read-2"', follow=False) as reading,
+        ):
+            return [one.event.id async for one in reading]
+
+    assert asyncio.run(over_grpc()) == ["read-2"]
 
 
 def test_what_is_not_on_kafka_says_so(deployment: Deployment) -> None:

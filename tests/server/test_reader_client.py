@@ -15,6 +15,7 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner, ScanPage, ScanRequest
 from headgate.server import reader_client
 from headgate.server.local_http import answering
@@ -48,7 +49,7 @@ def test_a_turn_is_the_same_and_a_restart_is_waited_for(tmp_path: Path, monkeypa
 
     async def work() -> None:
         with ThreadPoolExecutor(1) as threads:
-            here, there = LogScanner(LogDirectory(tmp_path, "stop"), threads), ReaderScanner(socket)
+            here, there = LogScanner(ChunkLog(LogDirectory(tmp_path, "stop")), threads), ReaderScanner(socket)
             expected = await here.scan_page(REQUEST)
             assert [place.offset for place in expected.found] == list(range(3, 9))
             early = asyncio.create_task(there.scan_page(REQUEST))

@@ -23,6 +23,7 @@ from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries
 from headgate.ingress.partitions import EventAppender
 from headgate.limits import COMMIT_QUEUE_EVENTS_MAX
+from headgate.scan.source import ReadableLog
 from headgate.store.events import EventPage, EventReader
 
 PARTITIONS = 2
@@ -43,6 +44,10 @@ class OpenStore(Protocol):
 
     def reader(self, partition: int, start: int = 0) -> EventReader:
         """Opens it for reading."""
+        ...
+
+    def log(self) -> ReadableLog:
+        """Opens it for scans."""
         ...
 
     def settle(self, offsets: Mapping[int, Sequence[int]]) -> None:

@@ -11,10 +11,12 @@ from headgate.ingress.encode import event_commit
 from headgate.ingress.partitions import EmbeddedAppender, EventAppender
 from headgate.log.directory import LogDirectory
 from headgate.log.writer import PartitionWriter
+from headgate.scan.chunks import ChunkLog
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
 from headgate.store.embedded import EmbeddedReader
 from headgate.store.events import EventReader
 from headgate.store.kafka.appender import KafkaAppender
+from headgate.store.kafka.log import KafkaLog
 from headgate.store.kafka.reader import KafkaReader
 from tests.store.contract import PARTITIONS, OpenStore
 
@@ -29,6 +31,7 @@ class EmbeddedStore:
         self._log = LogDirectory(directory, "stop")
         self._writers: list[PartitionWriter] = []
         self._readers: list[EventReader] = []
+        self._logs: list[ChunkLog] = []
 
     @property
     def address(self) -> Sequence[str]:
@@ -44,6 +47,10 @@ class EmbeddedStore:
         self._readers.append(reader := EmbeddedReader(self._log.partition(partition), start))
         return reader
 
+    def log(self) -> ChunkLog:
+        self._logs.append(log := ChunkLog(self._log))
+        return log
+
     def settle(self, offsets: Mapping[int, Sequence[int]]) -> None:
         """What was answered can be read."""
 
@@ -51,6 +58,8 @@ class EmbeddedStore:
         self._close_writers()
         for reader in self._readers:
             reader.close()
+        for log in self._logs:
+            log.close()
 
     def _close_writers(self) -> None:
         for writer in self._writers:
@@ -76,6 +85,7 @@ class KafkaStore:
     def __init__(self, config: KafkaConfig) -> None:
         self.config = config
         self._readers: list[EventReader] = []
+        self._logs: list[KafkaLog] = []
 
     @property
     def address(self) -> Sequence[str]:
@@ -87,6 +97,10 @@ class KafkaStore:
     def reader(self, partition: int, start: int = 0) -> EventReader:
         self._readers.append(reader := KafkaReader(self.config, partition, start))
         return reader
+
+    def log(self) -> KafkaLog:
+        self._logs.append(log := KafkaLog(self.config, "stop"))
+        return log
 
     def settle(self, offsets: Mapping[int, Sequence[int]]) -> None:
         for partition, numbers in offsets.items():
@@ -100,6 +114,8 @@ class KafkaStore:
     def close(self) -> None:
         for reader in self._readers:
             reader.close()
+        for log in self._logs:
+            log.close()
 
 
 def opened(kind: str, *address: str) -> OpenStore:

@@ -27,6 +27,7 @@ from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.scan.chunks import ChunkLog
 from headgate.scan.scan import Piece, Scan
 from headgate.server.proxy import ProcessProxy
 from headgate.stream import api, follow
@@ -138,7 +139,8 @@ def scenario(
         log = Log(tmp_path / "log")
         log.store(*range(EVENTS))
         readers = Readers(
-            LogDirectory(tmp_path / "log", on_corrupt), (brokers if brokers is not None else {BROKER: SERVED}).get
+            ChunkLog(LogDirectory(tmp_path / "log", on_corrupt)),
+            (brokers if brokers is not None else {BROKER: SERVED}).get,
         )
         reader = Starlette(routes=ReadApi(readers).routes(), exception_handlers=ERROR_HANDLERS)
         proxy = ProcessProxy(tmp_path / "r.sock")
@@ -471,7 +473,7 @@ def test_a_client_that_leaves_before_the_answer_begins_ends_its_reader(
         log = Log(tmp_path / "log")
         log.store(0)
         log.close()
-        readers = Readers(LogDirectory(tmp_path / "log", "stop"), {BROKER: SERVED}.get)
+        readers = Readers(ChunkLog(LogDirectory(tmp_path / "log", "stop")), {BROKER: SERVED}.get)
         reader = Starlette(routes=ReadApi(readers).routes(), exception_handlers=ERROR_HANDLERS)
         async with listening(reader, tmp_path / "r.sock"):
             async with Client(tmp_path / "r.sock").open(query, accept):

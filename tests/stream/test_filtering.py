@@ -26,7 +26,9 @@ from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.scan.scan import Query, Scan, ScanCounters
+from headgate.scan.chunks import ChunkLog
+from headgate.scan.scan import Scan
+from headgate.scan.source import Query, ScanCounters
 from tests.ingress.support import call, fallback
 
 BROKER = "ns/b"
@@ -66,7 +68,9 @@ class Log:
     def read(self, *values: str, cel: str | None = None, unfiltered: bool = False) -> tuple[list[int], ScanCounters]:
         """Offsets that a reader gets, and what it took."""
         wanted = frozenset(values) if values or unfiltered else None
-        scan = Scan(LogDirectory(self.directory, "stop"), Query(IDENTITY, BY_GROUP, wanted, unfiltered, cel), {0: 0})
+        scan = Scan(
+            ChunkLog(LogDirectory(self.directory, "stop")), Query(IDENTITY, BY_GROUP, wanted, unfiltered, cel), {0: 0}
+        )
         found: list[int] = []
         while not scan.at_end():
             for piece in scan.step(1_000):
@@ -221,7 +225,7 @@ def test_a_chunk_of_five_with_mixed_content_is_read_from_each_of_its_events(log:
     log.wave(["a", "b", None, "a", "b"] * 4, size=5)
     for start in range(21):
         for wanted in (None, frozenset({"a"})):
-            scan = Scan(LogDirectory(log.directory, "stop"), Query(IDENTITY, BY_GROUP, wanted), {0: start})
+            scan = Scan(ChunkLog(LogDirectory(log.directory, "stop")), Query(IDENTITY, BY_GROUP, wanted), {0: start})
             found = [offset for piece in scan.step(1_000) for offset in piece.offsets]
             assert found == [at for at in range(start, 20) if wanted is None or log.stored[at] == "a"]
             assert scan.positions == {0: 20}
@@ -229,7 +233,7 @@ def test_a_chunk_of_five_with_mixed_content_is_read_from_each_of_its_events(log:
     # One event a turn: the reader may stop inside a chunk and be given up and resumed there.
     found, at = [], 0
     while at < 20:
-        scan = Scan(LogDirectory(log.directory, "stop"), Query(IDENTITY, BY_GROUP, frozenset({"b"})), {0: at})
+        scan = Scan(ChunkLog(LogDirectory(log.directory, "stop")), Query(IDENTITY, BY_GROUP, frozenset({"b"})), {0: at})
         found += [offset for piece in scan.step(1) for offset in piece.offsets]
         at = scan.positions[0]
         scan.close()

@@ -14,8 +14,10 @@ import pytest
 from headgate.limits import READ_POLL_S
 from headgate.log.directory import LogDirectory
 from headgate.log.ends import LogEnds
+from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, ScanRequest
-from headgate.scan.scan import Piece, Query, Scan
+from headgate.scan.scan import Piece, Scan
+from headgate.scan.source import Query
 from headgate.stream import follow
 from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
@@ -40,13 +42,15 @@ def test_files_of_a_reader_that_leaves_in_mid_step_are_closed_when_the_step_ends
         with ThreadPoolExecutor(1) as threads:
             if who == "scanner":
                 request = ScanRequest(BROKER, RULE, None, {0: 0}, {0: len(places)}, 100)
-                reading = asyncio.create_task(LogScanner(LogDirectory(tmp_path, "stop"), threads).scan_page(request))
+                reading = asyncio.create_task(
+                    LogScanner(ChunkLog(LogDirectory(tmp_path, "stop")), threads).scan_page(request)
+                )
             else:
                 turns = follow.turns(
-                    LogDirectory(tmp_path, "stop"),
+                    ChunkLog(LogDirectory(tmp_path, "stop")),
                     ReadRequest(Query(BROKER, RULE)),
                     threads,
-                    LogGrowth(LogDirectory(tmp_path, "stop")),
+                    LogGrowth(ChunkLog(LogDirectory(tmp_path, "stop"))),
                 )
                 reading = asyncio.create_task(anext(turns))  # type: ignore[arg-type]
             await asyncio.to_thread(entered.wait, 30)
@@ -73,10 +77,10 @@ def test_a_scan_is_made_where_it_is_stepped(tmp_path: Path, monkeypatch: pytest.
     async def work() -> None:
         with ThreadPoolExecutor(1, thread_name_prefix="read") as threads:
             turns = follow.turns(
-                LogDirectory(tmp_path, "stop"),
+                ChunkLog(LogDirectory(tmp_path, "stop")),
                 ReadRequest(Query(BROKER, RULE)),
                 threads,
-                LogGrowth(LogDirectory(tmp_path, "stop")),
+                LogGrowth(ChunkLog(LogDirectory(tmp_path, "stop"))),
             )
             assert [turn.at_end async for turn in turns][-1]
 
@@ -96,10 +100,10 @@ def test_one_that_follows_is_told_where_it_is_while_events_come(
         monkeypatch.setattr(follow, "READ_PROGRESS_S", every_s)
         with ThreadPoolExecutor(1) as threads:
             turns = follow.turns(
-                LogDirectory(tmp_path, "stop"),
+                ChunkLog(LogDirectory(tmp_path, "stop")),
                 ReadRequest(Query(BROKER, RULE), follow=True),
                 threads,
-                LogGrowth(LogDirectory(tmp_path, "stop")),
+                LogGrowth(ChunkLog(LogDirectory(tmp_path, "stop"))),
             )
             found = [await anext(turns) for _ in range(4)]
             await turns.aclose()
@@ -131,10 +135,11 @@ def test_readers_that_wait_at_the_end_look_through_nothing(tmp_path: Path, monke
 
     async def work() -> None:
         nonlocal steps, looks
-        growth = LogGrowth(LogDirectory(tmp_path, "stop"))
+        log = ChunkLog(LogDirectory(tmp_path, "stop"))
+        growth = LogGrowth(log)
         request = ReadRequest(Query(BROKER, RULE), start=f"0:{len(places)}", follow=True)
         with ThreadPoolExecutor(2) as threads:
-            readers = [follow.turns(LogDirectory(tmp_path, "stop"), request, threads, growth) for _ in range(50)]
+            readers = [follow.turns(log, request, threads, growth) for _ in range(50)]
             for reader in readers:
                 await anext(reader)  # says where it begins
             waiting = [asyncio.ensure_future(anext(reader)) for reader in readers]  # type: ignore[arg-type]
@@ -149,6 +154,7 @@ def test_readers_that_wait_at_the_end_look_through_nothing(tmp_path: Path, monke
             for reader in readers:
                 await reader.aclose()
         await growth.close()
+        log.close()
 
     asyncio.run(work())
     assert open_files(tmp_path) == []

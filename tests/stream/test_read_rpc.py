@@ -17,6 +17,7 @@ from headgate.log.directory import LogDirectory
 from headgate.rpc.events import from_message
 from headgate.rpc.headgate_pb2 import Filter, ReadRequest, ReadResponse
 from headgate.rpc.pulsar_pb2 import Expr
+from headgate.scan.chunks import ChunkLog
 from headgate.stream.read_rpc import ReadRpc
 from headgate.stream.readers import Readers
 from tests.calls import Client, Refused, Stream, served
@@ -27,7 +28,7 @@ from tests.stream.test_api import BROKER, EVENTS, SERVED, Log, event
 async def reading(directory: Path, *, full: bool = True) -> AsyncIterator[tuple[Log, Client]]:
     log = Log(directory)
     log.store(*range(EVENTS if full else 0))
-    readers = Readers(LogDirectory(directory, "stop"), {BROKER: SERVED}.get)
+    readers = Readers(ChunkLog(LogDirectory(directory, "stop")), {BROKER: SERVED}.get)
     try:
         async with served(ReadRpc(readers).service()) as client:
             yield log, client

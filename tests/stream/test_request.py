@@ -4,7 +4,7 @@ import pytest
 
 from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.errors import HeadgateError
-from headgate.scan.scan import Query
+from headgate.scan.source import Query
 from headgate.stream.request import ReadRequest, read_request
 
 

@@ -20,6 +20,7 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.directory import LogDirectory, Partition
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
+from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner
 from headgate.subscriptions.errors import PlaceNotFoundError
 from headgate.subscriptions.messages import SeekGoal
@@ -55,13 +56,13 @@ class World:
     def start(self) -> None:
         self.store = SubscriptionStore(self.folder / "subscriptions.db")
         self.events = LogEvents(LogDirectory(self.folder / "log", "stop"))
-        scanner = LogScanner(LogDirectory(self.folder / "log", "stop"), self.threads)
+        scanner = LogScanner(ChunkLog(LogDirectory(self.folder / "log", "stop")), self.threads)
         rule = filter_value_rule("type")
         view = OutboxView(Partition(self.folder / "outbox", "stop"), self, lambda: len(self.rows))
         view.stored_end = lambda: len(self.rows)  # type: ignore[method-assign]
         resources = SubscriptionResources(
             outbox=view,
-            log=LogDirectory(self.folder / "log", "stop"),
+            log=ChunkLog(LogDirectory(self.folder / "log", "stop")),
             scanner=scanner,
             rule_of=lambda _: rule,
             events=self.events,

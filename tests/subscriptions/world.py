@@ -18,6 +18,7 @@ from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.directory import LogDirectory, Partition
 from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
+from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.subscriptions.messages import PullResult
 from headgate.subscriptions.service import Subscriptions
@@ -82,7 +83,7 @@ class World:
         self.dead_letters = dead_letters
         self.outbox = Outbox()
         self.now_us = 1_000 * US
-        self.scanner: Scanner = LogScanner(LogDirectory(folder / "log", "stop"), ThreadPoolExecutor(1))
+        self.scanner: Scanner = LogScanner(ChunkLog(LogDirectory(folder / "log", "stop")), ThreadPoolExecutor(1))
         target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec(dead_letter_uri=dead_letter_uri))
         self.target = dataclasses.replace(target, pull=PullRules(type_, TIMEOUT_S, max_deliveries=max_deliveries))
         self.start()
@@ -94,7 +95,7 @@ class World:
         view.stored_end = lambda: len(self.outbox.rows)  # type: ignore[method-assign]
         resources = SubscriptionResources(
             outbox=view,
-            log=LogDirectory(self.folder / "log", "stop"),
+            log=ChunkLog(LogDirectory(self.folder / "log", "stop")),
             scanner=self.scanner,
             rule_of=lambda _: filter_value_rule("type"),
             events=self.outbox,

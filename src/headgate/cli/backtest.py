@@ -121,11 +121,12 @@ def _asking(data: Path | None, server: str, broker: str) -> Iterator[AskPage]:
     from headgate.control.object_reader import ObjectReader
     from headgate.inspect.backtest import Backtests
     from headgate.log.directory import LogDirectory
+    from headgate.scan.chunks import ChunkLog
     from headgate.scan.counting import LogCounter
 
     objects = ObjectReader(data)
     with ThreadPoolExecutor(1) as threads, asyncio.Runner() as runner:
-        log = LogDirectory(data / "log", "stop")
+        log = ChunkLog(LogDirectory(data / "log", "stop"))
         backtests = Backtests(objects, log, LogCounter(log, threads))
         yield lambda asked: runner.run(backtests.page(broker, asked))
 

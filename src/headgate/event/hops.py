@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 import xxhash
 
+from headgate.event.errors import EventError
 from headgate.event.model import Event
 
 HOPS: Final = "headgatehops"
@@ -34,6 +35,12 @@ def root_of(event: Event) -> str:
     """The event that a stored one descends from; empty for one that came from a producer."""
     value = event.extensions.get(ROOT, "")
     return value if type(value) is str else ""
+
+
+def forged(name: str) -> EventError:
+    """Why an event is refused that a producer has given one of `ATTRIBUTES`."""
+    hint = f"leave it out; a broker that forwards events sends their hops in the header {HOPS_HEADER}"
+    return EventError("is the broker's own attribute", attribute=name, hint=hint)
 
 
 def place_root(event: Event, partition: int, offset: int) -> str:

@@ -11,7 +11,7 @@ from headgate.control.errors import UnknownBrokerError
 from headgate.control.log_spec import ServedBroker
 from headgate.errors import HeadgateError
 from headgate.event.errors import EventError, EventTooLargeError
-from headgate.event.hops import ATTRIBUTES, HOPS_HEADER, with_lineage
+from headgate.event.hops import ATTRIBUTES, forged, with_lineage
 from headgate.event.identity import path_of
 from headgate.event.model import Event, may_have_extension
 from headgate.event.trace import context_of, with_context
@@ -168,6 +168,5 @@ def count_refusal(error: HeadgateError) -> None:
 
 
 def _refuse_forged(name: str, index: int, count: int) -> NoReturn:
-    hint = f"leave it out; a broker that forwards events sends their hops in the header {HOPS_HEADER}"
-    error = EventError("is the broker's own attribute", attribute=name, hint=hint)
+    error = forged(name)
     raise error if count == 1 else error.at(index)

@@ -117,9 +117,9 @@ class NumberedProducersError(HeadgateError):
         )
 
 
-def partition_of_key(key: str, count: int) -> int:
+def partition_of_key(key: str | bytes, count: int) -> int:
     """The partition of a key: XXH64 of its UTF-8 bytes, modulo the number of partitions."""
-    return xxhash.xxh64_intdigest(key.encode()) % count
+    return xxhash.xxh64_intdigest(key.encode() if isinstance(key, str) else key) % count
 
 
 class EventPartitions:

@@ -23,9 +23,9 @@ from headgate.filter.compile.request import condition
 from headgate.inspect.backtest_messages import BacktestPage, BacktestRequest, HourCount, TriggerOverlap
 from headgate.limits import BACKTEST_SHARE_MIN, BACKTEST_TRIGGERS_MAX, BACKTESTS_MAX
 from headgate.log import positions
-from headgate.log.directory import LogDirectory
 from headgate.log.errors import PositionError
 from headgate.scan.counting import HOUR_US, CountPage, CountRequest, EventCounter
+from headgate.scan.source import ReadableLog
 from headgate.scan.starts import EARLIEST, NEXT, start_offsets
 
 _FILTER: Final = "filter"
@@ -76,7 +76,7 @@ class Backtests:
         counter: Counts events.
     """
 
-    def __init__(self, store: Store | ObjectReader, log: LogDirectory, counter: EventCounter) -> None:
+    def __init__(self, store: Store | ObjectReader, log: ReadableLog, counter: EventCounter) -> None:
         self._store = store
         self._log = log
         self._counter = counter
@@ -95,7 +95,7 @@ class Backtests:
             PositionError: A place is none of this log.
             InvalidInputError: Something else of the request makes no sense.
             BacktestsOverloadError: There is enough to do.
-            CorruptChunkError: A chunk is damaged.
+            UnreadableEventsError: A chunk is damaged, or a record is none of ours.
         """
         if self._running >= BACKTESTS_MAX:
             raise BacktestsOverloadError(f"{BACKTESTS_MAX} backtests are being counted", hint="try again later")

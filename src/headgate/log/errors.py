@@ -52,7 +52,13 @@ class OffsetNotKeptError(NotFoundError):
     code = "offset-not-kept"
 
 
-class CorruptChunkError(HeadgateError):
+class UnreadableEventsError(HeadgateError):
+    """What stands in the store is not what was stored: nothing of it is handed out."""
+
+    code = "unreadable"
+
+
+class CorruptChunkError(UnreadableEventsError):
     """Bytes of the log are not what was written.
 
     Attributes:

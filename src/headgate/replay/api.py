@@ -30,9 +30,9 @@ from headgate.event.identity import identity, path_of
 from headgate.event.names import full_name
 from headgate.filter.compile.compiler import compile_filter
 from headgate.log import positions
-from headgate.log.directory import LogDirectory
 from headgate.replay.sender import Replaying
 from headgate.replay.store import Replay, ReplaySpec
+from headgate.scan.source import ReadableLog
 from headgate.scan.starts import NEXT, start_offsets
 
 BASE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/replays"
@@ -78,7 +78,7 @@ class ReplaysApi:
         policy: Which URLs events may go to.
     """
 
-    def __init__(self, replays: Replaying, log: LogDirectory, store: Store, policy: UrlPolicy) -> None:
+    def __init__(self, replays: Replaying, log: ReadableLog, store: Store, policy: UrlPolicy) -> None:
         self._replays = replays
         self._log = log
         self._objects = store

@@ -27,8 +27,8 @@ from headgate.limits import (
     SCAN_REQUEST_TURN_S,
     SCAN_TURN_S,
 )
-from headgate.log.directory import LogDirectory
-from headgate.scan.scan import Piece, Query, Scan
+from headgate.scan.scan import Piece, Scan
+from headgate.scan.source import Query, ReadableLog
 
 HOUR_US: Final = 3_600_000_000
 
@@ -116,7 +116,8 @@ class EventCounter(Protocol):
         """Counts from `start` until `end` is reached, SCAN_REQUEST_TURN_S is over, or BACKTEST_WINDOWS_MAX are counted.
 
         Raises:
-            CorruptChunkError: A chunk is damaged.
+            UnreadableEventsError: A chunk is damaged, or a record is none of ours.
+            UnavailableError: The store does not answer.
         """
 
 
@@ -128,7 +129,7 @@ class LogCounter:
         threads: Shared with others: a turn holds one for SCAN_TURN_S at a time.
     """
 
-    def __init__(self, log: LogDirectory, threads: Executor) -> None:
+    def __init__(self, log: ReadableLog, threads: Executor) -> None:
         self._log = log
         self._threads = threads
 
@@ -175,7 +176,7 @@ def _stride(share: float) -> int:
 class _Counting:
     """One page. `turn` is called by one thread at a time."""
 
-    def __init__(self, log: LogDirectory, request: CountRequest) -> None:
+    def __init__(self, log: ReadableLog, request: CountRequest) -> None:
         self._log = log
         self._request = request
         self._query = Query(request.broker, request.rule, cel=request.cel)
@@ -252,11 +253,11 @@ class _Counting:
         taken = 0
         for piece in pieces:
             taken += len(piece.offsets)
-            self._hours[piece.append_time_us // HOUR_US] += len(piece.offsets)
+            self._hours.update(stored_us // HOUR_US for stored_us in piece.append_times_us)
         self._taken += taken
         if not taken or (self._beside is None and not self._others):
             return
-        whole = [(event, piece.append_time_us) for piece in pieces for event in piece.events()]
+        whole = [one for piece in pieces for one in zip(piece.events(), piece.append_times_us, strict=True)]
         if self._beside is not None:
             self._both += sum(self._beside.evaluate(*one).kind is OutcomeKind.TRUE for one in whole)
         if self._others:

@@ -19,8 +19,8 @@ import msgspec
 
 from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.limits import READ_EVENTS_PER_TURN, SCAN_REQUEST_TURN_S, SCAN_TURN_S
-from headgate.log.directory import LogDirectory
-from headgate.scan.scan import Piece, Query, Scan
+from headgate.scan.scan import Piece, Scan
+from headgate.scan.source import Query, ReadableLog
 
 RuleOf = Callable[[str], FilterValueRule | None]
 """How the events of a broker (its identity) get their filter values; None when there is no such broker. May block."""
@@ -115,7 +115,8 @@ class Scanner(Protocol):
         """Scans from `start` on until enough events are found, `end` is reached or SCAN_REQUEST_TURN_S is over.
 
         Raises:
-            CorruptChunkError: A chunk is damaged.
+            UnreadableEventsError: A chunk is damaged, or a record is none of ours.
+            UnavailableError: The store does not answer.
         """
 
 
@@ -127,7 +128,7 @@ class LogScanner:
         threads: Shared with others: a turn holds one for SCAN_TURN_S at a time.
     """
 
-    def __init__(self, log: LogDirectory, threads: Executor) -> None:
+    def __init__(self, log: ReadableLog, threads: Executor) -> None:
         self._log = log
         self._threads = threads
 
@@ -142,7 +143,8 @@ class LogScanner:
                 room = min(request.count_max - len(found), READ_EVENTS_PER_TURN)
                 pieces = await step(room)
                 for piece in pieces:
-                    found += [Located(piece.append_time_us, piece.partition, offset) for offset in piece.offsets]
+                    places = zip(piece.append_times_us, piece.offsets, strict=True)
+                    found += [Located(stored_us, piece.partition, offset) for stored_us, offset in places]
                 if time.monotonic() >= until or (not pieces and scan.at_end()):
                     break
             return ScanPage(found, scan.positions, scan.counters.filter_errors)

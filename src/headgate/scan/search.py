@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.limits import FIND_COUNT_MAX, FIND_EVENTS_MAX, FIND_EVENTS_MIN
-from headgate.log.directory import LogDirectory
 from headgate.scan.pages import Located, Scanner, ScanRequest
-from headgate.scan.starts import offsets_at_time
+from headgate.scan.source import ReadableLog
 
 OnProgress = Callable[[int, int], object]
 """Called with how many events have been scanned, and of about how many."""
@@ -47,7 +46,7 @@ class EventFinder:
         scanner: Scans the log.
     """
 
-    def __init__(self, log: LogDirectory, scanner: Scanner) -> None:
+    def __init__(self, log: ReadableLog, scanner: Scanner) -> None:
         self._log = log
         self._scanner = scanner
 
@@ -67,14 +66,15 @@ class EventFinder:
             on_progress: Called with the progress.
 
         Raises:
-            CorruptChunkError: A chunk is damaged.
+            UnreadableEventsError: A chunk is damaged, or a record is none of ours.
+            UnavailableError: The store does not answer.
         """
         progress = _Progress(sum(max(0, end[partition] - at) for partition, at in start.items()), on_progress)
         found: Located | None = None
         for partition in sorted(start):
             first, behind = start[partition], end[partition]
             if found is not None:
-                since = await asyncio.to_thread(offsets_at_time, self._log, [partition], found.stored_us)
+                since = await asyncio.to_thread(self._log.offsets_at_time, [partition], found.stored_us)
                 at = since[partition]
                 first, behind = (max(first, at), behind) if search.last else (first, min(behind, at))
             find = self._last if search.last else self._first
@@ -131,7 +131,8 @@ async def latest(
         end: Offset behind the last one, by partition.
 
     Raises:
-        CorruptChunkError: A chunk is damaged.
+        UnreadableEventsError: A chunk is damaged, or a record is none of ours.
+        UnavailableError: The store does not answer.
     """
     offsets = dict(end)
     for partition, first in start.items():
@@ -141,12 +142,12 @@ async def latest(
     return offsets
 
 
-def offsets_at_event(log: LogDirectory, start: Mapping[int, int], found: Located, *, after: bool) -> dict[int, int]:
+def offsets_at_event(log: ReadableLog, start: Mapping[int, int], found: Located, *, after: bool) -> dict[int, int]:
     """Where to go on, by partition: at the event, or behind it; blocking.
 
     The other partitions go on at what was stored at the same time or later, but not before `start`.
     """
-    since = offsets_at_time(log, list(start), found.stored_us)
+    since = log.offsets_at_time(list(start), found.stored_us)
     later = {partition: max(at, since[partition]) for partition, at in start.items()}
     return later | {found.partition: found.offset + after}
 

@@ -8,7 +8,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from headgate.errors import HeadgateError
-from headgate.server.parts import ON_KAFKA, SILENT_ON_KAFKA, Role
+from headgate.server.parts import SILENT_ON_KAFKA, Role
 
 
 class RoleAbsentError(HeadgateError):
@@ -18,10 +18,10 @@ class RoleAbsentError(HeadgateError):
     http_status = 501
 
     def __init__(self, role: Role) -> None:
-        if role in ON_KAFKA - SILENT_ON_KAFKA:
-            hint = f"ask a server of the deployment that has it: headgate serve --role {role}"
-        else:
+        if role in SILENT_ON_KAFKA:
             hint = "docs/howto/kafka.md says what works on Kafka today"
+        else:
+            hint = f"ask a server of the deployment that has it: headgate serve --role {role}"
         super().__init__(f"this server has no {role} that answers", hint=hint)
 
 

@@ -39,6 +39,7 @@ from headgate.outbox.takeover import Takeover
 from headgate.outbox.writer import Outbox, decode_chunk
 from headgate.replay.sender import Replaying
 from headgate.retention.expiry import BacklogBounds, Expiry
+from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
 from headgate.server.inward import SplitTransport
@@ -134,7 +135,7 @@ async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterat
             clock_us = options.clocks.now_us
             files = await stack.enter_async_context(dispatcher_files(options.own, options.log, options.files, clock_us))
             threads = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="scan"))
-            scanner = options.scanner or LogScanner(files.log, threads)
+            scanner = options.scanner or LogScanner(ChunkLog(files.log), threads)
             inward = options.inward
             if inward is None:
                 inward = await stack.enter_async_context(HttpTransport())
@@ -233,7 +234,7 @@ class Dispatcher:
         files = self._files
         resources = SubscriptionResources(
             outbox=OutboxView(files.writer.partition, files.outbox, lambda: self.scheduler.handed),
-            log=files.log,
+            log=ChunkLog(files.log),
             scanner=scanner,
             rule_of=self._routing.rule_of,
             events=files.events,

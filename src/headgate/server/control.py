@@ -34,6 +34,7 @@ from headgate.inspect.records import Records
 from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S
 from headgate.log.directory import LogDirectory
 from headgate.observe import metrics
+from headgate.scan.chunks import ChunkLog
 from headgate.server import child, local_http, parts, ready, tending, tls
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import grants_of
@@ -95,7 +96,7 @@ async def _serve(context: child.Context) -> None:
 def paths(settings: Settings, store: Store, api: ControlApi) -> Starlette:
     """What the fronts pass on: the API of objects, and what became of events."""
     log = LogDirectory(settings.log_directory, settings.on_corrupt)
-    backtests = Backtests(store, log, ReaderScanner(settings.reader_socket))
+    backtests = Backtests(store, ChunkLog(log), ReaderScanner(settings.reader_socket))
     routes = [
         *InspectApi(Records(settings.data, log, settings.dispatchers), store).routes(),
         *BacktestApi(backtests).routes(),

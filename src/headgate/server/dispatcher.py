@@ -17,6 +17,7 @@ from headgate.observe import tracing
 from headgate.outbox.shards import Shard
 from headgate.replay.api import ReplaysApi
 from headgate.retention.expiry import BacklogBounds
+from headgate.scan.chunks import ChunkLog
 from headgate.server import child, local_http, ready, retention, rpc
 from headgate.server.composition import Dispatcher, DispatcherOptions, opened
 from headgate.server.inward import InwardTransport
@@ -98,6 +99,6 @@ def _api(options: DispatcherOptions, store: Store, dispatcher: Dispatcher) -> St
     routes = [
         *SubscriptionsApi(dispatcher.subscriptions).routes(),
         *DeadLettersApi(options.own.dead_letters, dispatcher.dead_letters).routes(),
-        *ReplaysApi(dispatcher.replays, dispatcher.log, store, options.identity.policy).routes(),
+        *ReplaysApi(dispatcher.replays, ChunkLog(dispatcher.log), store, options.identity.policy).routes(),
     ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)

@@ -28,10 +28,8 @@ class Role(StrEnum):
 
 ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Role.READER)
 """Those that `--role` takes."""
-ON_KAFKA: Final = frozenset({Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Role.OBJECTS})
-"""Those that a deployment on Kafka has: a module of `server/kafka/` each. The others are refused there."""
 SILENT_ON_KAFKA: Final = frozenset({Role.DISPATCHER})
-"""Those of them that do their work and answer no request yet."""
+"""Those that do their work on Kafka and answer no request there yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +65,7 @@ def roles_of(settings: Settings) -> frozenset[Role]:
     """The roles of a server.
 
     Raises:
-        InvalidInputError: `role` names something else, or a role that there is not on Kafka, or the server has no
-            Kafka.
+        InvalidInputError: `role` names something else, or the server has no Kafka.
     """
     named = [name.strip() for name in settings.role.split(",") if name.strip()]
     if not settings.is_on_kafka:
@@ -82,12 +79,6 @@ def roles_of(settings: Settings) -> frozenset[Role]:
     if unknown is not None:
         raise InvalidInputError(f"--role: {unknown!r} is no role", hint=f"--role takes any of {','.join(ROLES)}")
     asked = [role for role in ROLES if role in named or not named]
-    lacking = [role for role in asked if role not in ON_KAFKA]
-    if lacking:
-        raise InvalidInputError(
-            f"on Kafka there is no {' and no '.join(lacking)} yet",
-            hint=f"--role {','.join(role for role in asked if role in ON_KAFKA) or 'control,front'}",
-        )
     return frozenset(asked) if Role.CONTROL in asked else frozenset({Role.OBJECTS, *asked})
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 
 import uvloop
 from starlette.applications import Starlette
@@ -12,6 +15,8 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
 from headgate.limits import HEARTBEAT_S, READERS_MAX
 from headgate.log.directory import LogDirectory
+from headgate.scan.chunks import ChunkLog
+from headgate.scan.source import ReadableLog
 from headgate.server import child, local_http, ready, rpc
 from headgate.server.reader_client import count_route, scan_route
 from headgate.stream.api import ReadApi
@@ -24,18 +29,53 @@ _OTHER_FILES = 1_024
 """The database, gRPC's connections, scans for the dispatcher, the event loop's own."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReaderStore:
+    """What a reader reads.
+
+    Attributes:
+        objects: The objects; the reader only reads them.
+        log: The events; closed with the readers.
+    """
+
+    objects: Store
+    log: ReadableLog
+
+
+OpenLog = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[ReaderStore]]
+"""Opens the store of a reader for as long as a block lasts; the event says that the process is told to stop."""
+
+
 def run(context: child.Context) -> None:
-    """Serves readers until told to stop."""
-    uvloop.run(_serve(context))
+    """Serves readers of the server's own log until told to stop."""
+    settings = context.settings
+    child.raise_file_limit(READERS_MAX * (1 + _FILES_A_PARTITION * settings.partitions) + _OTHER_FILES)
+    run_with(context, _own_log)
 
 
-async def _serve(context: child.Context) -> None:
+def run_with(context: child.Context, opened: OpenLog) -> None:
+    """Serves readers until told to stop.
+
+    Args:
+        context: Of the process.
+        opened: Opens the store.
+    """
+    uvloop.run(_serve(context, opened))
+
+
+@contextlib.asynccontextmanager
+async def _own_log(context: child.Context, _stop: asyncio.Event) -> AsyncIterator[ReaderStore]:
+    settings = context.settings
+    with contextlib.closing(Store.open(settings.data / "control.db")) as objects:
+        yield ReaderStore(objects, ChunkLog(LogDirectory(settings.log_directory, settings.on_corrupt)))
+
+
+async def _serve(context: child.Context, opened: OpenLog) -> None:
     settings = context.settings
     stop = asyncio.Event()
-    child.raise_file_limit(READERS_MAX * (1 + _FILES_A_PARTITION * settings.partitions) + _OTHER_FILES)
     child.on_stop(child.setter(stop))
-    with contextlib.closing(Store.open(settings.data / "control.db")) as store:
-        readers = Readers(LogDirectory(settings.log_directory, settings.on_corrupt), store.served)
+    async with opened(context, stop) as store:
+        readers = Readers(store.log, store.objects.served)
         routes = [*ReadApi(readers).routes(), scan_route(readers.scanner), count_route(readers.counter)]
         app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
         serving = rpc.serving([ReadRpc(readers).service()], f"unix:{settings.reader_rpc}")

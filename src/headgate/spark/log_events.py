@@ -15,7 +15,9 @@ from headgate.control.object_reader import NoDataDirectoryError, ObjectReader
 from headgate.filter.skipping.prune import Pruning, pruning
 from headgate.log.directory import LogDirectory, OnCorrupt
 from headgate.match.query import SOURCE
-from headgate.scan.starts import offsets_at_time, start_offsets
+from headgate.scan.chunks import ChunkLog
+from headgate.scan.source import ReadableLog
+from headgate.scan.starts import start_offsets
 from headgate.spark.errors import EventsAddressError
 
 _LOG: Final = "log"
@@ -60,7 +62,8 @@ def log_events(
         raise EventsAddressError(error.message, hint=error.hint) from error
     if served is None:
         raise EventsAddressError(f"there is no broker {broker!r} in {data}", hint="headgate get brokers lists them")
-    log = LogDirectory(data / _LOG, on_corrupt)
+    directory = LogDirectory(data / _LOG, on_corrupt)
+    log = ChunkLog(directory)
     start = start_offsets(log, from_)
     if not start:
         raise EventsAddressError(f"there is no log in {data}", hint="a server makes it when it starts")
@@ -68,7 +71,7 @@ def log_events(
     pruned = Pruning() if cel is None else pruning(cel, served.rule.value.cel)
     start, end = _without_other_times(log, pruned, start, end)
     options = {
-        "path": str(log.directory.absolute()),
+        "path": str(directory.directory.absolute()),
         "partitions": ",".join(map(str, start)),
         "startOffsets": json.dumps(start),
         "onCorrupt": on_corrupt,
@@ -82,16 +85,16 @@ def log_events(
 
 
 def _without_other_times(
-    log: LogDirectory, pruned: Pruning, start: dict[int, int], end: dict[int, int] | None
+    log: ReadableLog, pruned: Pruning, start: dict[int, int], end: dict[int, int] | None
 ) -> tuple[dict[int, int], dict[int, int] | None]:
     """The same start and end without the chunks of publish times that the filter rules out."""
     low_us, high_us = pruned.published_us or (None, None)
     if low_us is not None:
-        later = offsets_at_time(log, list(start), low_us)
+        later = log.offsets_at_time(list(start), low_us)
         start = {partition: max(at, later[partition]) for partition, at in start.items()}
     if high_us is not None and high_us < time.time_ns() // 1_000 - _CLOCKS_APART_US:
         # A filter sees the millisecond in which an event was stored.
-        behind = offsets_at_time(log, list(start), high_us // _MILLISECOND_US * _MILLISECOND_US + _MILLISECOND_US)
+        behind = log.offsets_at_time(list(start), high_us // _MILLISECOND_US * _MILLISECOND_US + _MILLISECOND_US)
         end = behind if end is None else {partition: min(at, behind[partition]) for partition, at in end.items()}
     return start, end
 

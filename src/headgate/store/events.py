@@ -6,6 +6,7 @@ to what is said here (`tests/store/contract.py`).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,6 +29,16 @@ class EventPage:
     append_times_us: Sequence[int]
     batch: pa.RecordBatch
     next_offset: int
+
+    @property
+    def message(self) -> bytes | None:
+        """None: see `headgate.scan.source.StoredPage`, which this is."""
+        return None
+
+    def behind(self, offset: int) -> EventPage:
+        """The part from this one of its offsets on."""
+        row = bisect_left(self.offsets, offset)
+        return EventPage(self.offsets[row:], self.append_times_us[row:], self.batch.slice(row), self.next_offset)
 
 
 class EventReader(Protocol):

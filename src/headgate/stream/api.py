@@ -24,14 +24,14 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from headgate.control.http import while_connected
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, UnavailableError
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import encode_batch, encode_event
 from headgate.event.model import Event
 from headgate.limits import READ_BATCH_BYTES_MAX, READ_BATCH_EVENTS_MAX, READ_ENCODE_BYTES_MAX
 from headgate.log import positions
-from headgate.log.errors import CorruptChunkError
-from headgate.scan.scan import ScanCounters
+from headgate.log.errors import UnreadableEventsError
+from headgate.scan.source import ScanCounters
 from headgate.stream.follow import Turn
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
@@ -97,7 +97,7 @@ class ReadApi:
                     size_bytes += turn.size_bytes
                     if size_bytes >= READ_BATCH_BYTES_MAX:
                         break
-            except CorruptChunkError:
+            except (UnreadableEventsError, UnavailableError):
                 if not events:
                     raise  # else it is the first thing that the next request meets
         progress = _progress(turn)

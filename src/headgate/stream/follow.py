@@ -12,12 +12,12 @@ from functools import partial
 
 from headgate.event.model import Event
 from headgate.limits import READ_EVENTS_PER_TURN, READ_PROGRESS_S
-from headgate.log.directory import LogDirectory
 from headgate.log.errors import PositionError
 from headgate.rpc.credits import Credits
 from headgate.scan.pages import LogScanner, scanning
-from headgate.scan.scan import Piece, Scan, ScanCounters
+from headgate.scan.scan import Piece, Scan
 from headgate.scan.search import EventFinder, FilterSearch, latest, offsets_at_event
+from headgate.scan.source import ReadableLog, ScanCounters
 from headgate.scan.starts import EARLIEST, LATEST, NEXT, start_offsets
 from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
@@ -56,7 +56,7 @@ class Turn:
 
 
 async def turns(
-    log: LogDirectory,
+    log: ReadableLog,
     request: ReadRequest,
     threads: Executor,
     growth: LogGrowth,
@@ -77,7 +77,8 @@ async def turns(
 
     Raises:
         PositionError: The request names no place of this log, or one behind its end.
-        CorruptChunkError: A chunk is damaged.
+        UnreadableEventsError: A chunk is damaged, or a record is none of ours.
+        UnavailableError: The store does not answer.
     """
     start = await _start(log, request, threads)
     left = request.limit
@@ -121,7 +122,7 @@ def _progress_turn(scan: Scan) -> Turn:
     return Turn([], scan.positions, scan.positions, replace(scan.counters), scan.at_end())
 
 
-async def _start(log: LogDirectory, request: ReadRequest, threads: Executor) -> dict[int, int]:
+async def _start(log: ReadableLog, request: ReadRequest, threads: Executor) -> dict[int, int]:
     """Where to begin, by partition.
 
     `latest` is the broker's last event of each partition, whatever others have stored behind it. With `first` it is the

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 
+from headgate.errors import UnavailableError
 from headgate.limits import READ_POLL_S
-from headgate.log.directory import LogDirectory
-from headgate.log.ends import LogEnds
+from headgate.scan.source import ReadableLog
 
 
 class LogGrowth:
@@ -21,10 +21,12 @@ class LogGrowth:
         log: What is watched.
     """
 
-    def __init__(self, log: LogDirectory) -> None:
-        self._ends = LogEnds(log)
+    def __init__(self, log: ReadableLog) -> None:
+        self._log = log
+        self._ends: dict[int, int] = {}
+        """As they were at the last look; empty while nobody looks."""
         self._waiting = 0
-        self._grown = asyncio.Event()
+        self._looked = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
     async def beyond(self, positions: Mapping[int, int], timeout_s: float) -> None:
@@ -40,26 +42,27 @@ class LogGrowth:
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
-                    while all(self._ends.end_offset(partition) <= at for partition, at in positions.items()):
-                        await self._grown.wait()
+                    while all(self._ends.get(partition, 0) <= at for partition, at in positions.items()):
+                        await self._looked.wait()
         finally:
             self._waiting -= 1
 
     async def close(self) -> None:
-        """Close the files; no reader waits any more."""
+        """Stop watching; no reader waits any more."""
         if self._watching is not None:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watching
-        self._ends.close()
 
     async def _watch(self) -> None:
-        seen: dict[int, int] = {}
         while self._waiting:
-            ends = {partition: self._ends.end_offset(partition) for partition in self._ends.partitions()}
-            if ends != seen:
-                seen = ends
-                grown, self._grown = self._grown, asyncio.Event()
-                grown.set()
+            ends = self._ends
+            with contextlib.suppress(UnavailableError):  # a reader that reads on says so
+                ends = await self._log.current_ends()
+            if ends != self._ends:
+                self._ends = ends
+                looked, self._looked = self._looked, asyncio.Event()
+                looked.set()
             await asyncio.sleep(READ_POLL_S)
+        self._ends = {}
         self._watching = None

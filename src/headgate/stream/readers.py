@@ -13,10 +13,10 @@ from headgate.control.log_spec import ServedBroker
 from headgate.errors import OverloadedError
 from headgate.event.identity import path_of
 from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
-from headgate.log.directory import LogDirectory
 from headgate.rpc.credits import Credits
 from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.pages import LogScanner, Scanner
+from headgate.scan.source import ReadableLog
 from headgate.stream.follow import Turn, turns
 from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
@@ -32,11 +32,11 @@ class Readers:
     """All readers of a log.
 
     Args:
-        log: What they read.
+        log: What they read; closed with this object.
         served: The broker "namespace/name", None when there is none that accepts events; may block.
     """
 
-    def __init__(self, log: LogDirectory, served: Callable[[str], ServedBroker | None]) -> None:
+    def __init__(self, log: ReadableLog, served: Callable[[str], ServedBroker | None]) -> None:
         self._log = log
         self._served = served
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
@@ -50,9 +50,10 @@ class Readers:
         """Counts in them."""
 
     async def close(self) -> None:
-        """Wait for the threads; readers have been closed."""
+        """Wait for the threads, and close the log; readers have been closed."""
         await self._growth.close()
         self._threads.shutdown(wait=True)
+        self._log.close()
 
     async def broker(self, path: str) -> ServedBroker:
         """The broker "namespace/name" as it is in the store now, so that a deletion or creation is seen at once.

@@ -15,7 +15,7 @@ from headgate.limits import (
     READ_WAIT_S_MAX,
     URL_CHARS_MAX,
 )
-from headgate.scan.scan import Query
+from headgate.scan.source import Query
 from headgate.scan.starts import EARLIEST
 from headgate.stream.errors import QueryError
 

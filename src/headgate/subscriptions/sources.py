@@ -9,10 +9,11 @@ from headgate import limits
 from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import Events
 from headgate.delivery.verdicts import LastLook
-from headgate.log.directory import LogDirectory, Partition
+from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.outbox.reader import Backlog, OutboxRow, RowPage, position_at_time
 from headgate.scan.pages import RuleOf, Scanner
+from headgate.scan.source import ReadableLog
 
 
 class OutboxView:
@@ -74,7 +75,7 @@ class SubscriptionResources:
     """
 
     outbox: OutboxView
-    log: LogDirectory
+    log: ReadableLog
     scanner: Scanner
     rule_of: RuleOf
     events: Events

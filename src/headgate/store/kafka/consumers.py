@@ -21,13 +21,16 @@ _FETCH_WAIT_MS: Final = 50
 late."""
 
 
-def committed_reader(config: KafkaConfig, faults: Faults, group: str = "reader") -> Consumer:
+def committed_reader(
+    config: KafkaConfig, faults: Faults, group: str = "reader", *, fetch_wait_ms: int = _FETCH_WAIT_MS
+) -> Consumer:
     """A consumer that reads committed records and tells the end of a partition; it joins no group.
 
     Args:
         config: Of the deployment.
         faults: Where its connections report.
         group: Whose commits it can be asked for.
+        fetch_wait_ms: How long a broker keeps a fetch that finds nothing new.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
@@ -39,8 +42,9 @@ def committed_reader(config: KafkaConfig, faults: Faults, group: str = "reader")
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
-        "fetch.wait.max.ms": _FETCH_WAIT_MS,
+        "fetch.wait.max.ms": fetch_wait_ms,
         "fetch.message.max.bytes": KAFKA_RECORD_BYTES_MAX,
+        "fetch.max.bytes": KAFKA_FETCH_BYTES_MAX,
         "queued.max.messages.kbytes": KAFKA_FETCH_BYTES_MAX >> 10,
     }
     try:

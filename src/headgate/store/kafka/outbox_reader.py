@@ -32,7 +32,7 @@ from headgate.store.kafka.outbox_decoder import decode, decode_event
 from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxListener, OutboxPage
 from headgate.store.kafka.outbox_state import decode_state, encode_state
 from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover
-from headgate.store.kafka.reader import headers_of, offset_of
+from headgate.store.kafka.pages import headers_of, offset_of
 from headgate.store.kafka.records import RecordError
 
 if TYPE_CHECKING:

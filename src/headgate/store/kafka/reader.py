@@ -7,21 +7,15 @@ and what was aborted keeps its numbers: offsets are left out.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import UnavailableError
-from headgate.event.arrow import StoredEvent, to_batch
-from headgate.limits import (
-    COMMIT_BATCH_BYTES_MAX,
-    KAFKA_READ_EVENTS,
-    KAFKA_READ_S_MAX,
-)
+from headgate.limits import KAFKA_READ_S_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.events import EventPage
 from headgate.store.kafka.consumers import committed_reader, watermarks
 from headgate.store.kafka.library import Faults, library, translated
-from headgate.store.kafka.records import RecordError, decode_stored
+from headgate.store.kafka.pages import PageBuilder, Passes, offset_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -50,7 +44,7 @@ class KafkaReader:
         partition: int,
         start: int = 0,
         *,
-        passes: Callable[[int, RecordError], object] | None = None,
+        passes: Passes | None = None,
     ) -> None:
         self._config = config
         self._topic = config.topic("events")
@@ -86,34 +80,15 @@ class KafkaReader:
 
     def _page(self, message: Message | None) -> EventPage | None:
         """This record's event and those that have come behind it; None where all of them were passed over."""
-        offsets: list[int] = []
-        times_us: list[int] = []
-        events: list[StoredEvent] = []
-        numbers: list[str | None] = []
-        size_bytes = 0
+        builder = PageBuilder(f"{self._topic}/{self._partition}", self._passes)
         while message is not None:
-            offset = offset_of(message)
-            size_bytes += len(message)
-            if len(events) == KAFKA_READ_EVENTS or (events and size_bytes > COMMIT_BATCH_BYTES_MAX):
-                self._held = message
+            self._held = message  # stays, where it is none of this page's
+            if not builder.add(message):
                 break
-            try:
-                stored, produced = decode_stored(headers_of(message), message.value())
-            except RecordError as error:
-                if self._passes is None:
-                    self._held = message
-                    if events:
-                        break
-                    raise RecordError(f"{self._topic}/{self._partition} at offset {offset}: {error.message}") from error
-                self._passes(offset, error)
-            else:
-                offsets.append(offset)
-                times_us.append(message.timestamp()[1] * 1_000)
-                events.append(stored)
-                numbers.append(produced)
-            self._position = offset + 1
+            self._held = None
+            self._position = offset_of(message) + 1
             message = self._next(0)
-        return EventPage(offsets, times_us, to_batch(events, numbers), self._position) if events else None
+        return builder.page()
 
     def _first(self) -> Message | None:
         """The next record; None when there is none below the end."""
@@ -174,23 +149,3 @@ class KafkaReader:
         if not self._closed:
             self._closed = True
             self._consumer.close()
-
-
-def offset_of(message: Message) -> int:
-    """The offset of a record that was read."""
-    offset = message.offset()
-    assert offset is not None, "a record that was read has an offset"
-    return offset
-
-
-def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
-    """The headers of a record that was read, in order.
-
-    Raises:
-        RecordError: A name is no UTF-8.
-    """
-    try:
-        headers = message.headers()
-    except UnicodeDecodeError as error:
-        raise RecordError(f"the name of a header is no UTF-8: {error.reason}") from error
-    return headers or []  # type: ignore[return-value] # a list of pairs, as documented

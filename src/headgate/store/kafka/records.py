@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.errors import HeadgateError
 from headgate.event import json_text, rfc3339
 from headgate.event.arrow import StoredEvent
 from headgate.event.attributes import CONTEXT_ATTRIBUTES, make_event
@@ -21,6 +20,7 @@ from headgate.event.kafka import Header, encode_headers, read_headers, text_of
 from headgate.event.kafka_headers import BROKER, DATA_KIND, EXTENSIONS, PRODUCED, TIME_US
 from headgate.event.model import DataKind, Event
 from headgate.limits import KAFKA_RECORD_BYTES_MAX
+from headgate.log.errors import UnreadableEventsError
 
 _OURS: Final = frozenset({BROKER, DATA_KIND, TIME_US, EXTENSIONS, PRODUCED})
 _CONTEXT: Final = frozenset(CONTEXT_ATTRIBUTES)
@@ -30,7 +30,7 @@ _decode_extensions: Final = msgspec.json.Decoder(dict[str, str | int | bool | di
 _KINDS: Final = {str(int(kind)): kind for kind in DataKind}
 
 
-class RecordError(HeadgateError):
+class RecordError(UnreadableEventsError):
     """A record of the topic `events` that Headgate has not written so."""
 
     code = "record"

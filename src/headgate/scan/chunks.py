@@ -1,0 +1,179 @@
+"""The embedded log as scans see it: chunks, of which many are passed over by a look at their headers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import repeat
+from typing import Final
+
+import pyarrow as pa
+
+from headgate.filter.cel.view import publish_time_us
+from headgate.filter.skipping.prune import ChunkSummary, Prospect, Pruning, pruning
+from headgate.limits import PRUNE_VALUES_MAX, SCAN_CHUNKS_MAX
+from headgate.log.bloom import hash_value, might_contain
+from headgate.log.directory import LogDirectory
+from headgate.log.ends import LogEnds
+from headgate.log.format import ChunkHeader, Codec
+from headgate.log.reader import Chunk, PartitionReader
+from headgate.scan.source import Query, ScanCounters
+
+_NOTHING_PRUNED: Final = Pruning()
+_probe: Final = lru_cache(PRUNE_VALUES_MAX)(hash_value)  # the same few values are looked for in chunk after chunk
+
+
+class ChunkLog:
+    """See `ReadableLog`.
+
+    Args:
+        directory: Where the log is.
+    """
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self._ends: LogEnds | None = None
+
+    def partitions(self) -> list[int]:
+        """See `ReadableLog`; none of a log that is not written yet."""
+        return self._directory.partitions()
+
+    def source(self, query: Query, start: Mapping[int, int], end: Mapping[int, int]) -> ChunkSource:
+        """See `ReadableLog`."""
+        return ChunkSource(self._directory, query, start)
+
+    def first_offsets(self) -> dict[int, int]:
+        """See `ReadableLog`."""
+        return self._bounds(first=True)
+
+    def end_offsets(self) -> dict[int, int]:
+        """See `ReadableLog`."""
+        return self._bounds(first=False)
+
+    def _bounds(self, *, first: bool) -> dict[int, int]:
+        ends = LogEnds(self._directory)
+        try:
+            bound = ends.first_offset if first else ends.end_offset
+            return {partition: bound(partition) for partition in self.partitions()}
+        finally:
+            ends.close()
+
+    def offsets_at_time(self, partitions: Sequence[int], time_us: int) -> dict[int, int]:
+        """See `ReadableLog`: the first chunk of each partition stored at or after a time."""
+        found = {}
+        for partition in partitions:
+            with PartitionReader.open_at_time(self._directory.partition(partition), time_us) as reader:
+                found[partition] = reader.position
+        return found
+
+    async def current_ends(self) -> dict[int, int]:
+        """See `ReadableLog`; the files stay open."""
+        if self._ends is None:
+            self._ends = LogEnds(self._directory)
+        return {partition: self._ends.end_offset(partition) for partition in self._ends.partitions()}
+
+    def close(self) -> None:
+        """See `ReadableLog`."""
+        if self._ends is not None:
+            self._ends.close()
+            self._ends = None
+
+
+class ChunkPage:
+    """A chunk, or what of it lies behind a position; see `StoredPage`."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self._chunk = chunk
+        self.offsets = range(chunk.first_offset, chunk.next_offset)
+
+    @property
+    def append_times_us(self) -> Sequence[int]:
+        """See `StoredPage`: one for all."""
+        return list(repeat(self._chunk.append_time_us, len(self.offsets)))
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """See `StoredPage`."""
+        return self._chunk.batch
+
+    @property
+    def message(self) -> bytes | None:
+        """The stored Arrow message; None of a compressed chunk."""
+        return self._chunk.body.to_pybytes() if self._chunk.header.codec == Codec.NONE else None
+
+
+class ChunkSource:
+    """See `ScanSource`; passes over chunks whose header or Bloom filter rules out what is wanted.
+
+    Args:
+        log: What is read.
+        query: What is wanted.
+        start: First offset by partition.
+    """
+
+    def __init__(self, log: LogDirectory, query: Query, start: Mapping[int, int]) -> None:
+        self._query = query
+        self._pruning = _NOTHING_PRUNED if query.cel is None else pruning(query.cel, query.rule.cel)
+        self._prunes = self._pruning != _NOTHING_PRUNED
+        self._readers = {
+            partition: PartitionReader(log.partition(partition), start=offset)
+            for partition, offset in sorted(start.items())
+        }
+        self._counted = 0, 0, 0
+
+    def begin(self, until: float) -> None:
+        """See `ScanSource`."""
+
+    def read(self, partition: int) -> ChunkPage | None:
+        """See `ScanSource`; passes over SCAN_CHUNKS_MAX at most."""
+        chunk = self._readers[partition].read(
+            wanted=self._query.values,
+            match_unfiltered=self._query.match_unfiltered,
+            passes=self._passes if self._prunes else None,
+            chunks_max=SCAN_CHUNKS_MAX,
+        )
+        return None if chunk is None else ChunkPage(chunk)
+
+    def seek(self, partition: int, offset: int) -> None:
+        """See `ScanSource`."""
+        self._readers[partition].seek(offset)
+
+    def end(self, counters: ScanCounters) -> None:
+        """See `ScanSource`."""
+        readers = self._readers.values()
+        skipped = sum(reader.chunks_skipped for reader in readers)
+        missed = sum(reader.records_missed for reader in readers)
+        corrupt = sum(reader.records_corrupt for reader in readers)
+        counters.chunks_skipped += skipped - self._counted[0]
+        counters.events_missed += missed - self._counted[1]
+        counters.events_corrupt += corrupt - self._counted[2]
+        self._counted = skipped, missed, corrupt
+
+    def position(self, partition: int) -> int:
+        """See `ScanSource`."""
+        return self._readers[partition].position
+
+    def end_offset(self, partition: int) -> int:
+        """See `ScanSource`."""
+        return self._readers[partition].committed_offset()
+
+    def close(self) -> None:
+        """Closes every file."""
+        for reader in self._readers.values():
+            reader.close()
+
+    def _passes(self, header: ChunkHeader, bloom: bytes) -> bool:
+        """Whether the filter may be true of an event of the chunk, by its header."""
+
+        def may_hold(values: frozenset[str]) -> bool:
+            return header.bloom_bytes > 0 and might_contain(bloom, header.hash_count, map(_probe, values))
+
+        summary = ChunkSummary(
+            header.first_offset,
+            header.next_offset,
+            header.time_range_us,
+            publish_time_us(header.append_time_us),
+            header.unfiltered,
+            may_hold,
+        )
+        return self._pruning.prospect(summary) is Prospect.MIGHT_MATCH

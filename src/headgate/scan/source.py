@@ -1,0 +1,178 @@
+"""What a scan reads: the interface of a log that is gone through, page by page.
+
+Two stores have it: the embedded log (`scan/chunks.py`) and Kafka (`store/kafka/topic_scan.py`). One suite of tests
+holds both to what is said here (`tests/store/scan_contract.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from headgate.filter.skipping.filter_value import FilterValueRule
+
+NO_END: Final = 1 << 63
+"""Above every offset: an end that is not known, or that there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a reader wants of a broker's events.
+
+    Attributes:
+        broker: The broker's identity.
+        rule: How the broker's events get their filter values.
+        values: Filter values; None: any event.
+        match_unfiltered: Beside `values`, events without a filter value too.
+        cel: CEL text of a filter that must be true; None for none.
+    """
+
+    broker: str
+    rule: FilterValueRule
+    values: frozenset[str] | None = None
+    match_unfiltered: bool = False
+    cel: str | None = None
+
+
+@dataclass(slots=True)
+class ScanCounters:
+    """What reading took so far.
+
+    Attributes:
+        chunks_read: Whose bodies were read; of Kafka pages of records.
+        chunks_skipped: Passed over by their headers; never of Kafka.
+        events_scanned: In the chunks read.
+        events_matched: Handed out.
+        false_positive_chunks: Read by their Bloom filter's word, and no event had a wanted value.
+        filter_errors: Events on which the filter is an error; they do not match.
+        events_missed: Removed by retention before the reader came to them; of Kafka the offsets.
+        events_corrupt: In damaged chunks that were passed over; of Kafka records that Headgate has not stored so.
+    """
+
+    chunks_read: int = 0
+    chunks_skipped: int = 0
+    events_scanned: int = 0
+    events_matched: int = 0
+    false_positive_chunks: int = 0
+    filter_errors: int = 0
+    events_missed: int = 0
+    events_corrupt: int = 0
+
+
+class StoredPage(Protocol):
+    """Events of one partition that are read together: a chunk, or some records of Kafka."""
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """One an event; ascending. In Kafka numbers are left out."""
+        ...
+
+    @property
+    def append_times_us(self) -> Sequence[int]:
+        """When each was stored: microseconds since 1970 UTC."""
+        ...
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The events, a row each, of `EVENT_SCHEMA`; decoded at the first use.
+
+        Raises:
+            UnreadableEventsError: They are not what was stored.
+        """
+        ...
+
+    @property
+    def message(self) -> bytes | None:
+        """Bytes in which every text of the events stands as it is, cheaper than `batch`; None where there are none."""
+        ...
+
+
+class ScanSource(Protocol):
+    """Reads partitions forward for one scan. Blocking, in one thread at a time, but for what is said to be at hand."""
+
+    def begin(self, until: float) -> None:
+        """A turn begins, which is over at this time of `time.monotonic()`."""
+        ...
+
+    def read(self, partition: int) -> StoredPage | None:
+        """The next page that may hold wanted events; None when there is none at hand, or some were passed over.
+
+        Raises:
+            UnreadableEventsError: What stands there is not what was stored; the position stays.
+            UnavailableError: The store does not answer, or is another one than before; the position stays.
+        """
+        ...
+
+    def seek(self, partition: int, offset: int) -> None:
+        """Goes on inside the page that was read last."""
+        ...
+
+    def end(self, counters: ScanCounters) -> None:
+        """The turn is over: adds to these what was passed over in it."""
+        ...
+
+    def position(self, partition: int) -> int:
+        """Offset of the next event to be read; at hand."""
+        ...
+
+    def end_offset(self, partition: int) -> int:
+        """Every event that could be read when the source last looked is below it; at hand. `NO_END` when unknown."""
+        ...
+
+    def close(self) -> None:
+        """Gives everything back; idempotent."""
+        ...
+
+
+class ReadableLog(Protocol):
+    """A log as scans see it. Blocking, for any thread, but for `current_ends`."""
+
+    def partitions(self) -> list[int]:
+        """Numbers of the partitions there are."""
+        ...
+
+    def source(self, query: Query, start: Mapping[int, int], end: Mapping[int, int]) -> ScanSource:
+        """Reads for a query; it may pass over what cannot be wanted.
+
+        Args:
+            query: What is wanted.
+            start: First offset by partition.
+            end: Offset behind the last one for each of them, from which on nothing need be fetched.
+        """
+        ...
+
+    def first_offsets(self) -> dict[int, int]:
+        """The first offset that retention has kept, by partition.
+
+        Raises:
+            UnavailableError: The store does not answer.
+        """
+        ...
+
+    def end_offsets(self) -> dict[int, int]:
+        """The offset behind the last event that can be read now, by partition; raises as `first_offsets`."""
+        ...
+
+    def offsets_at_time(self, partitions: Sequence[int], time_us: int) -> dict[int, int]:
+        """Where each partition has what was stored at or after a time, its end where nothing was.
+
+        Args:
+            partitions: Which.
+            time_us: Microseconds since 1970 UTC. Kafka knows milliseconds.
+
+        Raises:
+            UnreadableEventsError: The way there is damaged.
+            UnavailableError: The store does not answer.
+        """
+        ...
+
+    async def current_ends(self) -> dict[int, int]:
+        """`end_offsets` for the event loop, often."""
+        ...
+
+    def close(self) -> None:
+        """Gives back what is kept open for `current_ends`; idempotent."""
+        ...
