@@ -10,16 +10,19 @@ from headgate import limits
 from headgate.control.routing import RoutingTable
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService
+from headgate.delivery.authentication import SecretStore
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import CursorStore, Flusher
 from headgate.delivery.events import Events
 from headgate.delivery.health import SubscriberHealth
+from headgate.delivery.identity_tokens import IdentityTokens
 from headgate.delivery.journal import AttemptRecorder
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Replies
 from headgate.delivery.scheduler import Scheduler, SchedulerListener
 from headgate.delivery.spans import AttemptTracing
 from headgate.delivery.verdicts import FilterErrors, Judge, LastLook, evaluate
+from headgate.delivery.webhook_handshake import Handshakes
 from headgate.observe.tracing import Tracing
 from headgate.outbox.reader import Backlog
 from headgate.outbox.shards import Shard
@@ -38,6 +41,9 @@ class DeliveryMeans:
         replies: For answers that are events.
         journal: Remembers attempts for people.
         judge_filter: Decides CANDIDATE rows.
+        secrets: What deliveries authenticate by; None for nothing.
+        identities: Tokens for subscribers that this server signs; None for none.
+        handshakes: Ask receivers first; None: nobody is asked.
         tracing: Makes spans; None for none.
         clocks: Time, and the jitter of pauses.
     """
@@ -47,6 +53,9 @@ class DeliveryMeans:
     replies: Replies
     journal: AttemptRecorder
     judge_filter: Judge = evaluate
+    secrets: SecretStore | None = None
+    identities: IdentityTokens | None = None
+    handshakes: Handshakes | None = None
     tracing: Tracing | None = None
     clocks: Clocks = SYSTEM
 
@@ -105,6 +114,7 @@ class ShardDeliveries:
     ) -> None:
         errors = FilterErrors()
         self._on_table = on_table
+        self._store, self._seen = means.store, -1
         self.look = LastLook(means.judge_filter, errors)
         self.routing = RoutingCache(means.store, self._update, shard)
         self.reporter = TargetReporter(means.store, errors)
@@ -113,6 +123,9 @@ class ShardDeliveries:
             means.replies,
             means.journal,
             SubscriberHealth(errors.trouble, means.clocks),
+            secrets=means.secrets,
+            identities=means.identities,
+            handshakes=means.handshakes,
             tracing=AttemptTracing(means.tracing) if means.tracing is not None else None,
             clocks=means.clocks,
         )
@@ -129,6 +142,14 @@ class ShardDeliveries:
             sharers=sharers,
         )
         self.flusher = Flusher(state.cursors, self.scheduler.take_change, self.reporter.wake, state.flush_s)
+
+    async def refresh(self) -> None:
+        """Take what has changed in the store: targets, Secrets, permissions of subscribers."""
+        version = self._store.data_version()
+        await self.routing.refresh()
+        if version != self._seen:
+            await self.service.refresh()
+            self._seen = version
 
     async def stop(self, drain_s: float) -> None:
         """Start nothing more, let attempts in flight end for so long, and write reports and cursors down."""

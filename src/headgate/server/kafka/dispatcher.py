@@ -1,7 +1,8 @@
 """The process that delivers in a deployment on Kafka: its share of the outbox's partitions, and their deliveries.
 
 Replies go to the fronts of its own server. What it sees of targets is logged; nothing brings it into the status of
-triggers yet. Dead letters are kept, and move with their partition; nobody is asked for them yet.
+triggers yet. Receivers are not asked whether they want events. Dead letters are kept, and move with their partition;
+nobody can ask for them yet.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from headgate.server.inward import InwardTransport
 from headgate.server.kafka.group import KafkaDispatcherOptions, kafka_dispatcher
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
+from headgate.storage.keyring import keyring_of
 from headgate.store.kafka.cache import open_cache
 from headgate.store.kafka.run_reports import RunReports
 
@@ -96,7 +98,7 @@ async def _dispatch(context: child.Context) -> None:
     mark = ready.Mark(settings.run_directory, context.part.name)
     tracer = tracing.configure(context.part.name)
     mark.note("waits for the objects")
-    store = await asyncio.to_thread(open_cache, settings.data / "control.db", stop.is_set)
+    store = await asyncio.to_thread(open_cache, settings.data / "control.db", stop.is_set, keyring_of(settings))
     runs = RunReports(config)
 
     def on_ready() -> None:
@@ -120,6 +122,8 @@ async def _dispatch(context: child.Context) -> None:
         ingress_url=settings.url,
         inward=inward,
         policy=url_policy(settings),
+        secrets=store.secrets,
+        signer=store.signing_keys,
         runs=runs,
         tracing=tracer,
         on_ready=on_ready,

@@ -19,7 +19,9 @@ import structlog
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
+from headgate.delivery.authentication import SecretStore
 from headgate.delivery.clock import SYSTEM, Clocks
+from headgate.delivery.identity_tokens import IdentityTokens, NoSigner, Signer
 from headgate.delivery.journal import Journal
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.replies import IngressReplies
@@ -85,6 +87,8 @@ class KafkaDispatcherOptions:
         transport: The HTTP client; None for the real one.
         inward: The way to the fronts; None for plain HTTP.
         policy: Which URLs the real client may send to.
+        secrets: What deliveries authenticate by; None for nothing.
+        signer: Has the key of tokens for subscribers; None for none.
         runs: Hears which runs count.
         tracing: Makes spans; None for none.
         on_ready: Called when the process is in the group.
@@ -102,6 +106,8 @@ class KafkaDispatcherOptions:
     transport: Transport | None = None
     inward: Transport | None = None
     policy: UrlPolicy = field(default_factory=UrlPolicy)
+    secrets: SecretStore | None = None
+    signer: Signer | None = None
     runs: RunObserver = field(default_factory=NoRunObserver)
     tracing: Tracing | None = None
     on_ready: Callable[[], None] = lambda: None
@@ -151,6 +157,8 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
                 replies=IngressReplies(inward, options.ingress_url, options.token),
                 journal=journal,
                 judge_filter=options.judge_filter,
+                secrets=options.secrets,
+                identities=IdentityTokens(options.signer or NoSigner(), options.ingress_url, options.clocks),
                 tracing=options.tracing,
                 clocks=options.clocks,
             )
