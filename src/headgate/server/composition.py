@@ -19,17 +19,13 @@ from typing import Any
 import structlog
 
 from headgate import limits
-from headgate.control.egress import UrlPolicy
-from headgate.delivery.authentication import SecretStore
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import Cursors
 from headgate.delivery.gauges import Gauges
-from headgate.delivery.identity_tokens import IdentityTokens, NoSigner, Signer
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.replies import IngressReplies, Replies
 from headgate.delivery.tasks import tell_failure
 from headgate.delivery.verdicts import Judge, evaluate
-from headgate.delivery.webhook_handshake import GrantStore, Handshakes
 from headgate.errors import UnavailableError
 from headgate.log.directory import LogDirectory, OnCorrupt
 from headgate.log.files import FileOps
@@ -45,10 +41,10 @@ from headgate.replay.sender import Replaying
 from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
-from headgate.server.inward import SplitTransport, inside
+from headgate.server.inward import SplitTransport
 from headgate.server.matches import MatchReceiver
 from headgate.server.routing_cache import RoutingStore
-from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, ShardState
+from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity, ShardDeliveries, ShardState
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
@@ -68,13 +64,9 @@ class DispatcherOptions:
         shard: Which dispatcher it is, and so which targets are its own.
         judge_filter: Decides CANDIDATE rows.
         transport: The HTTP client; None for the real one.
-        ingress_url: The server's own address, where replies are stored.
+        identity: What receivers are shown: the server's own address, Secrets.
         inward: The way into the server itself; None for plain HTTP to its own address.
-        policy: Which URLs the real one may send to.
         scanner: Scans the log's past; None for a thread of its own.
-        secrets: What deliveries authenticate by; None for nothing.
-        grants: Permissions of subscribers by callback; None: nobody is asked.
-        signer: Has the key of tokens for subscribers; None for none.
         tracing: Makes spans; None for none.
         on_ready: Called when the link listens.
         on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
@@ -92,13 +84,9 @@ class DispatcherOptions:
     shard: Shard = WHOLE
     judge_filter: Judge = evaluate
     transport: Transport | None = None
-    ingress_url: str = ""
+    identity: SenderIdentity = field(default_factory=SenderIdentity)
     inward: Transport | None = None
-    policy: UrlPolicy = field(default_factory=UrlPolicy)
     scanner: Scanner | None = None
-    secrets: SecretStore | None = None
-    signer: Signer | None = None
-    grants: GrantStore | None = None
     tracing: Tracing | None = None
     on_ready: Callable[[], None] = lambda: None
     on_look: Callable[[str], object] = lambda _: None
@@ -150,12 +138,12 @@ async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterat
             inward = options.inward
             if inward is None:
                 inward = await stack.enter_async_context(HttpTransport())
-            replies = IngressReplies(inward, options.ingress_url, options.token)
+            replies = IngressReplies(inward, options.identity.url, options.token)
             transport = options.transport
             if transport is None:
-                transport = await stack.enter_async_context(HttpTransport(options.policy))
+                transport = await stack.enter_async_context(HttpTransport(options.identity.policy))
                 if options.inward is not None:
-                    transport = SplitTransport(options.policy, options.inward, transport)
+                    transport = SplitTransport(options.identity.policy, options.inward, transport)
             dispatcher = Dispatcher(options, files, scanner, transport, replies, stop)
             stack.push_async_callback(dispatcher.dead_letters.close)
             stack.callback(dispatcher.replays.close)
@@ -202,10 +190,8 @@ class Dispatcher:
                 transport=transport,
                 replies=replies,
                 journal=files.journal,
+                identity=options.identity,
                 judge_filter=options.judge_filter,
-                secrets=options.secrets,
-                identities=IdentityTokens(options.signer or NoSigner(), options.ingress_url, clocks),
-                handshakes=self._handshakes(transport),
                 tracing=options.tracing,
                 clocks=clocks,
             ),
@@ -242,19 +228,6 @@ class Dispatcher:
             clock_us=clocks.now_us,
         )
         self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clocks.now_us)
-
-    def _handshakes(self, transport: Transport) -> Handshakes | None:
-        options = self._options
-        if options.grants is None:
-            return None
-        return Handshakes(
-            transport,
-            options.grants,
-            options.ingress_url,
-            options.clocks,
-            is_own=lambda url: bool(inside(options.policy, url)),
-            always=options.policy.reach == "public",
-        )
 
     def _subscriptions(self, scanner: Scanner) -> Subscriptions:
         files = self._files

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headgate import limits
+from headgate.control.egress import UrlPolicy
 from headgate.control.routing import RoutingTable
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService
@@ -15,20 +16,57 @@ from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import CursorStore, Flusher
 from headgate.delivery.events import Events
 from headgate.delivery.health import SubscriberHealth
-from headgate.delivery.identity_tokens import IdentityTokens
+from headgate.delivery.identity_tokens import IdentityTokens, NoSigner, Signer
 from headgate.delivery.journal import AttemptRecorder
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Replies
 from headgate.delivery.scheduler import Scheduler, SchedulerListener
 from headgate.delivery.spans import AttemptTracing
 from headgate.delivery.verdicts import FilterErrors, Judge, LastLook, evaluate
-from headgate.delivery.webhook_handshake import Handshakes
+from headgate.delivery.webhook_handshake import GrantStore, Handshakes
 from headgate.observe.tracing import Tracing
 from headgate.outbox.reader import Backlog
 from headgate.outbox.shards import Shard
+from headgate.server.inward import inside
 from headgate.server.reporting import TargetReporter
 from headgate.server.routing_cache import RoutingCache, RoutingStore
 from headgate.storage.commit import Committer
+
+
+@dataclass(frozen=True, kw_only=True)
+class SenderIdentity:
+    """What this server shows to receivers, and where.
+
+    Attributes:
+        url: The server's own address, where replies are stored.
+        policy: Where receivers may be.
+        secrets: What deliveries authenticate by; None for nothing.
+        signer: Has the key of tokens for subscribers; None for none.
+        grants: Permissions of subscribers by callback; None: nobody is asked.
+    """
+
+    url: str = ""
+    policy: UrlPolicy = field(default_factory=UrlPolicy)
+    secrets: SecretStore | None = None
+    signer: Signer | None = None
+    grants: GrantStore | None = None
+
+    def tokens(self, clocks: Clocks) -> IdentityTokens:
+        """Makes tokens for subscribers."""
+        return IdentityTokens(self.signer or NoSigner(), self.url, clocks)
+
+    def handshakes(self, transport: Transport, clocks: Clocks) -> Handshakes | None:
+        """Asks receivers for their permission; None where nobody is asked."""
+        if self.grants is None:
+            return None
+        return Handshakes(
+            transport,
+            self.grants,
+            self.url,
+            clocks,
+            is_own=lambda url: bool(inside(self.policy, url)),
+            always=self.policy.reach == "public",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +78,8 @@ class DeliveryMeans:
         transport: The HTTP client.
         replies: For answers that are events.
         journal: Remembers attempts for people.
+        identity: What receivers are shown.
         judge_filter: Decides CANDIDATE rows.
-        secrets: What deliveries authenticate by; None for nothing.
-        identities: Tokens for subscribers that this server signs; None for none.
-        handshakes: Ask receivers first; None: nobody is asked.
         tracing: Makes spans; None for none.
         clocks: Time, and the jitter of pauses.
     """
@@ -52,10 +88,8 @@ class DeliveryMeans:
     transport: Transport
     replies: Replies
     journal: AttemptRecorder
+    identity: SenderIdentity = field(default_factory=SenderIdentity)
     judge_filter: Judge = evaluate
-    secrets: SecretStore | None = None
-    identities: IdentityTokens | None = None
-    handshakes: Handshakes | None = None
     tracing: Tracing | None = None
     clocks: Clocks = SYSTEM
 
@@ -113,8 +147,9 @@ class ShardDeliveries:
         sharers: int = 1,
     ) -> None:
         errors = FilterErrors()
+        self._store = means.store
+        self._refreshed = -1
         self._on_table = on_table
-        self._store, self._seen = means.store, -1
         self.look = LastLook(means.judge_filter, errors)
         self.routing = RoutingCache(means.store, self._update, shard)
         self.reporter = TargetReporter(means.store, errors)
@@ -123,9 +158,9 @@ class ShardDeliveries:
             means.replies,
             means.journal,
             SubscriberHealth(errors.trouble, means.clocks),
-            secrets=means.secrets,
-            identities=means.identities,
-            handshakes=means.handshakes,
+            secrets=means.identity.secrets,
+            identities=means.identity.tokens(means.clocks),
+            handshakes=means.identity.handshakes(means.transport, means.clocks),
             tracing=AttemptTracing(means.tracing) if means.tracing is not None else None,
             clocks=means.clocks,
         )
@@ -144,12 +179,12 @@ class ShardDeliveries:
         self.flusher = Flusher(state.cursors, self.scheduler.take_change, self.reporter.wake, state.flush_s)
 
     async def refresh(self) -> None:
-        """Take what has changed in the store: targets, Secrets, permissions of subscribers."""
+        """Takes up what has changed: routing, Secrets, permissions of receivers."""
         version = self._store.data_version()
         await self.routing.refresh()
-        if version != self._seen:
+        if version != self._refreshed:
             await self.service.refresh()
-            self._seen = version
+            self._refreshed = version
 
     async def stop(self, drain_s: float) -> None:
         """Start nothing more, let attempts in flight end for so long, and write reports and cursors down."""

@@ -1,8 +1,7 @@
 """The process that delivers in a deployment on Kafka: its share of the outbox's partitions, and their deliveries.
 
 Replies go to the fronts of its own server. What it sees of targets is logged; nothing brings it into the status of
-triggers yet. Receivers are not asked whether they want events. Dead letters are kept, and move with their partition;
-nobody can ask for them yet.
+triggers yet. Dead letters are kept, and move with their partition; nobody is asked for them yet.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from headgate.server.inward import InwardTransport
 from headgate.server.kafka.group import KafkaDispatcherOptions, kafka_dispatcher
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
+from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
 from headgate.store.kafka.cache import open_cache
 from headgate.store.kafka.run_reports import RunReports
@@ -119,11 +119,14 @@ async def _dispatch(context: child.Context) -> None:
         data=settings.data / context.part.name,
         store=FollowedRouting(store),
         token=context.token,
-        ingress_url=settings.url,
+        identity=SenderIdentity(
+            url=settings.url,
+            policy=url_policy(settings),
+            secrets=store.secrets,
+            signer=store.signing_keys,
+            grants=store.handshakes,
+        ),
         inward=inward,
-        policy=url_policy(settings),
-        secrets=store.secrets,
-        signer=store.signing_keys,
         runs=runs,
         tracing=tracer,
         on_ready=on_ready,

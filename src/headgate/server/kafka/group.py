@@ -18,10 +18,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from headgate import limits
-from headgate.control.egress import UrlPolicy
-from headgate.delivery.authentication import SecretStore
 from headgate.delivery.clock import SYSTEM, Clocks
-from headgate.delivery.identity_tokens import IdentityTokens, NoSigner, Signer
 from headgate.delivery.journal import Journal
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.replies import IngressReplies
@@ -31,7 +28,7 @@ from headgate.observe.tracing import Tracing
 from headgate.server.inward import SplitTransport
 from headgate.server.kafka.partition import PartitionDispatcher, PartitionOptions
 from headgate.server.routing_cache import RoutingStore
-from headgate.server.shard_deliveries import DeliveryMeans
+from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity
 from headgate.storage.dispatcher_directory import PARENT
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, group_identity
@@ -82,13 +79,10 @@ class KafkaDispatcherOptions:
         data: The data directory.
         store: Routing, as new as this process's cache of the objects is.
         token: What front knows a dispatcher by.
-        ingress_url: Where replies are stored.
+        identity: What receivers are shown: the server's own address, where replies are stored, and Secrets.
         judge_filter: Decides CANDIDATE rows.
         transport: The HTTP client; None for the real one.
         inward: The way to the fronts; None for plain HTTP.
-        policy: Which URLs the real client may send to.
-        secrets: What deliveries authenticate by; None for nothing.
-        signer: Has the key of tokens for subscribers; None for none.
         runs: Hears which runs count.
         tracing: Makes spans; None for none.
         on_ready: Called when the process is in the group.
@@ -101,13 +95,10 @@ class KafkaDispatcherOptions:
     data: Path
     store: RoutingStore
     token: bytes = b""
-    ingress_url: str = ""
+    identity: SenderIdentity = field(default_factory=SenderIdentity)
     judge_filter: Judge = evaluate
     transport: Transport | None = None
     inward: Transport | None = None
-    policy: UrlPolicy = field(default_factory=UrlPolicy)
-    secrets: SecretStore | None = None
-    signer: Signer | None = None
     runs: RunObserver = field(default_factory=NoRunObserver)
     tracing: Tracing | None = None
     on_ready: Callable[[], None] = lambda: None
@@ -145,20 +136,19 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
                 inward = await stack.enter_async_context(HttpTransport())
             transport = options.transport
             if transport is None:
-                transport = await stack.enter_async_context(HttpTransport(options.policy))
+                transport = await stack.enter_async_context(HttpTransport(options.identity.policy))
                 if options.inward is not None:
-                    transport = SplitTransport(options.policy, options.inward, transport)
+                    transport = SplitTransport(options.identity.policy, options.inward, transport)
             journal = stack.enter_context(
                 closing(Journal(options.data / PARENT / "attempts", clock_us=options.clocks.now_us))
             )
             means = DeliveryMeans(
                 store=options.store,
                 transport=transport,
-                replies=IngressReplies(inward, options.ingress_url, options.token),
+                replies=IngressReplies(inward, options.identity.url, options.token),
                 journal=journal,
+                identity=options.identity,
                 judge_filter=options.judge_filter,
-                secrets=options.secrets,
-                identities=IdentityTokens(options.signer or NoSigner(), options.ingress_url, options.clocks),
                 tracing=options.tracing,
                 clocks=options.clocks,
             )

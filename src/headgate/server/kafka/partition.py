@@ -204,12 +204,12 @@ class PartitionDispatcher:
     async def _routed(self, generation: int) -> None:
         """Waits until the targets of a generation are known: their rows would end as those of deleted ones."""
         assert self._deliveries is not None, "`_begin` made it"
-        deliveries, told = self._deliveries, False
+        routing, told = self._deliveries.routing, False
         looks = Recurring(_log, "routing cannot be read", UnavailableError)
         while True:
             with looks.attempt(partition=self._number):
-                await deliveries.refresh()
-            if deliveries.routing.generation >= generation:
+                await routing.refresh()
+            if routing.generation >= generation:
                 return
             if not told:
                 told = True

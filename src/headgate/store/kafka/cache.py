@@ -48,7 +48,7 @@ def open_cache(path: Path, is_stopped: Callable[[], bool], keys: Keyring | None 
     Args:
         path: control.db of this server.
         is_stopped: Whether to wait no longer.
-        keys: Open Secrets; None: no Secret can be read.
+        keys: Of Secrets; None: none can be read.
 
     Raises:
         UnavailableError: The wait was ended.
