@@ -41,11 +41,11 @@ def test_init_makes_the_topics_once_and_check_names_what_was_changed(kafka: Kafk
     path = config(tmp_path, kafka.bootstrap, events="{partitions: 3, replication: 1, min_insync: 1}")
     before = cluster("check", path, "--json")
     assert before.returncode == 1
-    assert [json.loads(line)["setting"] for line in before.stdout.splitlines()] == ["topic"] * 6
+    assert [json.loads(line)["setting"] for line in before.stdout.splitlines()] == ["topic"] * 7
 
     made = cluster("init", path)
     assert (made.returncode, made.stderr) == (0, ""), made.stdout
-    assert made.stdout.count("made ") == 6
+    assert made.stdout.count("made ") == 7
     again = cluster("init", path)
     assert (again.returncode, again.stdout) == (0, "every topic is as it must be\n"), again.stderr
     assert cluster("check", path, "--json").stdout == ""
@@ -77,7 +77,7 @@ def test_a_cluster_too_small_is_said_before_anything_is_made(kafka: Kafka, tmp_p
     assert done.returncode == 2
     assert "objects cannot have 3 copies: the cluster has 1 brokers" in done.stderr
     assert "hint: add brokers" in done.stderr
-    assert len(lines(cluster("check", config(tmp_path, kafka.bootstrap), "--json").stdout)) == 6
+    assert len(lines(cluster("check", config(tmp_path, kafka.bootstrap), "--json").stdout)) == 7
 
 
 def sasl(folder: Path, user: str, password: str) -> str:
