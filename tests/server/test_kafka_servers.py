@@ -275,6 +275,22 @@ def test_another_one_leads_when_the_leader_is_killed(
     assert silent_s < 3 * LEAD_S_MAX
 
 
+def test_a_leader_that_stood_still_leads_no_more(deployment: Deployment) -> None:
+    leader, other = deployment.leader()
+    control = parts_of(leader.pid)["control"]
+    os.kill(control, signal.SIGSTOP)
+    try:
+        names = [create(other)[0]]
+    finally:
+        os.kill(control, signal.SIGCONT)
+    names.append(create(leader)[0])
+    names.append(create(other)[0])
+    until(lambda: f"control ok: follows {other.url}" in verbose(leader))
+    assert "control ok: leads" in verbose(other)
+    for server in (leader, other):
+        assert {one["metadata"]["name"] for one in server.list("triggers", "default")} >= set(names)
+
+
 def test_a_killed_front_loses_nothing_that_it_has_accepted(deployment: Deployment) -> None:
     server, stop = deployment.fronts, threading.Event()
     accepted: list[str] = []
