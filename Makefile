@@ -44,6 +44,7 @@ nightly: setup
 	@HEADGATE_SIM_SEED=0 HEADGATE_SIM_RUNS=10000 $(BIN)/python -m pytest -s tests/simulation
 	@HEADGATE_EXPLORE=1 HEADGATE_EXACT_PAIRS=1000000 $(BIN)/python -m pytest tests/filter/test_exactness.py tests/match/test_exact.py
 	@HEADGATE_CRASH_KILLS=100 $(BIN)/python -m pytest -m crash
+	@HEADGATE_GENERATION_CHANGES=100 $(BIN)/python -m pytest -s tests/store/test_kafka_matcher.py
 	@HEADGATE_EXPLORE=1 $(BIN)/python -m pytest -m "$(FAST)"
 
 # The documentation as a site in build/site; a warning is an error. No network is needed, and none is used.

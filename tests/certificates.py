@@ -50,11 +50,16 @@ class Authority:
         *,
         since: dt.timedelta = -DAY,
         until: dt.timedelta = 30 * DAY,
+        subject: str | None = None,
+        groups: tuple[str, ...] = (),
     ) -> Pair:
-        """A certificate for some hosts in NAME.pem and NAME.key; files of that name are replaced."""
+        """A certificate for some hosts in NAME.pem and NAME.key; files of that name are replaced.
+
+        The common name is NAME or `subject`, the organizations are `groups`.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         made = (
-            _builder(_named(name), self._name, key.public_key(), since, until)
+            _builder(_named(name if subject is None else subject, groups), self._name, key.public_key(), since, until)
             .add_extension(x509.SubjectAlternativeName([_general(host) for host in hosts]), critical=False)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(
@@ -81,8 +86,9 @@ class Authority:
         return made
 
 
-def _named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+def _named(name: str, groups: tuple[str, ...] = ()) -> x509.Name:
+    named = [x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else []
+    return x509.Name([*(x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in groups), *named])
 
 
 def _general(host: str) -> x509.GeneralName:

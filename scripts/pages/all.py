@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from scripts.pages import cli, cluster, dialects, limits, metrics, settings
+from scripts.pages import authorization, cli, cluster, dialects, limits, metrics, settings
 
 REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "authorization.md": authorization.page,
     "cli.md": cli.page,
     "cluster.md": cluster.page,
     "dialects.md": dialects.page,

@@ -59,7 +59,12 @@ def _options() -> Iterator[str]:
     yield OPTIONS
     yield row("where", "refused")
     yield "|---|---|"
-    for where, names in (("kafka.options", config.CLIENT_OPTIONS), ("options of a topic", config.TOPIC_OPTIONS)):
+    refused = (
+        ("kafka.options", config.CLIENT_OPTIONS),
+        ("options of a topic", config.TOPIC_OPTIONS),
+        ("spark.options", config.SPARK_OPTIONS),
+    )
+    for where, names in refused:
         yield row(where, ", ".join(f"`{name}`" for name in sorted(names)))
     yield ""
 

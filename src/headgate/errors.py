@@ -46,6 +46,13 @@ class InvalidInputError(HeadgateError):
     http_status = 400
 
 
+class UnauthenticatedError(HeadgateError):
+    """Who makes the call did not show who he is, or not so that it could be believed."""
+
+    code = "unauthenticated"
+    http_status = 401
+
+
 class NotFoundError(HeadgateError):
     """The named thing does not exist."""
 
@@ -73,6 +80,8 @@ class OverloadedError(HeadgateError):
     code = "overloaded"
     retriable = True
     http_status = 429
+    retry_after_s: int | None = None
+    """Seconds after which the same call may succeed, where they are known."""
 
 
 class UnavailableError(HeadgateError):

@@ -217,6 +217,20 @@ TRIGGERS_MAX: Final = 200_000
 """Objects in the store. Twice the number of filters for which matching has been measured."""
 SUBSCRIPTIONS_MAX: Final = 1_000
 """Objects in the store: each keeps a cursor and up to SUBSCRIPTION_UNACKED_MAX positions in the dispatcher."""
+RBAC_OBJECTS_MAX: Final = 4_096
+"""Roles in the store, and as many of each other kind of rights: one decision may look at all that somebody has."""
+RBAC_RULES_MAX: Final = 64
+"""Rules of a role."""
+RBAC_RULE_ITEMS_MAX: Final = 64
+"""Verbs, groups, resources, names or paths of a rule, each."""
+RBAC_SUBJECTS_MAX: Final = 64
+"""Users, groups and service accounts of a binding."""
+RBAC_TEXT_CHARS_MAX: Final = 512
+"""A verb, a resource, a path or a subject's name."""
+RBAC_GRANT_STEPS_MAX: Final = 2_000
+"""Single combinations of verb, group, resource and name that are looked at when a role is given: some 20 ms."""
+RBAC_DECISIONS_MAX: Final = 65_536
+"""Decisions that a process remembers, some 30 MiB; over it all are forgotten."""
 CONSUMER_METADATA_MAX: Final = 64
 """Names in one spec.consumerMetadata."""
 ACK_TIMEOUT_S_DEFAULT: Final = 30.0
@@ -694,6 +708,10 @@ ELECTION_SESSION_S: Final = 6.0
 """A process that leads and is silent for so long leads no more: the shortest session that brokers admit by default."""
 ELECTION_POLL_S_MAX: Final = 30.0
 """A process that leads and does not look at its election for so long leads no more, although its library lives."""
+RUN_RECORD_BYTES_MAX: Final = 64 << 10
+"""A record of the topic `runs`: the start of a run in OUTBOX_SOURCES_MAX partitions is a tenth of it."""
+RUN_REASON_CHARACTERS_MAX: Final = 500
+"""Why a run was refused, in a report."""
 KAFKA_ADMIN_S_MAX: Final = 10.0
 """One question to the cluster: longer than the election of a new controller."""
 OBJECT_RECORDS_BYTES_MAX: Final = 64 << 20
@@ -762,6 +780,54 @@ RESTART_PAUSE_S_MAX: Final = 10.0
 """Pause before a process that ended is started again: doubles while it keeps failing."""
 DRAIN_S_MAX: Final = 30.0
 """SIGTERM to exit, all parts together: Kubernetes' default grace period."""
+
+# --- auth -----------------------------------------------------------------------------------------
+TOKEN_BYTES_MAX: Final = 16 << 10
+"""A token that a client shows: an issuer that names 200 groups in one needs half of it."""
+TOKENS_CACHED_MAX: Final = 10_000
+"""Verified tokens that a front remembers, some 2 KiB each."""
+TOKEN_CACHED_S_MAX: Final = 300.0
+"""How long a verified token is not verified again."""
+USER_BYTES_MAX: Final = 8 << 10
+"""Name, groups and the rest of one user together: they go along as a header inside of the server."""
+CLOCK_SKEW_S: Final = 30.0
+"""How far the clocks of an issuer and of the server may be apart."""
+AUTH_FILE_BYTES_MAX: Final = 16 << 20
+"""A file of tokens, of issuers, or a kubeconfig."""
+TOKEN_LOCK_S_MAX: Final = 10.0
+"""How long a command that changes the file of tokens waits for another one."""
+STATIC_TOKENS_MAX: Final = 100_000
+"""Tokens in one file."""
+AUTH_WATCH_S: Final = 1.0
+"""How often the file of tokens is looked at; it is read when it stays as it is for so long."""
+ISSUERS_MAX: Final = 64
+"""Issuers of tokens: as many as Kubernetes takes."""
+ISSUER_RULES_MAX: Final = 64
+"""Rules of one kind, extra values or audiences of one issuer."""
+ISSUER_ANSWER_BYTES_MAX: Final = 1 << 20
+"""What an issuer answers: its discovery document or its keys."""
+ISSUER_KEYS_MAX: Final = 128
+"""Keys of one issuer."""
+ISSUER_FETCH_S_MAX: Final = 10.0
+"""How long the server waits for an issuer's answer."""
+ISSUER_REFETCH_S_MIN: Final = 10.0
+"""Time between two fetches of an issuer's keys for tokens whose key is not known."""
+ISSUER_REFRESH_S: Final = 300.0
+"""How often an issuer's keys are fetched anyway: one that it has withdrawn is refused from then on."""
+AUTH_REFUSALS_MAX: Final = 20
+"""Refused tokens of one client address, or /64 network, within AUTH_REFUSALS_S; then it waits until these are over."""
+AUTH_REFUSALS_S: Final = 60.0
+"""The time that AUTH_REFUSALS_MAX is about."""
+AUTH_CLIENTS_MAX: Final = 10_000
+"""Client addresses whose refusals are counted; the oldest one is forgotten for a new one."""
+AUDIT_QUEUE_MAX: Final = 20_000
+"""Lines for the audit log that are not written yet; more are dropped and counted."""
+AUDIT_TEXT_CHARS_MAX: Final = 1_024
+"""Path, user agent or message in a line of the audit log."""
+AUDIT_PAUSE_S: Final = 0.1
+"""How long lines for the audit log are collected before they are written."""
+AUDIT_CLOSE_S_MAX: Final = 5.0
+"""How long the end of a process waits for the audit log."""
 
 # --- client ---------------------------------------------------------------------------------------
 CLIENT_MESSAGE_BYTES_MAX: Final = 32 << 20

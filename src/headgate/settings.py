@@ -68,8 +68,14 @@ class Settings(BaseSettings):
         tls_client_auth: Whether a client must show a certificate of these CAs: `required` or `optional`. Without a
             value: `required` with `tls_client_ca`.
         tls_ca: PEM file of the CA that clients need to know this server by; the status of a broker shows it.
+        authentication_config: File of Kubernetes' `AuthenticationConfiguration`: the issuers whose tokens are believed.
+        token_auth_file: File of tokens in Kubernetes' columns, hashed; read again when it changes.
+        audit_log_path: File of the audit log; None for none.
+        audit_log_maxsize: Size in MiB at which the audit log begins a new file.
+        audit_log_maxbackup: Older files of the audit log that are kept.
         public_url: URL by which clients reach the server, for instance that of a proxy. Without a value: `listen`'s.
-        allow_anonymous: Whether an address other than loopback may be open to clients that show no certificate.
+        allow_anonymous: Whether requests that do not say who makes them are answered, though there is a method to say
+            it, and whether an address other than loopback may be open where there is none.
         allowed_host: Names that clients may call the server by beside its own, `headgate.example.com, *.svc`; `*` for
             any.
         partitions: Partitions of the event log. Each costs the matcher one task; the number may only grow.
@@ -114,6 +120,11 @@ class Settings(BaseSettings):
     tls_client_ca: Path | None = None
     tls_client_auth: Literal["optional", "required"] | None = None
     tls_ca: Path | None = None
+    authentication_config: Path | None = None
+    token_auth_file: Path | None = None
+    audit_log_path: Path | None = None
+    audit_log_maxsize: int = Field(default=100, ge=1, le=10_240)
+    audit_log_maxbackup: int = Field(default=10, ge=0, le=1_000)
     public_url: str = ""
     allow_anonymous: bool = False
     allowed_host: str = ""
@@ -220,6 +231,12 @@ class Settings(BaseSettings):
         return ClientAuth(self.tls_client_auth or ClientAuth.REQUIRED)
 
     @property
+    def has_authentication(self) -> bool:
+        """Whether clients can show who they are, so that those that do not are refused."""
+        has_certificates = self.client_auth is not ClientAuth.NONE and self.mode is not TlsMode.DISABLED
+        return has_certificates or self.token_auth_file is not None or self.authentication_config is not None
+
+    @property
     def urls(self) -> tuple[str, ...]:
         """Where clients reach the server; in the mode `permissive` by TLS, then without.
 
@@ -244,8 +261,8 @@ class Settings(BaseSettings):
 
     @property
     def is_reached_plain(self) -> bool:
-        """Whether `url` is the address that the server itself listens on, without TLS."""
-        return self.url == local_url("http", self.listen)
+        """Whether the server's own processes reach `url` as anybody does: it listens there, without TLS or users."""
+        return self.url == local_url("http", self.listen) and not self.has_authentication
 
     @property
     def log_directory(self) -> Path:

@@ -336,10 +336,13 @@ def test_discovery(server: Server) -> None:
         server.request("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dx").json["items"]
         == []
     )
-    review = server.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {})
+    asked = {"resourceAttributes": {"verb": "create", "group": "eventing.knative.dev", "resource": "triggers"}}
+    question = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": asked}
+    review = server.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", question)
     assert review.json["status"]["allowed"] is True
     index = server.request("GET", "/openapi/v3").json["paths"]
-    assert set(index) == {"api/v1", "apis/eventing.knative.dev/v1", "apis/headgate.dev/v1"}
+    groups = ("eventing.knative.dev", "headgate.dev", "rbac.authorization.k8s.io")
+    assert set(index) == {"api/v1", *(f"apis/{group}/v1" for group in groups)}
     entry = index["apis/eventing.knative.dev/v1"]
     schemas = server.request("GET", entry["serverRelativeURL"]).json["components"]["schemas"]
     assert "dev.knative.eventing.v1.Trigger" in schemas

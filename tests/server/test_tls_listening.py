@@ -47,7 +47,7 @@ class Front:
     def __init__(self, folder: Path, **given: Any) -> None:
         self.authority = Authority(folder / "tls")
         self.server = self.authority.issue("server")
-        self.client = self.authority.issue("client")
+        self.client = self.authority.issue("client", groups=("system:masters",))
         tls = {"tls_cert": self.server.certificate, "tls_key": self.server.key}
         places = {"listen": f"127.0.0.1:{free_port()}", "grpc": f"127.0.0.1:{free_port()}"}
         if given.get("tls_mode") == "permissive":

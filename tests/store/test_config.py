@@ -45,6 +45,7 @@ def test_an_address_is_enough(tmp_path: Path) -> None:
         ("kafka: {bootstrap: 'a:1', options: {acks: '0'}}", "acks must not be given: Headgate sets it itself"),
         ("kafka: {bootstrap: 'a:1', options: {acks_file: x}}", "acks_file must not be given"),
         ("kafka: {bootstrap: 'a:1', topic_prefix: 'a b'}", "kafka.topic_prefix"),
+        ("{kafka: {bootstrap: 'a:1'}, spark: {options: {spark.sql.ansi.enabled: false}}}", "the match rests on it"),
         ("kafka: {bootstrap: 'a:1', bootstrap: 'b:1'}", "'bootstrap' is there twice"),
     ],
 )

@@ -14,7 +14,8 @@ from headgate.control.errors import AlreadyExistsError, ObjectNotFoundError
 from headgate.control.objects import Kind
 from headgate.control.routing import TargetReport
 from headgate.control.store import Store
-from headgate.store.kafka.object_rows import CacheTables, RowCapture, RowRecord, prepare, version_header
+from headgate.store.kafka.object_rows import CacheTables, RowCapture, prepare, version_header
+from headgate.store.kafka.state_record import StateRecord
 from tests.control.support import broker
 from tests.store.objects_contract import create, dump, key, label
 
@@ -25,7 +26,7 @@ class _Recorded:
     """A committer that keeps the records of each transaction."""
 
     def __init__(self) -> None:
-        self.changes: list[list[RowRecord]] = []
+        self.changes: list[list[StateRecord]] = []
 
     def attach(self, connection: sqlite3.Connection) -> None:
         self._capture = RowCapture(connection)
@@ -46,7 +47,7 @@ def prepared(path: Path) -> Path:
     return path
 
 
-def applied(path: Path, records: list[RowRecord], *, empty: bool = False) -> dict[str, list[tuple[object, ...]]]:
+def applied(path: Path, records: list[StateRecord], *, empty: bool = False) -> dict[str, list[tuple[object, ...]]]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         cache = CacheTables(connection)
         if empty:
@@ -80,7 +81,7 @@ def test_a_cache_follows_change_by_change_and_is_built_of_the_last_records_alone
         new, seen = committer.changes[seen:], len(committer.changes)
         assert applied(follower, [record for change in new for record in change]) == dump(tmp_path / "leader.db")
 
-    compacted: dict[bytes, RowRecord] = {}
+    compacted: dict[bytes, StateRecord] = {}
     for change in committer.changes:
         assert len({record.key for record in change}) == len(change), "a row is in a change once"
         for record in change:

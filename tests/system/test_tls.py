@@ -54,7 +54,7 @@ class Secured:
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("tls")
     authority = Authority(folder)
-    own, client = authority.issue("server", ("127.0.0.1",)), authority.issue("client")
+    own, client = authority.issue("server", ("127.0.0.1",)), authority.issue("client", groups=("system:masters",))
     given = {"--tls-cert": own.certificate, "--tls-key": own.key, "--tls-ca": authority.path}
     arguments = [str(one) for pair in (given | {"--tls-client-ca": authority.path}).items() for one in pair]
     arguments += ["--fronts", "2"]

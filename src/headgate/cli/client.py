@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 import typer
 
-from headgate.cli import tls
+from headgate.cli import access
 from headgate.control.objects import Kind
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.event.names import full_name
@@ -86,7 +86,7 @@ def api_path(api_version: str, namespace: str | None, *names: object) -> str:
 
 def object_path(kind: Kind, namespace: str, *names: str) -> str:
     """The API's path of an object: its name, and perhaps what is below it."""
-    return api_path(kind.api_version, namespace, kind.plural, *names)
+    return api_path(kind.api_version, namespace if kind.is_namespaced else None, kind.plural, *names)
 
 
 def broker_path(broker: str, namespace: str, *names: str) -> str:
@@ -121,7 +121,10 @@ def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:
 
 def _opened(call: urllib.request.Request, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - urllib's answer
     """The answer to a request as it begins."""
-    secure = tls.context() if call.type == "https" else None
+    secure = access.context() if call.type == "https" else None
+    shown = access.authorization(call.full_url)
+    if shown:
+        call.add_unredirected_header("Authorization", shown)
     return urllib.request.urlopen(call, timeout=timeout_s, context=secure)
 
 
@@ -140,12 +143,12 @@ def _translated_errors(server: str) -> Iterator[None]:
         with error:
             raise _refusal(error) from error
     except (ValueError, http.client.HTTPException) as error:
-        if (failed := tls.handshake_error(server, error)) is not None:
+        if (failed := access.handshake_error(server, error)) is not None:
             raise failed from error
         raise NoServerError(f"{server} does not answer like Headgate: {error}", hint="check --server") from error
     except OSError as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        if isinstance(reason, OSError) and (failed := tls.handshake_error(server, reason)) is not None:
+        if isinstance(reason, OSError) and (failed := access.handshake_error(server, reason)) is not None:
             raise failed from error
         raise NoServerError(
             f"no server at {server}: {reason}",

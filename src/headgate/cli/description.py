@@ -10,6 +10,7 @@ from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION
 
 COPIES: Final = frozenset({FILTER_ANNOTATION, FILTERS_ANNOTATION})
 """Annotations that repeat the spec: sent back, they would say that a filter that is left out is to stay."""
+_COMMON: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 _INDENT: Final = "  "
 _CONDITION: Final = ("type", "status", "reason", "lastTransitionTime")
 
@@ -18,7 +19,7 @@ def description(obj: Mapping[str, Any]) -> Iterator[str]:
     """The lines of an object from the API."""
     metadata, status = obj["metadata"], dict(obj.get("status") or {})
     conditions = status.pop("conditions", [])
-    yield from _fields({"Name": metadata["name"], "Namespace": metadata["namespace"]})
+    yield from _fields({"Name": metadata["name"], "Namespace": metadata.get("namespace") or "<none>"})
     annotations = {key: value for key, value in metadata.get("annotations", {}).items() if key not in COPIES}
     yield from _fields({"Labels": metadata.get("labels") or "<none>", "Annotations": annotations or "<none>"})
     yield from _fields({"Kind": f"{obj['kind']} ({obj['apiVersion']})", "Created": metadata.get("creationTimestamp")})
@@ -27,8 +28,11 @@ def description(obj: Mapping[str, Any]) -> Iterator[str]:
     if metadata.get("finalizers"):
         yield from _fields({"Finalizers": metadata["finalizers"]})
     yield from _fields({"Generation": metadata["generation"]})
-    yield from _fields({"Spec": obj.get("spec") or "<none>", "Status": status or "<none>"})
-    yield from _conditions(conditions)
+    own = {key: value for key, value in obj.items() if key not in _COMMON}
+    yield from _fields({f"{key[0].upper()}{key[1:]}": value for key, value in own.items()})
+    if not own:
+        yield from _fields({"Spec": obj.get("spec") or "<none>", "Status": status or "<none>"})
+        yield from _conditions(conditions)
 
 
 def _fields(values: Mapping[str, Any], depth: int = 0) -> Iterator[str]:

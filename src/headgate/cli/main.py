@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = {
     "serve": "serve:serve",
+    "token": "token:app",
     "send": "send:send",
     "tail": "tail:tail",
     "consume": "subscriptions:consume",
@@ -61,9 +62,9 @@ class _Commands(TyperGroup):
             holder.add_typer(found, name=cmd_name)
         else:
             holder.command(cmd_name)(found)
-        from headgate.cli.tls import with_tls_options  # here, because --version needs nothing of it
+        from headgate.cli.access import with_access_options  # here, because --version needs nothing of it
 
-        return with_tls_options(get_group(holder).commands[cmd_name])
+        return with_access_options(get_group(holder).commands[cmd_name])
 
     def invoke(self, ctx: Context) -> object:
         """Runs the command; an error of ours becomes one line and a hint on stderr, exit status 1."""

@@ -74,12 +74,14 @@ def get(
     found = _kind(kind)
     if name and all_namespaces:
         fail("a name lies in one namespace", hint="leave out -A or the name")
-    path = api_path(found.api_version, None if all_namespaces else namespace, found.plural, *filter(None, [name]))
+    everywhere = all_namespaces or not found.is_namespaced
+    path = api_path(found.api_version, None if everywhere else namespace, found.plural, *filter(None, [name]))
     answer = request(server, "GET", path, accept="application/json" if as_json else _TABLE)
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
         return
     rows = [row["cells"] for row in answer["rows"]]
+    all_namespaces = all_namespaces and found.is_namespaced
     if all_namespaces:
         rows = [[row["object"]["metadata"]["namespace"], *row["cells"]] for row in answer["rows"]]
     heads = (["NAMESPACE"] if all_namespaces else []) + [head["name"].upper() for head in answer["columnDefinitions"]]
@@ -141,7 +143,7 @@ def delete(
 def _kind(text: str) -> Kind:
     found = next((known for known in Kind if text.lower() in (known.plural, known.value.lower())), None)
     if found is None:
-        fail(f"unknown kind {text!r}", hint="brokers, triggers or subscriptions")
+        fail(f"unknown kind {text!r}", hint=f"one of {', '.join(kind.plural for kind in Kind)}")
     return found
 
 

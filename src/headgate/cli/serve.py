@@ -47,10 +47,19 @@ def serve(
         str | None, typer.Option(help="Whether clients must show one: required (default) or optional.")
     ] = None,
     tls_ca: Annotated[Path | None, typer.Option(help="PEM file of the server's own CA, shown to clients.")] = None,
+    authentication_config: Annotated[
+        Path | None, typer.Option(help="File of Kubernetes' AuthenticationConfiguration: issuers of tokens (OIDC).")
+    ] = None,
+    token_auth_file: Annotated[
+        Path | None, typer.Option(help="File of tokens, see headgate token. It may change.")
+    ] = None,
+    audit_log_path: Annotated[
+        Path | None, typer.Option(help="File of the audit log: writes and refusals, a JSON line each.")
+    ] = None,
     public_url: Annotated[str | None, typer.Option(help="URL by which clients reach the server, as a proxy's.")] = None,
     allow_anonymous: Annotated[
         bool | None,
-        typer.Option("--allow-anonymous", help="Let everybody who reaches an address do everything, off loopback too."),
+        typer.Option("--allow-anonymous", help="Answer requests that do not say who makes them, off loopback too."),
     ] = None,
     allowed_host: Annotated[
         list[str] | None,

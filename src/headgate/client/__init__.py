@@ -43,6 +43,7 @@ from headgate.errors import (
     InvalidInputError,
     NotFoundError,
     OverloadedError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from headgate.event.model import DataKind, Event
@@ -80,6 +81,7 @@ __all__ = [
     "ServerError",
     "Stats",
     "SupportsCel",
+    "UnauthenticatedError",
     "UnavailableError",
     "json_of",
     "new_event",

@@ -12,6 +12,7 @@ from typing import Final, Self, Unpack
 
 import grpc
 
+from headgate.bearer import TokenSource
 from headgate.client.connection import Connection
 from headgate.client.consumer import AsyncConsumer
 from headgate.client.producer import AsyncProducer
@@ -32,6 +33,7 @@ from headgate.client.values import (
 from headgate.errors import InvalidInputError, OverloadedError
 from headgate.event.model import Event
 from headgate.event.names import full_name
+from headgate.kubeconfig import read_context
 from headgate.limits import CLIENT_PATIENCE_S_DEFAULT, CLIENT_PRODUCERS_MAX, CLIENT_WINDOW_DEFAULT
 from headgate.rpc import headgate_pb2 as pb
 
@@ -58,6 +60,9 @@ class AsyncClient:
         client_cert: PEM file of the certificate to show; without it HEADGATE_CLIENT_CERT names one.
         client_key: PEM file of its key; without it HEADGATE_CLIENT_KEY names one.
         credentials: For TLS, instead of files.
+        token: The token to show.
+        token_file: File of the token to show, read again when it changes; without it HEADGATE_TOKEN_FILE names one.
+        context: Context of the kubeconfig (KUBECONFIG) that says what the others do not, but for the target.
         patience_s: How long a connection that was there is tried again before an error is raised.
     """
 
@@ -69,13 +74,25 @@ class AsyncClient:
         client_cert: str | Path = "",
         client_key: str | Path = "",
         credentials: grpc.ChannelCredentials | None = None,
+        token: str = "",
+        token_file: str | Path = "",
+        context: str = "",
         patience_s: float = CLIENT_PATIENCE_S_DEFAULT,
     ) -> None:
+        if context:
+            known = read_context(context)
+            cacert = cacert or known.cacert
+            if not client_cert:
+                client_cert, client_key = known.client_cert, known.client_key
+            if not (token or token_file):
+                token, token_file = known.token, known.token_file
+        elif not token:
+            token_file = token_file or os.environ.get("HEADGATE_TOKEN_FILE", "")
         has_files = bool(cacert or client_cert or client_key)
         address, is_tls = address_of(target, is_tls=has_files or credentials is not None)
         if is_tls and credentials is None:
             credentials = channel_credentials(cacert, client_cert, client_key)
-        self._connection = Connection(address, credentials, patience_s)
+        self._connection = Connection(address, credentials, patience_s, TokenSource(token, token_file))
         self._shared: dict[str, _Shared] = {}
 
     async def __aenter__(self) -> Self:

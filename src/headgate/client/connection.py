@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from grpc import aio
 
 from headgate import limits
+from headgate.bearer import TokenSource
 from headgate.client.errors import ClosedError, DisconnectedError, error_of
 from headgate.errors import HeadgateError
 from headgate.rpc import headgate_pb2 as pb
@@ -159,11 +160,19 @@ class Connection:
         target: HOST:PORT, as gRPC takes it.
         credentials: For TLS; None for none.
         patience_s: How long a lost connection is tried again.
+        tokens: The token to show; None for none.
     """
 
-    def __init__(self, target: str, credentials: grpc.ChannelCredentials | None, patience_s: float) -> None:
+    def __init__(
+        self,
+        target: str,
+        credentials: grpc.ChannelCredentials | None,
+        patience_s: float,
+        tokens: TokenSource | None = None,
+    ) -> None:
         self.target = target
         self._credentials = credentials
+        self._tokens = tokens or TokenSource()
         self._patience_s = patience_s
         self._open: aio.Channel | None = None
         self._closed = False
@@ -226,4 +235,10 @@ class Connection:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=type_.FromString,
         )
-        return Stream(call(), self.target)
+        return Stream(call(metadata=self._shown()), self.target)
+
+    def _shown(self) -> tuple[tuple[str, str], ...]:
+        """What goes along with a call: the token as it is now."""
+        host = self.target.rpartition(":")[0]
+        header = self._tokens.header(host, is_tls=self._credentials is not None)
+        return (("authorization", header),) if header else ()

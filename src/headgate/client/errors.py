@@ -13,6 +13,7 @@ from headgate.errors import (
     InvalidInputError,
     NotFoundError,
     OverloadedError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from headgate.rpc.errors import ERROR, HINT
@@ -21,6 +22,7 @@ from headgate.rpc.headgate_pb2 import Problem
 _Status = grpc.StatusCode
 _ERRORS: Final[dict[grpc.StatusCode, type[HeadgateError]]] = {
     _Status.INVALID_ARGUMENT: InvalidInputError,
+    _Status.UNAUTHENTICATED: UnauthenticatedError,
     _Status.NOT_FOUND: NotFoundError,
     _Status.ABORTED: ConflictError,
     _Status.RESOURCE_EXHAUSTED: OverloadedError,

@@ -102,6 +102,9 @@ class Client(_Blocking[AsyncClient]):
         client_cert: PEM file of the certificate to show; without it HEADGATE_CLIENT_CERT names one.
         client_key: PEM file of its key; without it HEADGATE_CLIENT_KEY names one.
         credentials: For TLS, instead of files.
+        token: The token to show.
+        token_file: File of the token to show, read again when it changes; without it HEADGATE_TOKEN_FILE names one.
+        context: Context of the kubeconfig (KUBECONFIG) that says what the others do not, but for the target.
         patience_s: How long a connection that was there is tried again before an error is raised.
     """
 
@@ -113,6 +116,9 @@ class Client(_Blocking[AsyncClient]):
         client_cert: str | Path = "",
         client_key: str | Path = "",
         credentials: grpc.ChannelCredentials | None = None,
+        token: str = "",
+        token_file: str | Path = "",
+        context: str = "",
         patience_s: float = CLIENT_PATIENCE_S_DEFAULT,
     ) -> None:
         super().__init__(
@@ -122,6 +128,9 @@ class Client(_Blocking[AsyncClient]):
                 client_cert=client_cert,
                 client_key=client_key,
                 credentials=credentials,
+                token=token,
+                token_file=token_file,
+                context=context,
                 patience_s=patience_s,
             )
         )

@@ -25,6 +25,7 @@ from headgate.control.errors import (
     StaleObjectError,
 )
 from headgate.control.filter_causes import filter_cause, refuse_erased_filter, scan_warning
+from headgate.control.grants import Grants
 from headgate.control.managers import Manager, Managers, applied, given_managers, managers_of, owned, updated
 from headgate.control.objects import Kind, Object, ObjectKey, Routed, Trigger
 from headgate.control.patches import MERGE_PATCH, DocumentChange, change_of, patched
@@ -70,11 +71,13 @@ class Admission:
     Args:
         store: Where objects go; its compiler compiles their filters.
         policy: Which URLs events may go to.
+        grants: What authors may give away; None: everything.
     """
 
-    def __init__(self, store: Store, policy: UrlPolicy = _LOCAL) -> None:
+    def __init__(self, store: Store, policy: UrlPolicy = _LOCAL, grants: Grants | None = None) -> None:
         self.store = store
         self._policy = policy
+        self._grants = grants or Grants(store, policy)
 
     def create(
         self,
@@ -94,12 +97,15 @@ class Admission:
         """
         decoded, plan = self._admit(kind, document, namespace, None, validation)
         managers = updated({}, None, decoded.obj, by, self.store.now())
-        return self._create(decoded, plan, managers, dry_run=dry_run)
+        return self._create(decoded, plan, managers, by, dry_run=dry_run)
 
-    def _create(self, decoded: Decoded, plan: CompiledFilter | None, managers: Managers, *, dry_run: bool) -> Admitted:
+    def _create(
+        self, decoded: Decoded, plan: CompiledFilter | None, managers: Managers, by: Manager, *, dry_run: bool
+    ) -> Admitted:
         if decoded.obj.metadata.resource_version:
             raise MalformedObjectError("resourceVersion should not be set on objects to be created")
-        obj = owned(decoded.obj, managers)
+        self._grants.judge(by.user, None, decoded.obj)
+        obj = owned(self._grants.signed(by.user, None, decoded.obj), managers)
         return Admitted(self.store.create(obj, plan, dry_run=dry_run), decoded.warnings, "created")
 
     def replace(
@@ -182,9 +188,10 @@ class Admission:
                 return self._change(key, made, by=by, dry_run=dry_run)
             except ObjectNotFoundError:
                 found = applied(None, config, by, self.store.now())
+            self._grants.judge_create(by.user, key)
             with suppress(AlreadyExistsError):  # somebody else was faster: apply to what he made
                 admitted = self._admit(key.kind, found.document, key.namespace, key.name, validation)
-                return self._create(*admitted, found.managers, dry_run=dry_run)
+                return self._create(*admitted, found.managers, by, dry_run=dry_run)
         raise AlreadyExistsError(key.kind, key.name)
 
     def check(self, document: object, *, namespace: str | None = None) -> ObjectKey:
@@ -263,7 +270,8 @@ class Admission:
             if managers is None:
                 base = given_managers(decoded.managed_fields)
                 managers = updated(managers_of(old) if base is None else base, old, decoded.obj, by, self.store.now())
-            obj = owned(decoded.obj, managers)
+            self._grants.judge(by.user, old, decoded.obj)
+            obj = owned(self._grants.signed(by.user, old, decoded.obj), managers)
             given, there = obj.metadata, old.metadata
             pinned = msgspec.structs.replace(given, resource_version=given.resource_version or there.resource_version)
             try:

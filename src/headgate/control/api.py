@@ -22,12 +22,13 @@ from headgate.control.admission import Admission, Admitted
 from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import FutureVersionError, MalformedObjectError
+from headgate.control.grants import Grants
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
+from headgate.control.kube_protobuf import PROTOBUF
 from headgate.control.kube_status import Status, deleted
 from headgate.control.namespaces_api import NamespaceApi
 from headgate.control.objects import (
-    GROUP,
-    OWN_GROUP,
+    RBAC_KINDS,
     VERSION,
     JsonObject,
     Kind,
@@ -37,7 +38,7 @@ from headgate.control.objects import (
     encode,
 )
 from headgate.control.pages import Page
-from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, change_of
+from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of
 from headgate.control.propagation import Propagation
 from headgate.control.queries import (
     Representation,
@@ -50,6 +51,7 @@ from headgate.control.queries import (
     watch_query,
     write_options,
 )
+from headgate.control.reviews_api import ReviewApi
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed, ListQuery, pages_of, watch
 from headgate.control.webhook import AdmissionWebhook
@@ -76,12 +78,21 @@ class ControlApi:
     Args:
         store: The objects.
         policy: Which URLs events may go to.
+        grants: Who may do what, and give away what; None: everybody everything.
         clock_s: Seconds since 1970, for ages.
     """
 
-    def __init__(self, store: Store, policy: UrlPolicy = _LOCAL, *, clock_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        policy: UrlPolicy = _LOCAL,
+        grants: Grants | None = None,
+        *,
+        clock_s: Callable[[], float] = time.time,
+    ) -> None:
         self._store = store
-        self._admission = Admission(store, policy)
+        self._grants = grants or Grants(store, policy)
+        self._admission = Admission(store, policy, self._grants)
         self._clock_s = clock_s
         self._feed = ChangeFeed(store)
         self._propagation = Propagation(store, self._feed)
@@ -99,22 +110,19 @@ class ControlApi:
         yield Route("/openapi/v3", _static(openapi.index), methods=["GET"])
         for name in openapi.GROUPS:
             yield Route(f"/openapi/v3/{name}", _openapi_document(name), methods=["GET"])
-        for review, answer in (
-            ("selfsubjectaccessreviews", discovery.access_review),
-            ("selfsubjectrulesreviews", discovery.rules_review),
-        ):
-            # The body is not read: kubectl sends protobuf, and the answer is the same for every question.
-            path = f"/apis/{discovery.AUTHORIZATION}/{review}"
-            yield Route(path, _static(answer, status_code=201), methods=["POST"])
+        yield from ReviewApi(self._grants).routes()
         yield from NamespaceApi(self._store, self._feed, self._clock_s).routes()
         for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
             yield Route(path, _static(_no_events), methods=["GET"])
         for kind in Kind:
-            path = f"/apis/{kind.api_version}/namespaces/{{namespace}}/{kind.plural}"
-            yield Route(f"/apis/{kind.api_version}/{kind.plural}", self._collection(kind), methods=["GET"])
+            path = f"/apis/{kind.api_version}/{kind.plural}"
+            if kind.is_namespaced:
+                yield Route(path, self._collection(kind), methods=["GET"])
+                path = f"/apis/{kind.api_version}/namespaces/{{namespace}}/{kind.plural}"
             yield Route(path, self._collection(kind), methods=["GET", "POST", "DELETE"])
             yield Route(f"{path}/{{name}}", self._item(kind), methods=["GET", "PUT", "PATCH", "DELETE"])
-            yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
+            if kind not in RBAC_KINDS:
+                yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
         yield from self._propagation.routes()
         yield from AdmissionWebhook(self._admission).routes()
 
@@ -134,7 +142,7 @@ class ControlApi:
         return handle
 
     async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
-        body = await read_body(request, JSON_TYPES | YAML_TYPES)
+        body = await read_body(request, _BODIES[kind])
         options = write_options(request)
         document = await decoded(request, body)
         made = await run_in_threadpool(self._admission.create, kind, document, namespace=namespace, **options)
@@ -200,7 +208,7 @@ class ControlApi:
 
     def _item(self, kind: Kind) -> Handler:
         async def handle(request: Request) -> Response:
-            key = ObjectKey(kind, request.path_params["namespace"], request.path_params["name"])
+            key = ObjectKey(kind, request.path_params.get("namespace", ""), request.path_params["name"])
             match request.method:
                 case "PUT":
                     return await self._replace(request, key)
@@ -214,14 +222,16 @@ class ControlApi:
         return handle
 
     async def _replace(self, request: Request, key: ObjectKey) -> Response:
-        body = await read_body(request, JSON_TYPES | YAML_TYPES)
+        body = await read_body(request, _BODIES[key.kind])
         options = write_options(request)
         document = await decoded(request, body)
         return await self._written(request, await run_in_threadpool(self._admission.replace, key, document, **options))
 
     async def _patch(self, request: Request, key: ObjectKey) -> Response:
         found = media_type(request.headers.get("content-type", ""))
-        body = await read_body(request, PATCH_TYPES)
+        # kubectl sends strategic merge patches for kinds that are built into Kubernetes; theirs are merge patches.
+        types = PATCH_TYPES | {STRATEGIC_MERGE_PATCH} if key.kind in RBAC_KINDS else PATCH_TYPES
+        body = await read_body(request, types)
         options = write_options(request, is_apply=found == APPLY_PATCH)
         document = await decoded(request, body)
 
@@ -270,11 +280,15 @@ _DOCUMENTS: Final[dict[str, Callable[[], JsonObject]]] = {
     "/api": discovery.core_versions,
     "/api/v1": discovery.core_resources,
     "/apis": discovery.groups,
-    **{f"/apis/{name}": partial(discovery.group, name) for name in (GROUP, OWN_GROUP)},
-    **{f"/apis/{name}/{VERSION}": partial(discovery.object_resources, name) for name in (GROUP, OWN_GROUP)},
-    f"/apis/{discovery.AUTHORIZATION}": discovery.authorization_resources,
+    **{f"/apis/{name}": partial(discovery.group, name) for name in discovery.GROUPS},
+    **{f"/apis/{name}/{VERSION}": partial(discovery.object_resources, name) for name in discovery.OBJECT_GROUPS},
+    **{f"/apis/{name}": partial(discovery.review_resources, name) for name in set(discovery.REVIEWS.values())},
 }
 """What is answered to a GET, with a slash at the end and without."""
+
+
+_BODIES: Final = {kind: JSON_TYPES | YAML_TYPES | ({PROTOBUF} if kind in RBAC_KINDS else frozenset()) for kind in Kind}
+"""Media types of whole objects: kubectl sends those that are built into Kubernetes as protobuf."""
 
 
 def _static(make: Callable[[], JsonObject], *, status_code: int = 200) -> Handler:

@@ -57,6 +57,7 @@ class Decoded:
 _SERVER_FIELDS: Final = frozenset({"managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"})
 _UNSUPPORTED: Final = {
     "metadata.ownerReferences": "ownerReferences are not supported: nothing would delete the object with its owner",
+    "aggregationRule": "aggregationRule is not supported: list the rules",
     "spec.brokerRef": "brokerRef is not supported: use spec.broker",
     "spec.delivery.deadLetterSink.CACerts": "CACerts is not supported yet: the system's authorities are trusted",
     "spec.delivery.deadLetterSink.audience": "audience is not supported yet: requests carry no token",

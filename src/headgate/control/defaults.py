@@ -16,9 +16,15 @@ from headgate.control.objects import (
     FILTER_ANNOTATION,
     FILTERS_ANNOTATION,
     Broker,
+    ClusterRole,
+    ClusterRoleBinding,
+    Kind,
     Metadata,
     Object,
+    RbacRole,
+    RoleBinding,
 )
+from headgate.control.rbac_rules import bound
 from headgate.event.names import NAMESPACE_DEFAULT
 
 _SUFFIX_BYTES: Final = 4
@@ -32,6 +38,10 @@ def with_defaults(obj: Object) -> Object:
     if isinstance(obj, Broker):
         annotations = {BROKER_CLASS_ANNOTATION: BROKER_CLASS} | obj.metadata.annotations
         return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=annotations))
+    if isinstance(obj, RoleBinding | ClusterRoleBinding):
+        return bound(obj)
+    if isinstance(obj, RbacRole | ClusterRole):
+        return obj
     broker = obj.spec.broker or BROKER_DEFAULT
     annotations = without_filter(obj.metadata.annotations)
     if obj.spec.filter and set(obj.spec.filter) != {"attributes"}:
@@ -58,8 +68,10 @@ def placed(obj: Object, namespace: str | None, name: str | None) -> Object:
         )
     if name is not None and meta.name not in ("", name):
         raise MalformedObjectError(f"the name of the object ({meta.name}) does not match the name on the URL ({name})")
+    if not Kind(obj.kind).is_namespaced and meta.namespace:
+        raise MalformedObjectError(f"the object lies in no namespace, and metadata.namespace is {meta.namespace!r}")
     given = name or meta.name
     if not given and meta.generate_name:
         given = meta.generate_name + secrets.token_hex(_SUFFIX_BYTES)
-    place = namespace or meta.namespace or NAMESPACE_DEFAULT
+    place = (namespace or meta.namespace or NAMESPACE_DEFAULT) if Kind(obj.kind).is_namespaced else ""
     return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, namespace=place, name=given))

@@ -6,7 +6,7 @@ import platform
 from typing import Final
 
 import headgate
-from headgate.control.objects import GROUP, OWN_GROUP, VERSION, JsonObject, Kind
+from headgate.control.objects import GROUP, OWN_GROUP, RBAC_GROUP, RBAC_KINDS, VERSION, JsonObject, Kind
 
 KUBERNETES_MINOR: Final = "32"
 """The minor version of Kubernetes whose API conventions are followed."""
@@ -14,6 +14,11 @@ _VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch",
 _NAMESPACE_VERBS: Final = [verb for verb in _VERBS if verb != "deletecollection"]
 _CATEGORIES: Final = {GROUP: ["all", "knative", "eventing"], OWN_GROUP: ["all", "eventing"]}
 AUTHORIZATION: Final = "authorization.k8s.io/v1"
+AUTHENTICATION: Final = "authentication.k8s.io/v1"
+OBJECT_GROUPS: Final = (GROUP, OWN_GROUP, RBAC_GROUP)
+"""The groups that have objects."""
+GROUPS: Final = (*OBJECT_GROUPS, *(one.split("/")[0] for one in (AUTHORIZATION, AUTHENTICATION)))
+"""All of them but the core group."""
 
 
 def version() -> JsonObject:
@@ -49,8 +54,7 @@ def core_resources() -> JsonObject:
 
 def groups() -> JsonObject:
     """`/apis`."""
-    names = (GROUP, OWN_GROUP, AUTHORIZATION.split("/")[0])
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(name) for name in names]}
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(name) for name in GROUPS]}
 
 
 def group(name: str) -> JsonObject:
@@ -64,41 +68,31 @@ def object_resources(group: str) -> JsonObject:
     resources = []
     for kind in (kind for kind in Kind if kind.group == group):
         short = ["hgsub"] if kind is Kind.SUBSCRIPTION else None
-        resources += [
-            _resource(kind.plural, kind.value, _VERBS, short=short, categories=_CATEGORIES[group]),
-            _resource(f"{kind.plural}/status", kind.value, ["get"]),
-        ]
+        shown = _CATEGORIES.get(group)
+        is_namespaced = kind.is_namespaced
+        resources.append(
+            _resource(kind.plural, kind.value, _VERBS, short=short, categories=shown, namespaced=is_namespaced)
+        )
+        if kind not in RBAC_KINDS:
+            resources.append(_resource(f"{kind.plural}/status", kind.value, ["get"]))
     return _resources(f"{group}/{VERSION}", resources)
 
 
-def authorization_resources() -> JsonObject:
-    """`/apis/authorization.k8s.io/v1`: what `kubectl auth can-i` asks."""
-    return _resources(
-        AUTHORIZATION,
-        [
-            _resource("selfsubjectaccessreviews", "SelfSubjectAccessReview", ["create"], namespaced=False),
-            _resource("selfsubjectrulesreviews", "SelfSubjectRulesReview", ["create"], namespaced=False),
-        ],
-    )
+def review_resources(group: str) -> JsonObject:
+    """`/apis/authorization.k8s.io/v1` and `/apis/authentication.k8s.io/v1`: what `kubectl auth` asks."""
+    found = [
+        _resource(f"{kind.lower()}s", kind, ["create"], namespaced=False) for kind in REVIEWS if REVIEWS[kind] == group
+    ]
+    return _resources(group, found)
 
 
-def access_review() -> JsonObject:
-    """The answer to `may I ...?`: there is no authorization, who reaches the port may do everything."""
-    return _review("SelfSubjectAccessReview", {"allowed": True, "reason": "this server has no authorization"})
-
-
-def rules_review() -> JsonObject:
-    """The answer to `what may I do?`."""
-    rule = {"verbs": _VERBS, "apiGroups": [GROUP], "resources": ["brokers", "triggers"]}
-    own = {"verbs": _VERBS, "apiGroups": [OWN_GROUP], "resources": ["subscriptions"]}
-    namespaces = {"verbs": _NAMESPACE_VERBS, "apiGroups": [""], "resources": ["namespaces"]}
-    read = {"verbs": ["list"], "apiGroups": [""], "resources": ["events"]}
-    rules = [rule, own, namespaces, read]
-    return _review("SelfSubjectRulesReview", {"resourceRules": rules, "nonResourceRules": [], "incomplete": False})
-
-
-def _review(kind: str, status: JsonObject) -> JsonObject:
-    return {"kind": kind, "apiVersion": AUTHORIZATION, "metadata": {}, "spec": {}, "status": status}
+REVIEWS: Final = {
+    "SelfSubjectAccessReview": AUTHORIZATION,
+    "SelfSubjectRulesReview": AUTHORIZATION,
+    "SubjectAccessReview": AUTHORIZATION,
+    "SelfSubjectReview": AUTHENTICATION,
+}
+"""Questions about rights and users, by kind: the group that they belong to."""
 
 
 def _resources(group_version: str, resources: list[JsonObject]) -> JsonObject:

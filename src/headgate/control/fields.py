@@ -12,25 +12,34 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from headgate.control.objects import BROKER_LABEL, FILTER_ANNOTATION, FILTERS_ANNOTATION, JsonObject
+from headgate.control.objects import (
+    BROKER_LABEL,
+    CREATOR_ANNOTATION,
+    FILTER_ANNOTATION,
+    FILTERS_ANNOTATION,
+    MODIFIER_ANNOTATION,
+    JsonObject,
+)
 from headgate.limits import OBJECT_DEPTH_MAX
 
 Path: TypeAlias = tuple[str, ...]
 Fields: TypeAlias = dict[Path, object]
 """Every field somebody can own, with its value."""
 
-_ATOMIC: Final = frozenset({("f:spec", "f:filter")})
+_ATOMIC: Final = frozenset({("f:spec", "f:filter"), ("f:roleRef",)})
 _SETS: Final = frozenset({("f:metadata", "f:finalizers")})
-_OWNABLE: Final = frozenset({"metadata", "spec"})
+_OWNABLE: Final = frozenset({"metadata", "spec", "rules", "subjects", "roleRef"})
 _OWNABLE_METADATA: Final = frozenset({"labels", "annotations", "finalizers"})
 _SERVERS: Final = frozenset(
     {
         ("f:metadata", "f:labels", f"f:{BROKER_LABEL}"),
         ("f:metadata", "f:annotations", f"f:{FILTER_ANNOTATION}"),
         ("f:metadata", "f:annotations", f"f:{FILTERS_ANNOTATION}"),
+        ("f:metadata", "f:annotations", f"f:{CREATOR_ANNOTATION}"),
+        ("f:metadata", "f:annotations", f"f:{MODIFIER_ANNOTATION}"),
     }
 )
-"""What the server writes from `spec`."""
+"""What the server writes by itself."""
 
 
 def fields_of(document: Mapping[str, object]) -> Fields:

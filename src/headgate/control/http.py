@@ -17,6 +17,7 @@ from starlette.types import Receive
 
 from headgate.control.bodies import YAML_TYPES, decode_json, decode_json_or_yaml, decode_yaml, media_type
 from headgate.control.decode import check_shape
+from headgate.control.kube_protobuf import PROTOBUF, decode_protobuf
 from headgate.control.kube_status import failure, failure_of
 from headgate.control.objects import JsonObject
 from headgate.control.patches import APPLY_PATCH
@@ -125,6 +126,12 @@ _DECODING: Final = ThreadPoolExecutor(1, "bodies")
 before the event loop, and its producers, had theirs."""
 
 
+_DECODERS: Final[dict[str, Callable[[bytes], object]]] = {
+    APPLY_PATCH: decode_json_or_yaml,
+    PROTOBUF: decode_protobuf,
+}
+
+
 async def decoded(request: Request, body: bytes) -> object:
     """The body as a document, YAML or JSON by its media type, within the bounds of an object.
 
@@ -132,7 +139,7 @@ async def decoded(request: Request, body: bytes) -> object:
         MalformedObjectError: It is no such document, or over its bounds.
     """
     found = media_type(request.headers.get("content-type", ""))
-    decode = decode_yaml if found in YAML_TYPES else decode_json_or_yaml if found == APPLY_PATCH else decode_json
+    decode = decode_yaml if found in YAML_TYPES else _DECODERS.get(found, decode_json)
 
     def work() -> object:
         document = decode(body)

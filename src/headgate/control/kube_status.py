@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from headgate.auth.authorizer import ForbiddenError
 from headgate.control.errors import (
     AlreadyExistsError,
     ApplyConflictError,
@@ -22,6 +23,7 @@ from headgate.errors import HeadgateError
 
 _REASONS: Final = {
     400: "BadRequest",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
@@ -90,6 +92,10 @@ def failure_of(error: HeadgateError) -> Status:
             details = StatusDetails(error.name, error.kind.group, error.kind.plural)
             reason = "AlreadyExists" if isinstance(error, AlreadyExistsError) else ""
             return failure(error.http_status, message, reason=reason, details=details)
+        case ForbiddenError():
+            wanted = error.wanted
+            about = None if wanted.path else StatusDetails(wanted.name, wanted.group, wanted.resource)
+            return failure(error.http_status, message, details=about)
         case NamespaceError():
             details = StatusDetails(error.name, "", "namespaces")
             return failure(error.http_status, message, reason=error.reason, details=details)

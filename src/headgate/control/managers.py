@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from headgate.auth.user import User
 from headgate.control.errors import ApplyConflictError, FieldConflict, MalformedObjectError
 from headgate.control.fields import Fields, Path, changed, document_of, fields_of, fields_v1, merged, paths_of, written
 from headgate.control.objects import JsonObject, ManagedFields, Namespace, Object, encode
@@ -35,11 +36,13 @@ class Manager:
         name: The `fieldManager` of the request.
         operation: `Apply` or `Update`.
         force: Whether an apply takes fields from others.
+        user: Whose rights count; None for the server itself.
     """
 
     name: str
     operation: str = UPDATE
     force: bool = False
+    user: User | None = None
 
     @property
     def key(self) -> tuple[str, str]:

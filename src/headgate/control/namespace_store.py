@@ -38,7 +38,9 @@ class NamespaceTable:
     def all(self) -> tuple[tuple[Namespace, ...], int]:
         """All of them by name, and the resourceVersion at which they are so."""
         with self._database.read() as connection:
-            used = {name for (name,) in connection.execute("SELECT DISTINCT namespace FROM objects")}
+            used = {
+                name for (name,) in connection.execute("SELECT DISTINCT namespace FROM objects WHERE namespace != ''")
+            }
             kept = {name: _DECODER.decode(body) for name, body in connection.execute("SELECT * FROM namespaces")}
             version = counter(connection, "version")
         names = sorted(used | {NAMESPACE_DEFAULT} | kept.keys())

@@ -38,6 +38,8 @@ from headgate.control.watch import ChangeFeed
 from headgate.event.names import NAMESPACE_DEFAULT
 
 PATH: Final = "/api/v1/namespaces"
+_DELETED: Final = (Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.BROKER, Kind.ROLE_BINDING, Kind.ROLE)
+"""What goes with a namespace, in this order."""
 _Make = Callable[[Namespace | None, Manager], Namespace]
 """What a writer makes of a namespace; None neither was created nor is in use."""
 
@@ -152,7 +154,7 @@ class NamespaceApi:
                 raise NamespaceForbiddenError(name)
             there = self._table.get(name)
             if not dry_run:
-                for kind in (Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.BROKER):
+                for kind in _DELETED:
                     for item in self._store.page(kind, name).items:
                         self._store.delete_if_there(item.key)
                 self._table.delete(name)

@@ -1,5 +1,7 @@
 """Broker, Trigger and Subscription as typed structs: Knative's objects (eventing.knative.dev/v1) and Headgate's own.
 
+Those of RBAC are in `control/rbac_objects.py`.
+
 JSON names are camelCase. What Knative has and Headgate does not do yet is no field here: `decode` refuses it by name.
 """
 
@@ -7,9 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
+
+from headgate.control.metadata import UNKNOWN_FIELDS as UNKNOWN_FIELDS
+from headgate.control.metadata import ApiObject, ApiStruct, field_doc
+from headgate.control.metadata import JsonObject as JsonObject
+from headgate.control.metadata import ManagedFields as ManagedFields
+from headgate.control.metadata import Metadata as Metadata
+from headgate.control.rbac_objects import RBAC_GROUP as RBAC_GROUP
+from headgate.control.rbac_objects import ClusterRole as ClusterRole
+from headgate.control.rbac_objects import ClusterRoleBinding as ClusterRoleBinding
+from headgate.control.rbac_objects import RbacRole as RbacRole
+from headgate.control.rbac_objects import RoleBinding as RoleBinding
 
 GROUP: Final = "eventing.knative.dev"
 VERSION: Final = "v1"
@@ -27,16 +40,14 @@ ORDER_ANNOTATION: Final = "headgate.dev/delivery.order"
 """`ordered` or `unordered` (default): whether a trigger's events go out one after the other."""
 ORDER_ANNOTATION_KAFKA: Final = "kafka.eventing.knative.dev/delivery.order"
 """The same, as Knative's Kafka broker names it."""
+CREATOR_ANNOTATION: Final = "eventing.knative.dev/creator"
+MODIFIER_ANNOTATION: Final = "eventing.knative.dev/lastModifier"
+"""Who made an object, and who last changed its spec, as in Knative: written by a server that knows its users."""
 FILTER_ANNOTATION: Final = "headgate.dev/filter"
 FILTERS_ANNOTATION: Final = "headgate.dev/filters"
 """Copies of `spec.filter` and `spec.filters` that some of Knative's own clients cannot say, so that their updates do
 not erase them unseen."""
 DEPENDENCY_ANNOTATION: Final = "knative.dev/dependency"
-
-UNKNOWN_FIELDS: Final = {"x-kubernetes-preserve-unknown-fields": True}
-"""Of a schema that says nothing of its fields."""
-JsonObject = dict[str, Any]
-"""A decoded JSON object whose meaning another room knows (`spec.filter`) or which is about to be decoded."""
 
 
 class Kind(StrEnum):
@@ -45,6 +56,10 @@ class Kind(StrEnum):
     BROKER = "Broker"
     TRIGGER = "Trigger"
     SUBSCRIPTION = "Subscription"
+    ROLE = "Role"
+    CLUSTER_ROLE = "ClusterRole"
+    ROLE_BINDING = "RoleBinding"
+    CLUSTER_ROLE_BINDING = "ClusterRoleBinding"
 
     @property
     def plural(self) -> str:
@@ -54,7 +69,14 @@ class Kind(StrEnum):
     @property
     def group(self) -> str:
         """The API group: `eventing.knative.dev`."""
+        if self in RBAC_KINDS:
+            return RBAC_GROUP
         return OWN_GROUP if self is Kind.SUBSCRIPTION else GROUP
+
+    @property
+    def is_namespaced(self) -> bool:
+        """Whether its objects lie in namespaces."""
+        return self not in (Kind.CLUSTER_ROLE, Kind.CLUSTER_ROLE_BINDING)
 
     @property
     def api_version(self) -> str:
@@ -67,217 +89,158 @@ class Kind(StrEnum):
         return f"{self.plural}.{self.group}"
 
 
-def _doc(description: str, *, required: bool = False, **schema: object) -> msgspec.Meta:
-    """What `kubectl explain` shows of a field, and what else OpenAPI says of it."""
-    return msgspec.Meta(description=description, extra_json_schema=schema or None, extra={"required": required})
+RBAC_KINDS: Final = (Kind.ROLE, Kind.CLUSTER_ROLE, Kind.ROLE_BINDING, Kind.CLUSTER_ROLE_BINDING)
+"""Who may do what."""
+EVENTING_KINDS: Final = tuple(kind for kind in Kind if kind not in RBAC_KINDS)
+"""What has a `spec` and a `status`."""
 
 
-class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False):
-    """Written as Kubernetes writes: camelCase, what is empty is left out.
-
-    They hold no cycles, and ten thousand of them would stop the event loop beside when garbage is collected.
-    """
-
-
-class ManagedFields(_Struct, frozen=True):
-    """Which fields a manager owns.
-
-    Attributes:
-        operation: `Apply` or `Update`.
-        time: RFC 3339, of his last write.
-        fields_v1: The fields as a tree, in JSON: only server-side apply reads it.
-        subresource: Nothing but the object itself is written by clients.
-    """
-
-    manager: str = ""
-    operation: str = ""
-    api_version: str = ""
-    time: str = ""
-    fields_type: str = ""
-    fields_v1: msgspec.Raw = msgspec.Raw(b"{}")
-    subresource: str = ""
-
-
-class Metadata(_Struct, frozen=True):
-    """`metadata`, as far as it is kept. Times are RFC 3339, whole seconds, UTC."""
-
-    name: Annotated[str, _doc("Name, unique in the namespace; a DNS-1123 subdomain.")] = ""
-    generate_name: Annotated[str, _doc("Prefix of a name that the server makes up, when name is left out.")] = ""
-    namespace: Annotated[str, _doc("Namespace; any DNS-1123 label, it need not be created.")] = ""
-    uid: Annotated[str, _doc("Unique in time and space; given by the server.")] = ""
-    resource_version: Annotated[str, _doc("Changes with every write; given by the server.")] = ""
-    """Decimal text of the store's counter at the last change of the object."""
-    generation: Annotated[int, _doc("Grows with every change of spec; given by the server.")] = 0
-    creation_timestamp: Annotated[str, _doc("Given by the server.", format="date-time")] = ""
-    deletion_timestamp: Annotated[
-        str, _doc("When it was deleted; it goes with its last finalizer.", format="date-time")
-    ] = ""
-    deletion_grace_period_seconds: Annotated[
-        int | None, _doc("Always 0: nothing but finalizers delays a deletion.")
-    ] = None
-    labels: Annotated[dict[str, str], _doc("Names and values to select by.")] = {}
-    annotations: Annotated[dict[str, str], _doc("Names and values for programs and people.")] = {}
-    finalizers: Annotated[
-        tuple[str, ...],
-        _doc("Who has something to do before a deleted object goes.", **{"x-kubernetes-list-type": "set"}),
-    ] = ()
-    managed_fields: Annotated[
-        tuple[ManagedFields, ...],
-        _doc("Who owns which fields; written by the server.", items=UNKNOWN_FIELDS | {"type": "object"}),
-    ] = ()
-
-    @property
-    def path(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
-
-
-class Reference(_Struct, frozen=True):
+class Reference(ApiStruct, frozen=True):
     """`KReference`: another object by name."""
 
-    api_version: Annotated[str, _doc("API version of the object, such as v1.")] = ""
-    group: Annotated[str, _doc("API group of the object, instead of apiVersion.")] = ""
-    kind: Annotated[str, _doc("Kind of the object.", required=True)] = ""
-    namespace: Annotated[str, _doc("Namespace of the object; the trigger's own when it is left out.")] = ""
-    name: Annotated[str, _doc("Name of the object.", required=True)] = ""
+    api_version: Annotated[str, field_doc("API version of the object, such as v1.")] = ""
+    group: Annotated[str, field_doc("API group of the object, instead of apiVersion.")] = ""
+    kind: Annotated[str, field_doc("Kind of the object.", required=True)] = ""
+    namespace: Annotated[str, field_doc("Namespace of the object; the trigger's own when it is left out.")] = ""
+    name: Annotated[str, field_doc("Name of the object.", required=True)] = ""
 
 
-class Destination(_Struct, frozen=True):
+class Destination(ApiStruct, frozen=True):
     """Where events go: a URI, an object, or a URI relative to an object's address."""
 
-    uri: Annotated[str, _doc("Absolute http or https URL.")] = ""
+    uri: Annotated[str, field_doc("Absolute http or https URL.")] = ""
     ref: Annotated[
-        Reference | None, _doc("An object with an address; without Kubernetes only a Broker of this server.")
+        Reference | None, field_doc("An object with an address; without Kubernetes only a Broker of this server.")
     ] = None
 
 
-class DeliverySpec(_Struct, frozen=True):
+class DeliverySpec(ApiStruct, frozen=True):
     """`spec.delivery` as written; `delivery_spec.delivery_rules` gives it units and defaults.
 
     Up to `format` they are Knative's, behind it Headgate's.
     """
 
-    retry: Annotated[int | None, _doc("Attempts after the first one; 10 when it is left out.")] = None
-    backoff_policy: Annotated[str, _doc("How waits grow; exponential by default.", enum=["linear", "exponential"])] = ""
-    backoff_delay: Annotated[str, _doc("ISO 8601 duration before the first retry; PT0.2S by default.")] = ""
-    timeout: Annotated[str, _doc("ISO 8601 duration of one attempt; PT30S by default.")] = ""
+    retry: Annotated[int | None, field_doc("Attempts after the first one; 10 when it is left out.")] = None
+    backoff_policy: Annotated[
+        str, field_doc("How waits grow; exponential by default.", enum=["linear", "exponential"])
+    ] = ""
+    backoff_delay: Annotated[str, field_doc("ISO 8601 duration before the first retry; PT0.2S by default.")] = ""
+    timeout: Annotated[str, field_doc("ISO 8601 duration of one attempt; PT30S by default.")] = ""
     dead_letter_sink: Annotated[
         Destination | None,
-        _doc("Where events go that cannot be delivered: uri, or ref, or a uri relative to ref's address."),
+        field_doc("Where events go that cannot be delivered: uri, or ref, or a uri relative to ref's address."),
     ] = None
     retry_after_max: Annotated[
-        str, _doc("ISO 8601 duration: what a Retry-After may make of a wait; PT0S ignores it.")
+        str, field_doc("ISO 8601 duration: what a Retry-After may make of a wait; PT0S ignores it.")
     ] = ""
-    format: Annotated[str, _doc("How events are sent; binary by default.", enum=["binary", "json", "batch"])] = ""
-    order: Annotated[str, _doc("Unordered by default.", enum=["ordered", "unordered"])] = ""
-    parallelism: Annotated[int | None, _doc("Attempts at the same time; 32 when it is left out.")] = None
+    format: Annotated[str, field_doc("How events are sent; binary by default.", enum=["binary", "json", "batch"])] = ""
+    order: Annotated[str, field_doc("Unordered by default.", enum=["ordered", "unordered"])] = ""
+    parallelism: Annotated[int | None, field_doc("Attempts at the same time; 32 when it is left out.")] = None
     batch_size: Annotated[
-        int | None, _doc("Events of one batch at most, with format batch; 100 when it is left out.")
+        int | None, field_doc("Events of one batch at most, with format batch; 100 when it is left out.")
     ] = None
-    batch_wait: Annotated[str, _doc("ISO 8601 duration: how long a batch waits for events; PT0.1S by default.")] = ""
+    batch_wait: Annotated[
+        str, field_doc("ISO 8601 duration: how long a batch waits for events; PT0.1S by default.")
+    ] = ""
     on_filter_error: Annotated[
         str,
-        _doc(
+        field_doc(
             "What becomes of events for which the filter is an error; drop by default. A trigger's only.",
             enum=["drop", "deadLetter"],
         ),
     ] = ""
-    rate_limit: Annotated[int | float | None, _doc("Attempts a second at most; no bound when it is left out.")] = None
+    rate_limit: Annotated[int | float | None, field_doc("Attempts a second at most; no bound when it is left out.")] = (
+        None
+    )
 
 
-class Condition(_Struct, frozen=True):
+class Condition(ApiStruct, frozen=True):
     """One statement about an object."""
 
-    type: Annotated[str, _doc("What the statement is about.", required=True)]
-    status: Annotated[str, _doc("True, False or Unknown.", required=True)]
-    severity: Annotated[str, _doc("Empty for an error; Warning or Info do not keep the object from being Ready.")] = ""
-    last_transition_time: Annotated[str, _doc("When the status last changed.", format="date-time")] = ""
-    reason: Annotated[str, _doc("Why, in one word.")] = ""
-    message: Annotated[str, _doc("Why, in a sentence.")] = ""
+    type: Annotated[str, field_doc("What the statement is about.", required=True)]
+    status: Annotated[str, field_doc("True, False or Unknown.", required=True)]
+    severity: Annotated[
+        str, field_doc("Empty for an error; Warning or Info do not keep the object from being Ready.")
+    ] = ""
+    last_transition_time: Annotated[str, field_doc("When the status last changed.", format="date-time")] = ""
+    reason: Annotated[str, field_doc("Why, in one word.")] = ""
+    message: Annotated[str, field_doc("Why, in a sentence.")] = ""
 
 
-class Address(_Struct, frozen=True):
+class Address(ApiStruct, frozen=True):
     """Where a broker accepts events."""
 
-    name: Annotated[str, _doc("http or https.")] = ""
-    url: Annotated[str, _doc("URL for POST.")] = ""
-    ca_certs: Annotated[str, _doc("CA by which clients know the server, as PEM.")] = msgspec.field(
+    name: Annotated[str, field_doc("http or https.")] = ""
+    url: Annotated[str, field_doc("URL for POST.")] = ""
+    ca_certs: Annotated[str, field_doc("CA by which clients know the server, as PEM.")] = msgspec.field(
         default="", name="CACerts"
     )
 
 
-class LogSpec(_Struct, frozen=True):
+class LogSpec(ApiStruct, frozen=True):
     """`spec.log` as written: how a broker's events are stored; `log_spec.log_rule` gives it types and defaults."""
 
     filter_size_bytes: Annotated[
-        int | None, _doc("Bloom filter of a chunk, 16 to 255 bytes; 16 when it is left out.")
+        int | None, field_doc("Bloom filter of a chunk, 16 to 255 bytes; 16 when it is left out.")
     ] = None
     filter_value: Annotated[
         str,
-        _doc(
+        field_doc(
             "What readers skip chunks by: an attribute's name, or CEL whose value is a string; type when it"
             " is left out. Immutable."
         ),
     ] = ""
     """Immutable, because chunks already written hold values by it."""
-    compression: Annotated[str, _doc("Of chunks; none by default.", enum=["none", "lz4", "zstd"])] = ""
+    compression: Annotated[str, field_doc("Of chunks; none by default.", enum=["none", "lz4", "zstd"])] = ""
 
 
-class _Status(_Struct, frozen=True):
+class _Status(ApiStruct, frozen=True):
     """Written by the reconciler only."""
 
-    observed_generation: Annotated[int, _doc("The generation that the conditions are about.")] = 0
+    observed_generation: Annotated[int, field_doc("The generation that the conditions are about.")] = 0
     conditions: Annotated[
-        tuple[Annotated[Condition, _doc("One statement about the object.")], ...],
-        _doc("What is fine and what is not."),
+        tuple[Annotated[Condition, field_doc("One statement about the object.")], ...],
+        field_doc("What is fine and what is not."),
     ] = ()
 
 
-class _Object(_Struct, frozen=True):
-    """What every kind has beside `spec` and `status`."""
-
-    api_version: str
-    kind: str
-    metadata: Metadata
-
-
-class BrokerSpec(_Struct, frozen=True):
+class BrokerSpec(ApiStruct, frozen=True):
     """What a broker is to be."""
 
-    config: Annotated[Reference | None, _doc("Kept for compatibility, without effect. Immutable.")] = None
+    config: Annotated[Reference | None, field_doc("Kept for compatibility, without effect. Immutable.")] = None
     delivery: Annotated[
-        DeliverySpec | None, _doc("Delivery rules of the broker's triggers that have none of their own.")
+        DeliverySpec | None, field_doc("Delivery rules of the broker's triggers that have none of their own.")
     ] = None
-    log: Annotated[LogSpec | None, _doc("How the broker's events are stored.")] = None
+    log: Annotated[LogSpec | None, field_doc("How the broker's events are stored.")] = None
 
 
 class BrokerStatus(_Status, frozen=True):
     """What a broker is."""
 
-    address: Annotated[Address | None, _doc("Where the broker accepts events.")] = None
-    addresses: Annotated[tuple[Address, ...], _doc("All such addresses, of a server with TLS.")] = ()
-    dead_letter_sink_uri: Annotated[str, _doc("Where events go that cannot be delivered.")] = ""
+    address: Annotated[Address | None, field_doc("Where the broker accepts events.")] = None
+    addresses: Annotated[tuple[Address, ...], field_doc("All such addresses, of a server with TLS.")] = ()
+    dead_letter_sink_uri: Annotated[str, field_doc("Where events go that cannot be delivered.")] = ""
 
 
-class Broker(_Object, frozen=True):
+class Broker(ApiObject, frozen=True):
     """A named entry that accepts events."""
 
     spec: BrokerSpec = BrokerSpec()
     status: BrokerStatus = BrokerStatus()
 
 
-class _RoutedSpec(_Struct, frozen=True):
+class _RoutedSpec(ApiStruct, frozen=True):
     """What triggers and subscriptions share; `filter` and `filters` are the compiler's language (`filter/dialects`).
 
     Filters that are not empty are what counts, as in Knative.
     """
 
-    broker: Annotated[str, _doc("Name of the broker; default when it is left out. Immutable.")] = ""
+    broker: Annotated[str, field_doc("Name of the broker; default when it is left out. Immutable.")] = ""
     filter: JsonObject | None = None
     filters: tuple[JsonObject, ...] = ()
 
 
-class _RoutedObject(_Object, frozen=True):
+class _RoutedObject(ApiObject, frozen=True):
     spec: _RoutedSpec = _RoutedSpec()
 
     @property
@@ -290,17 +253,17 @@ class TriggerSpec(_RoutedSpec, frozen=True):
     """Filter + subscriber + delivery rules."""
 
     subscriber: Annotated[
-        Destination, _doc("Where the events go: uri, or ref, or a uri relative to ref's address.", required=True)
+        Destination, field_doc("Where the events go: uri, or ref, or a uri relative to ref's address.", required=True)
     ] = Destination()
-    delivery: Annotated[DeliverySpec | None, _doc("Delivery rules; they replace the broker's as a whole.")] = None
+    delivery: Annotated[DeliverySpec | None, field_doc("Delivery rules; they replace the broker's as a whole.")] = None
 
 
 class TriggerStatus(_Status, frozen=True):
     """What a trigger is."""
 
-    subscriber_uri: Annotated[str, _doc("Where events go.")] = ""
-    dead_letter_sink_uri: Annotated[str, _doc("Where events go that cannot be delivered.")] = ""
-    filter_errors: Annotated[int, _doc("Events for which the filter was an error; they were not delivered.")] = 0
+    subscriber_uri: Annotated[str, field_doc("Where events go.")] = ""
+    dead_letter_sink_uri: Annotated[str, field_doc("Where events go that cannot be delivered.")] = ""
+    filter_errors: Annotated[int, field_doc("Events for which the filter was an error; they were not delivered.")] = 0
 
 
 class Trigger(_RoutedObject, frozen=True):
@@ -314,15 +277,15 @@ class SubscriptionSpec(_RoutedSpec, frozen=True):
     """Filter + how consumers share what passes it."""
 
     consumer_metadata: Annotated[
-        dict[str, str], _doc("Names anytag... and alltag... ask for tags, beside the filters.")
-    ] = {}
+        dict[str, str], field_doc("Names anytag... and alltag... ask for tags, beside the filters.")
+    ] = msgspec.field(default_factory=dict)
     """Other names are the consumer's own."""
-    consumer_filter: Annotated[str, _doc("What makes a filter of consumerMetadata: tags (default) or a package's.")] = (
-        ""
-    )
+    consumer_filter: Annotated[
+        str, field_doc("What makes a filter of consumerMetadata: tags (default) or a package's.")
+    ] = ""
     type: Annotated[
         str,
-        _doc(
+        field_doc(
             "One consumer and others are refused (exclusive, the default), one and the next takes over (failover),"
             " or several that each get other events (shared).",
             enum=["exclusive", "failover", "shared"],
@@ -330,29 +293,29 @@ class SubscriptionSpec(_RoutedSpec, frozen=True):
     ] = ""
     max_deliveries: Annotated[
         int | None,
-        _doc(
+        field_doc(
             "How often an event is handed out at most, 1 to 1000; then it goes to the deadLetterSink, or is dropped"
             " and counted. Without it an event is handed out until it is acknowledged."
         ),
     ] = None
     delivery: Annotated[
         DeliverySpec | None,
-        _doc("How dead letters are sent to deadLetterSink; replaces the broker's as a whole."),
+        field_doc("How dead letters are sent to deadLetterSink; replaces the broker's as a whole."),
     ] = None
     ack_timeout: Annotated[
         str,
-        _doc("ISO 8601 duration until an event that is not acknowledged is handed out again; PT30S by default."),
+        field_doc("ISO 8601 duration until an event that is not acknowledged is handed out again; PT30S by default."),
     ] = ""
     filter_from: Annotated[
-        str, _doc("From where on the filter counts: now, beginning, or a position such as 0:123,1:456.")
+        str, field_doc("From where on the filter counts: now, beginning, or a position such as 0:123,1:456.")
     ] = ""
 
 
 class SubscriptionStatus(_Status, frozen=True):
     """What a subscription is."""
 
-    dead_letter_sink_uri: Annotated[str, _doc("Where events go that were handed out maxDeliveries times.")] = ""
-    filter_errors: Annotated[int, _doc("Events for which the filter was an error; they are not handed out.")] = 0
+    dead_letter_sink_uri: Annotated[str, field_doc("Where events go that were handed out maxDeliveries times.")] = ""
+    filter_errors: Annotated[int, field_doc("Events for which the filter was an error; they are not handed out.")] = 0
 
 
 class Subscription(_RoutedObject, frozen=True):
@@ -362,19 +325,26 @@ class Subscription(_RoutedObject, frozen=True):
     status: SubscriptionStatus = SubscriptionStatus()
 
 
-class Namespace(_Object, frozen=True):
+class Namespace(ApiObject, frozen=True):
     """A name that others lie in; only its metadata is kept."""
 
-    status: dict[str, str] = {}
+    status: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 Routed = Trigger | Subscription
 """What the matcher matches for: objects with a target id."""
-Object = Broker | Trigger | Subscription
-TYPES: Final[dict[Kind, type[Broker] | type[Trigger] | type[Subscription]]] = {
+Eventing = Broker | Trigger | Subscription
+"""What has a `spec` and a `status`."""
+RbacObject = RbacRole | ClusterRole | RoleBinding | ClusterRoleBinding
+Object = Eventing | RbacObject
+TYPES: Final[dict[Kind, type[Eventing] | type[RbacObject]]] = {
     Kind.BROKER: Broker,
     Kind.TRIGGER: Trigger,
     Kind.SUBSCRIPTION: Subscription,
+    Kind.ROLE: RbacRole,
+    Kind.CLUSTER_ROLE: ClusterRole,
+    Kind.ROLE_BINDING: RoleBinding,
+    Kind.CLUSTER_ROLE_BINDING: ClusterRoleBinding,
 }
 
 
@@ -390,6 +360,11 @@ class ObjectKey:
     def path(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+
+def content(obj: Object) -> object:
+    """What an object says beside its metadata and its status."""
+    return obj.spec if isinstance(obj, Eventing) else msgspec.structs.replace(obj, metadata=Metadata())
 
 
 def key_of(obj: Object) -> ObjectKey:

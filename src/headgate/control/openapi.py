@@ -12,6 +12,7 @@ from msgspec import inspect
 from headgate.control.objects import (
     API_VERSION,
     OWN_API_VERSION,
+    RBAC_KINDS,
     TYPES,
     UNKNOWN_FIELDS,
     VERSION,
@@ -20,11 +21,16 @@ from headgate.control.objects import (
     Metadata,
 )
 from headgate.control.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
+from headgate.control.rbac_objects import RBAC_API_VERSION
 
 CORE: Final = "api/v1"
-GROUPS: Final = (CORE, f"apis/{API_VERSION}", f"apis/{OWN_API_VERSION}")
+GROUPS: Final = (CORE, *(f"apis/{one}" for one in (API_VERSION, OWN_API_VERSION, RBAC_API_VERSION)))
 """What there is a document of, as clients ask for it below `/openapi/v3/`."""
-_PREFIXES: Final = {API_VERSION: "dev.knative.eventing.v1", OWN_API_VERSION: "dev.headgate.v1"}
+_PREFIXES: Final = {
+    API_VERSION: "dev.knative.eventing.v1",
+    OWN_API_VERSION: "dev.headgate.v1",
+    RBAC_API_VERSION: "io.k8s.api.rbac.v1",
+}
 _NAMESPACE: Final = "io.k8s.api.core.v1.Namespace"
 _NAMESPACE_GVK: Final = {"group": "", "version": "v1", "kind": "Namespace"}
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -172,21 +178,28 @@ _KINDS: Final = {
     Kind.BROKER: "A named entry that accepts CloudEvents over HTTP.",
     Kind.TRIGGER: "Sends the events of a broker that pass a filter to a subscriber.",
     Kind.SUBSCRIPTION: "Keeps the events of a broker that pass a filter for consumers.",
+    Kind.ROLE: "Rights in one namespace.",
+    Kind.CLUSTER_ROLE: "Rights in every namespace, or in the one of a RoleBinding that names it.",
+    Kind.ROLE_BINDING: "Gives somebody the rights of a role in one namespace.",
+    Kind.CLUSTER_ROLE_BINDING: "Gives somebody the rights of a cluster role everywhere.",
 }
 
 
 def _kind(kind: Kind) -> JsonObject:
     made = _schema_of(inspect.type_info(TYPES[kind]))["properties"]
-    if kind is not Kind.BROKER:
+    if kind in (Kind.TRIGGER, Kind.SUBSCRIPTION):
         made["spec"]["properties"] |= {"filter": _filter(), "filters": _filters()}
     name = kind.lower()
     properties = {
         "apiVersion": _text(f"Always {kind.api_version}."),
         "kind": _text(f"Always {kind}."),
         "metadata": _METADATA,
-        "spec": made["spec"] | {"description": f"What the {name} is to be."},
-        "status": made["status"] | {"description": f"What the {name} is, written by the server."},
     }
+    if kind in RBAC_KINDS:
+        properties = {**made, **properties}
+    else:
+        properties["spec"] = made["spec"] | {"description": f"What the {name} is to be."}
+        properties["status"] = made["status"] | {"description": f"What the {name} is, written by the server."}
     schema = _object(_KINDS[kind], properties, ("apiVersion", "kind"))
     return schema | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
 
@@ -248,7 +261,9 @@ def document(group: str) -> bytes:
         schemas[_NAMESPACE] = _namespace()
     for kind in Kind:
         if group == f"apis/{kind.api_version}":
-            path = f"/{group}/namespaces/{{namespace}}/{kind.plural}"
+            path = (
+                f"/{group}/namespaces/{{namespace}}/{kind.plural}" if kind.is_namespaced else f"/{group}/{kind.plural}"
+            )
             paths |= _paths(path, _schema(kind), _gvk(kind))
             schemas[_schema(kind)] = _kind(kind)
     info = {"title": "Headgate", "version": VERSION}

@@ -6,11 +6,12 @@ import base64
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import TypedDict
+from typing import Final, TypedDict
 
 import msgspec
 from starlette.requests import Request
 
+from headgate.auth.user import ANONYMOUS, User
 from headgate.control.decode import FieldValidation
 from headgate.control.errors import InvalidOptionsError, MalformedObjectError
 from headgate.control.managers import APPLY, Manager
@@ -18,6 +19,9 @@ from headgate.control.objects import Kind
 from headgate.control.selectors import field_selector, label_selector
 from headgate.control.watch import ListQuery, WatchQuery
 from headgate.limits import CONTINUE_CHARS_MAX, FIELD_MANAGER_CHARS_MAX, LIST_PAGE_MAX, WATCH_SECONDS_MAX
+
+USER_IN_SCOPE: Final = "headgate.user"
+"""Where an ASGI application finds who makes a request."""
 
 
 class Representation(StrEnum):
@@ -101,9 +105,16 @@ def manager_of(request: Request, *, is_apply: bool = False) -> Manager:
         rule = f"must have at most {FIELD_MANAGER_CHARS_MAX} printable characters"
         raise InvalidOptionsError(f"fieldManager: Invalid value: {rule}")
     if is_apply:
-        return Manager(name, APPLY, force)
+        return Manager(name, APPLY, force, user_of(request))
     agent = request.headers.get("user-agent", "").partition("/")[0].strip()
-    return Manager(name or (agent[:FIELD_MANAGER_CHARS_MAX] if agent.isprintable() else "") or "unknown")
+    program = agent[:FIELD_MANAGER_CHARS_MAX] if agent.isprintable() else ""
+    return Manager(name or program or "unknown", user=user_of(request))
+
+
+def user_of(request: Request) -> User:
+    """Who makes a request; without authentication nobody is known."""
+    found = request.scope.get(USER_IN_SCOPE)
+    return found if isinstance(found, User) else ANONYMOUS
 
 
 class WriteOptions(TypedDict):

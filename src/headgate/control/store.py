@@ -20,6 +20,7 @@ from headgate.control.errors import ObjectNotFoundError
 from headgate.control.log_spec import ServedBroker
 from headgate.control.namespace_store import NamespaceTable
 from headgate.control.objects import (
+    RBAC_KINDS,
     Broker,
     Kind,
     Object,
@@ -213,11 +214,11 @@ class Store:
             self.delete(key, dry_run=dry_run)
 
     def on_broker(self, look: Callable[[], object]) -> None:
-        """Have something called whenever a broker has been written through this object, before its writer goes on."""
+        """Have something called when a broker or a right has been written through this, before its writer goes on."""
         self._on_broker.append(look)
 
     def tell_of_brokers(self) -> None:
-        """Call what `on_broker` was given: brokers may have been written."""
+        """Call what `on_broker` was given: brokers or rights may have been written."""
         for look in self._on_broker:
             look()
 
@@ -232,7 +233,7 @@ class Store:
                     raise _DryRun(obj)
         except _DryRun as result:
             return result.obj
-        if kind is Kind.BROKER:
+        if kind is Kind.BROKER or kind in RBAC_KINDS:
             self.tell_of_brokers()
         return obj
 

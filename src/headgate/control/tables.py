@@ -7,7 +7,17 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.objects import Broker, Condition, Kind, Metadata, Object, Trigger
+from headgate.control.objects import (
+    Broker,
+    ClusterRole,
+    Condition,
+    Kind,
+    Metadata,
+    Object,
+    RbacObject,
+    RbacRole,
+    Trigger,
+)
 from headgate.control.subscription_spec import TYPE_DEFAULT
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
@@ -46,6 +56,16 @@ _READY: Final = (
 )
 _WARNINGS: Final = Column("Warnings", description="What goes wrong although it is ready")
 _FILTER: Final = Column("Filter", description="Which events it wants", priority=1)
+_CREATED: Final = Column("Created At", description="When it was made")
+_ROLE_COLUMNS: Final = (_NAME, _CREATED)
+_BINDING_COLUMNS: Final = (
+    _NAME,
+    Column("Role", description="Whose rights it gives"),
+    Column("Age", description="Time since creation"),
+    Column("Users", description="Users who get them", priority=1),
+    Column("Groups", description="Groups whose users get them", priority=1),
+    Column("ServiceAccounts", description="Service accounts that get them", priority=1),
+)
 COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
     Kind.BROKER: (_NAME, Column("URL", description="Where it accepts events"), *_READY),
     Kind.TRIGGER: (
@@ -64,6 +84,10 @@ COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
         _WARNINGS,
         _FILTER,
     ),
+    Kind.ROLE: _ROLE_COLUMNS,
+    Kind.CLUSTER_ROLE: _ROLE_COLUMNS,
+    Kind.ROLE_BINDING: _BINDING_COLUMNS,
+    Kind.CLUSTER_ROLE_BINDING: _BINDING_COLUMNS,
 }
 
 
@@ -76,9 +100,11 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
         include: Kubernetes' `includeObject`: `None`, `Metadata` or `Object`.
     """
     since = age(obj.metadata.creation_timestamp, now_s)
+    cells: tuple[str, ...]
+    if isinstance(obj, RbacObject):
+        return _made(_rbac_cells(obj, since), obj, include)
     ready, reason = _ready(obj.status.conditions)
     state = (since, ready, reason)
-    cells: tuple[str, ...]
     if isinstance(obj, Broker):
         cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", *state)
     else:
@@ -88,6 +114,21 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
         else:
             filters, way = filters or obj.spec.consumer_metadata, obj.spec.type or TYPE_DEFAULT
         cells = (obj.metadata.name, obj.spec.broker, way, *state, _warnings(obj.status.conditions), _written(filters))
+    return _made(cells, obj, include)
+
+
+def _rbac_cells(obj: RbacObject, since: str) -> tuple[str, ...]:
+    if isinstance(obj, RbacRole | ClusterRole):
+        return obj.metadata.name, obj.metadata.creation_timestamp
+    by_kind: dict[str, list[str]] = {}
+    for one in obj.subjects:
+        named = f"{one.namespace}/{one.name}" if one.namespace else one.name
+        by_kind.setdefault(one.kind, []).append(named)
+    names = (", ".join(by_kind.get(kind, ())) for kind in ("User", "Group", "ServiceAccount"))
+    return obj.metadata.name, f"{obj.role_ref.kind}/{obj.role_ref.name}", since, *names
+
+
+def _made(cells: tuple[str, ...], obj: Object, include: str) -> Row:
     if include == "Object":
         return Row(cells, obj)
     if include == "None":

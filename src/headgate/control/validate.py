@@ -14,16 +14,24 @@ from headgate.control.log_spec import filter_value_causes, log_causes
 from headgate.control.objects import (
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
+    RBAC_KINDS,
     Broker,
+    ClusterRole,
+    ClusterRoleBinding,
     DeliverySpec,
     Destination,
+    Eventing,
+    Kind,
     Metadata,
     Object,
+    RbacRole,
+    RoleBinding,
     Routed,
     Subscription,
     Trigger,
 )
 from headgate.control.publish_uri import RESERVED_NAMESPACES
+from headgate.control.rbac_rules import binding_causes, role_causes, role_ref_causes
 from headgate.control.subscription_spec import pull_causes
 from headgate.limits import FINALIZERS_MAX, URL_CHARS_MAX
 
@@ -64,8 +72,12 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
     Returns:
         Causes in the order of the fields; empty when the object is fine.
     """
-    causes = list(_metadata_causes(obj.metadata))
+    causes = list(_metadata_causes(Kind(obj.kind), obj.metadata))
     match obj:
+        case RbacRole() | ClusterRole():
+            return (*causes, *role_causes(obj))
+        case RoleBinding() | ClusterRoleBinding():
+            return (*causes, *binding_causes(obj))
         case Broker():
             causes.extend(_broker_causes(obj))
         case Trigger():
@@ -95,6 +107,8 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
             name = new.spec.config.name if new.spec.config else ""
             causes.append(invalid("spec.config", name, "field is immutable"))
         causes.extend(filter_value_causes(old.spec.log, new.spec.log))
+    if isinstance(old, RoleBinding | ClusterRoleBinding) and isinstance(new, RoleBinding | ClusterRoleBinding):
+        causes.extend(role_ref_causes(old, new))
     if isinstance(old, Routed) and isinstance(new, Routed) and old.spec.broker != new.spec.broker:
         causes.append(invalid("spec.broker", new.spec.broker, "field is immutable"))
     return tuple(causes)
@@ -112,14 +126,24 @@ def _namespace_name_causes(field: str, name: str) -> Iterator[Cause]:
         yield invalid(field, name, f"{_LABEL_RULE}; at most {LABEL_CHARS_MAX} characters")
 
 
-def _metadata_causes(metadata: Metadata) -> Iterator[Cause]:
+def _metadata_causes(kind: Kind, metadata: Metadata) -> Iterator[Cause]:
     if not metadata.name:
         yield required("metadata.name", "name or generateName is required")
+    elif kind in RBAC_KINDS:
+        yield from _segment_causes(metadata.name)
     elif len(metadata.name) > NAME_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(metadata.name):
         yield invalid("metadata.name", metadata.name, f"{_SUBDOMAIN_RULE}; at most {NAME_CHARS_MAX} characters")
-    yield from _namespace_name_causes("metadata.namespace", metadata.namespace)
+    if kind.is_namespaced:
+        yield from _namespace_name_causes("metadata.namespace", metadata.namespace)
     yield from _map_causes(metadata)
     yield from _finalizer_causes(metadata.finalizers)
+
+
+def _segment_causes(name: str) -> Iterator[Cause]:
+    """Names of roles hold colons and the like (`headgate:viewer`); what a path cannot hold they cannot, either."""
+    if name in (".", "..") or "/" in name or "%" in name or not name.isprintable() or len(name) > NAME_CHARS_MAX:
+        detail = f"must be a segment of a path: no / and no %, at most {NAME_CHARS_MAX} characters"
+        yield invalid("metadata.name", name, detail)
 
 
 def _map_causes(metadata: Metadata) -> Iterator[Cause]:
@@ -183,7 +207,7 @@ def _name_of_broker_causes(broker: str) -> Iterator[Cause]:
         yield invalid("spec.broker", broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
 
 
-def _egress_causes(obj: Object, policy: UrlPolicy) -> Iterator[Cause]:
+def _egress_causes(obj: Eventing, policy: UrlPolicy) -> Iterator[Cause]:
     """Every URL that the server's policy refuses, as far as that shows before names are resolved."""
     delivery = obj.spec.delivery
     destinations = {"spec.delivery.deadLetterSink": delivery.dead_letter_sink if delivery else None}

@@ -21,12 +21,15 @@ from headgate.control.objects import (
     API_VERSION,
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
+    RBAC_KINDS,
     Broker,
+    Eventing,
     Kind,
     Metadata,
     Object,
     ObjectKey,
     Routed,
+    content,
     decode_stored,
     encode,
     key_of,
@@ -36,9 +39,14 @@ from headgate.control.status import routed_status
 from headgate.control.targets import adopt_targets, drop_target, put_target
 from headgate.control.validate import change_causes
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.limits import BROKERS_MAX, SUBSCRIPTIONS_MAX, TRIGGERS_MAX
+from headgate.limits import BROKERS_MAX, RBAC_OBJECTS_MAX, SUBSCRIPTIONS_MAX, TRIGGERS_MAX
 
-_QUOTAS: Final = {Kind.BROKER: BROKERS_MAX, Kind.TRIGGER: TRIGGERS_MAX, Kind.SUBSCRIPTION: SUBSCRIPTIONS_MAX}
+_QUOTAS: Final = {
+    Kind.BROKER: BROKERS_MAX,
+    Kind.TRIGGER: TRIGGERS_MAX,
+    Kind.SUBSCRIPTION: SUBSCRIPTIONS_MAX,
+    **dict.fromkeys(RBAC_KINDS, RBAC_OBJECTS_MAX),
+}
 _WRITTEN: Final = ("labels", "annotations", "finalizers", "managed_fields")
 """Metadata that clients write."""
 _GIVEN: Final = ("uid", "generate_name", "creation_timestamp", "deletion_timestamp", "deletion_grace_period_seconds")
@@ -73,7 +81,8 @@ class ObjectWriter:
             generation=1,
             creation_timestamp=self._now,
         )
-        new = msgspec.structs.replace(new, status=type(obj.status)())
+        if isinstance(new, Eventing):
+            new = msgspec.structs.replace(new, status=type(new.status)())
         try:
             self._connection.execute(
                 "INSERT INTO objects (kind, namespace, name, version, labels, body) VALUES (?, ?, ?, ?, ?, ?)",
@@ -98,11 +107,11 @@ class ObjectWriter:
         causes = change_causes(old, obj)
         if causes:
             raise InvalidObjectError(causes, kind=obj.kind, name=obj.metadata.name)
-        spec_changed = old.spec != obj.spec
+        spec_changed = content(old) != content(obj)
         if not spec_changed and all(getattr(old.metadata, field) == getattr(obj.metadata, field) for field in _WRITTEN):
             return old
         new = _with_metadata(
-            msgspec.structs.replace(obj, status=old.status),
+            msgspec.structs.replace(obj, status=old.status) if isinstance(old, Eventing) else obj,
             **{field: getattr(old.metadata, field) for field in _GIVEN},
             generation=old.metadata.generation + spec_changed,
             resource_version=str(bump(self._connection, "version")),
@@ -132,7 +141,7 @@ class ObjectWriter:
             generation=generation,
             resource_version=str(bump(self._connection, "version")),
         )
-        if old.status.observed_generation == old.metadata.generation:
+        if isinstance(old, Eventing) and old.status.observed_generation == old.metadata.generation:
             # The spec is what it was, and so is its status.
             new = msgspec.structs.replace(
                 new, status=msgspec.structs.replace(old.status, observed_generation=generation)
@@ -148,7 +157,7 @@ class ObjectWriter:
         )
         if isinstance(gone, Routed):
             drop_target(self._connection, key)
-        else:
+        elif isinstance(gone, Broker):
             bump(self._connection, "routing")
         history.record(self._connection, "DELETED", int(gone.metadata.resource_version), gone, old)
         return gone
@@ -183,9 +192,9 @@ class ObjectWriter:
             row = next(routed_rows(self._connection, RowSelection.TARGET, (target,)))
             new = msgspec.structs.replace(new, status=routed_status(new, row.inputs, now=self._now))
             self._save(new)
-        elif old is None:
+        elif isinstance(new, Broker) and old is None:
             adopt_targets(self._connection, new)
-        else:
+        elif isinstance(new, Broker):
             bump(self._connection, "routing")
         history.record(self._connection, change, int(new.metadata.resource_version), new, old)
         if old is None and isinstance(new, Broker):

@@ -7,15 +7,14 @@ that opens connections and leaves them shuts out neither others nor itself.
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final, Protocol
 
 from headgate import limits
+from headgate.auth.clients import client_of
 from headgate.observe.metrics import CONNECTIONS_CLOSED
 
 _EVICTED: Final = CONNECTIONS_CLOSED.labels("idle")
 _REFUSED: Final = CONNECTIONS_CLOSED.labels("refused")
-_IPV6_CLIENT_BITS: Final = 64
 
 
 class Evictable(Protocol):
@@ -114,16 +113,3 @@ class Connections:
         slot.client.count -= 1
         if not slot.client.count:
             del self._clients[slot.client.name]
-
-
-def client_of(address: str) -> str:
-    """The client whose connections are counted together: an address or a /64 network."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((found, _IPV6_CLIENT_BITS), strict=False))
-    return str(found)

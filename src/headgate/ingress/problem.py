@@ -59,7 +59,9 @@ def retry_after_s(error: HeadgateError) -> int | None:
     """Seconds after which the same request may succeed, None when it never will."""
     if not error.retriable:
         return None
-    return RETRY_AFTER_OVERLOAD_S if isinstance(error, OverloadedError) else RETRY_AFTER_UNAVAILABLE_S
+    if isinstance(error, OverloadedError):
+        return error.retry_after_s or RETRY_AFTER_OVERLOAD_S
+    return RETRY_AFTER_UNAVAILABLE_S
 
 
 async def send_problem(send: Send, error: HeadgateError, *headers: tuple[bytes, bytes]) -> None:

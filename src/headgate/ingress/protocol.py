@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import httptools
 from starlette.types import ASGIApp
@@ -42,6 +42,9 @@ _HTTP2 = b"".join(
 )
 """What a client gets that begins with HTTP/2's preface. It is no HTTP/2 on purpose: after a GOAWAY with the reason
 HTTP_1_1_REQUIRED gRPC's clients connect again and again until the call's deadline, after this they give up at once."""
+
+CLIENT_CERTIFICATE: Final = "headgate.certificate"
+"""Where a request's state holds the client's certificate as DER."""
 
 
 class BoundedHttpProtocol(WriteTimeoutProtocol):
@@ -86,7 +89,15 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
             self.transport.abort()
             return
         self._slot.connection = self
+        self._keep_certificate()
         self._watch()
+
+    def _keep_certificate(self) -> None:
+        """Puts the client's certificate, which the handshake has verified, into the state of each of its requests."""
+        tls = self.transport.get_extra_info("ssl_object")
+        certificate = tls.getpeercert(binary_form=True) if tls is not None else None
+        if certificate:
+            self.app_state = {**self.app_state, CLIENT_CERTIFICATE: certificate}
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""

@@ -11,6 +11,12 @@ class SparkMissingError(FatalError):
     code = "spark-missing"
 
 
+class SparkSlotsError(FatalError):
+    """Spark has too few task slots for two runs beside each other."""
+
+    code = "spark-slots"
+
+
 class RunFailedError(UnavailableError):
     """A Spark query did not start, or died; the next run may do better."""
 

@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 import structlog
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from headgate.control.routing import RoutingTable
@@ -24,7 +23,7 @@ from headgate.match.errors import SparkGoneError
 from headgate.match.matcher import Matcher, RoutingSource
 from headgate.match.query import SparkRun, spark_errors, start_run
 from headgate.match.requirements import connector_jar
-from headgate.match.session import start_session, task_slots
+from headgate.match.session import start_session, stop_session, task_slots
 
 _log = structlog.get_logger(__name__)
 
@@ -129,8 +128,4 @@ def serve(
         if not stop.is_set():
             raise  # else a signal to all processes has ended the JVM as well
     finally:
-        try:
-            spark.stop()
-        except (Py4JError, OSError) as error:
-            _log.debug("the JVM had ended already", reason=str(error))
-        shutil.rmtree(scratch, ignore_errors=True)
+        stop_session(spark, scratch)

@@ -7,12 +7,16 @@ that pipe closes, which the kernel does for a killed process as well.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
+import structlog
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -25,13 +29,30 @@ FUNCTIONS_VALUE: Final = "dev.headgate.connector.keys.Functions"
 """Where `headgate.extract` is found."""
 
 
+_CALENDAR: Final = "-Duser.timezone=UTC"
+_HUGE_METHODS: Final = "-XX:-DontCompileHugeMethods"
+"""The match of dozens of shapes is one generated method above 8,000 bytes, which the JVM would only interpret."""
+_OF_A_CLUSTER: Final[Mapping[str, str]] = MappingProxyType(
+    {"spark.executor.extraJavaOptions": f"{_CALENDAR} {_HUGE_METHODS} -XX:+ExitOnOutOfMemoryError"}
+)
+"""Executors have folders of their own, and the driver the address that they reach it at."""
+_log = structlog.get_logger(__name__)
+
+
 def task_slots(partitions: int) -> int:
     """Threads for two runs beside each other: a task a partition each, and one for what Spark does besides."""
     return 2 * partitions + 1
 
 
 def start_session(
-    *, jar: Path, threads: int, scratch: Path, heap_mib: int = JVM_HEAP_MIB, more_jars: Sequence[Path] = ()
+    *,
+    jar: Path,
+    threads: int,
+    scratch: Path,
+    heap_mib: int = JVM_HEAP_MIB,
+    more_jars: Sequence[Path] = (),
+    master: str | None = None,
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> SparkSession:
     """Start the JVM and Spark in it; takes seconds. A process has one session: a second call returns the first.
 
@@ -41,6 +62,8 @@ def start_session(
         scratch: Directory for Spark's temporary files; made when absent.
         heap_mib: The JVM's heap, and as much again for Arrow's buffers at most.
         more_jars: What the queries need beside the connector: for Kafka, `store.kafka.spark_jars`.
+        master: Where tasks run, as Spark's `spark.master` has it; None: in this JVM, with `threads`.
+        options: Further options of Spark; they win over those of this module. They may hold secrets.
 
     Raises:
         SparkMissingError: No suitable Java.
@@ -51,8 +74,10 @@ def start_session(
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.pop("SPARK_HOME", None)  # another installation's jars would not fit this PySpark
-    builder = SparkSession.builder.appName("headgate").master(f"local[{threads}]")
-    for name, value in _settings([jar, *more_jars], scratch, heap_mib).items():
+    master = master or f"local[{threads}]"
+    builder = SparkSession.builder.appName("headgate").master(master)
+    placed = _of_one_machine(scratch) if master.startswith("local") else _OF_A_CLUSTER
+    for name, value in {**_settings([jar, *more_jars], scratch, heap_mib), **placed, **options}.items():
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
@@ -60,11 +85,28 @@ def start_session(
         raise SparkGoneError(f"the JVM did not start: {error}", hint=INSTALL_JAVA) from error
 
 
+def stop_session(spark: SparkSession, scratch: Path) -> None:
+    """End Spark and its JVM, which may have ended already, and remove its temporary files."""
+    try:
+        spark.stop()
+    except (Py4JError, OSError) as error:
+        _log.debug("the JVM had ended already", reason=str(error))
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _of_one_machine(scratch: Path) -> dict[str, str]:
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+    }
+
+
 def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, str]:
     log4j = Path(str(resources.files("headgate.match") / "log4j2.properties"))
     java_options = (
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-        "-Duser.timezone=UTC",
+        _CALENDAR,
         f"-Djava.io.tmpdir={scratch}",
         f"-XX:MaxDirectMemorySize={heap_mib}m",
         "-XX:+UseG1GC",
@@ -74,8 +116,7 @@ def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, s
         "-XX:MaxHeapFreeRatio=25",
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
-        # The match of dozens of shapes is one generated method above 8,000 bytes, which the JVM would only interpret.
-        "-XX:-DontCompileHugeMethods",
+        _HUGE_METHODS,
     )
     return {
         "spark.jars": ",".join(map(str, jars)),
@@ -84,9 +125,6 @@ def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, s
         "spark.driver.extraJavaOptions": " ".join(
             f'"{option}"' if " " in option else option for option in java_options
         ),
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(scratch),
         "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop's files have modes of their own
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.ui.enabled": "false",

@@ -203,6 +203,39 @@ TLS_CERTIFICATES = _counters(
     *("loaded", "refused"),
 )
 
+# --- auth ----------------------------------------------------------------------------------------
+TOKENS_REFUSED = _counters(
+    "headgate_tokens_refused_total",
+    "Requests refused because nobody could be told to have made them, by the reason",
+    "reason",
+    *("anonymous", "scheme", "malformed", "algorithm", "header", "key", "signature", "issuer", "audience"),
+    *("expired", "not-yet-valid", "claims", "user", "unknown", "certificate", "unavailable", "slowed"),
+)
+TOKENS_VERIFIED = _counters(
+    "headgate_tokens_verified_total",
+    "Tokens found good: of an issuer (jwt) or of the file; one that is remembered is not counted again",
+    "method",
+    *("jwt", "token"),
+)
+ISSUER_FETCHES = _counters(
+    "headgate_issuer_fetches_total",
+    "Fetches of the keys of issuers of tokens, by their end",
+    "result",
+    *("fetched", "failed"),
+)
+TOKEN_FILES = _counters(
+    "headgate_token_files_total",
+    "Changes of the file of tokens that each front has taken up, or refused as they are wrong",
+    "result",
+    *("loaded", "refused"),
+)
+AUDIT_LINES = _counters(
+    "headgate_audit_lines_total",
+    "Lines for the audit log, by what became of them",
+    "result",
+    *("written", "dropped", "failed"),
+)
+
 # --- log -----------------------------------------------------------------------------------------
 _LOGS: Final = ("events", "outbox")
 CHUNK_RECORDS = Family(

@@ -19,6 +19,8 @@ _HINT_CHARS_MAX: Final = 1_024
 """Both go in headers, of which clients take 8 KiB."""
 _STATUSES: Final = {
     400: StatusCode.INVALID_ARGUMENT,
+    401: StatusCode.UNAUTHENTICATED,
+    403: StatusCode.PERMISSION_DENIED,
     404: StatusCode.NOT_FOUND,
     409: StatusCode.ABORTED,
     413: StatusCode.INVALID_ARGUMENT,

@@ -53,7 +53,9 @@ def addresses_of(settings: Settings) -> tuple[ListenAddress, ...]:
 
 
 def open_addresses(settings: Settings) -> tuple[ListenAddress, ...]:
-    """Those that other machines reach and where no client shows who it is."""
+    """Those that other machines reach and where requests are answered that do not say who makes them."""
+    if settings.has_authentication and not settings.allow_anonymous:
+        return ()
     is_known = settings.client_auth is ClientAuth.REQUIRED
     return tuple(
         address
@@ -72,7 +74,8 @@ def check_not_open(settings: Settings) -> None:
     if found and not settings.allow_anonymous:
         raise InvalidInputError(
             f"{found[0].option} {found[0].text}: everybody who reaches this address could do everything",
-            hint="listen on 127.0.0.1, or ask clients for certificates (--tls-client-ca), or say --allow-anonymous",
+            hint="listen on 127.0.0.1, or name users (--token-auth-file, --authentication-config, --tls-client-ca), "
+            "or say --allow-anonymous",
         )
 
 

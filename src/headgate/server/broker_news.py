@@ -1,7 +1,8 @@
-"""News of brokers: whoever writes a broker waits until every front knows it, so that its first event is not refused.
+"""News of brokers and rights: whoever writes one waits until every front knows it.
 
-Each front has a Unix socket; the process of the objects asks there, and the front reads the brokers before it answers.
-A front that is not there reads them when it starts, after its socket is open; one that does not answer finds out by
+So the first event of a new broker is not refused, and nobody has a right any more that was taken from him. Each front
+has a Unix socket; the process of the objects asks there, and the front reads what has changed before it answers. A
+front that is not there reads all when it starts, after its socket is open; one that does not answer finds out by
 itself within ROUTING_POLL_S, once it works again.
 """
 
@@ -18,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.served import ServedBrokers
+from headgate.control.followed import ObjectCopy
 from headgate.limits import BROKER_NEWS_S_MAX
 from headgate.server.local_http import requested
 
@@ -27,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 
 class BrokerNews:
-    """Tells all fronts that a broker has been written.
+    """Tells all fronts that a broker or a right has been written.
 
     Args:
         fronts: Their sockets.
@@ -39,7 +40,7 @@ class BrokerNews:
         self._loop = loop
 
     def tell(self) -> None:
-        """Returns when every front has read the brokers, or does not answer; blocks."""
+        """Returns when every front has read the objects, or does not answer; blocks."""
         asyncio.run_coroutine_threadsafe(self._tell_all(), self._loop).result(2 * BROKER_NEWS_S_MAX)
 
     async def _tell_all(self) -> None:
@@ -51,16 +52,17 @@ async def _told(socket: Path) -> None:
         async with asyncio.timeout(BROKER_NEWS_S_MAX), requested(socket, b"POST", PATH.encode(), b"") as response:
             await response.head()
     except TimeoutError:
-        _log.warning("a front does not read the brokers", socket=str(socket))
+        _log.warning("a front does not read what has changed", socket=str(socket))
     except (OSError, EOFError, httptools.HttpParserError):
         return  # it is not there
 
 
-def news_route(brokers: ServedBrokers) -> Route:
+def news_route(*copies: ObjectCopy) -> Route:
     """Where a front is told."""
 
     def read(_: Request) -> Response:
-        brokers.refresh()
+        for copy in copies:
+            copy.refresh()
         return Response()
 
     return Route(PATH, read, methods=["POST"])

@@ -16,6 +16,7 @@ from starlette.routing import Mount
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
+from headgate.control.bootstrap import bootstrap
 from headgate.control.database import StoreUnavailableError
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
@@ -32,6 +33,8 @@ from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S
 from headgate.log.directory import LogDirectory
 from headgate.observe import metrics
 from headgate.server import child, local_http, parts, ready, tending, tls
+from headgate.server.authentication import UsersOfFronts
+from headgate.server.authorization import grants_of
 from headgate.server.broker_news import BrokerNews
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
@@ -58,16 +61,19 @@ async def _serve(context: child.Context) -> None:
         store.on_broker(BrokerNews(fronts, loop).tell)
         store.set_public_url(settings.url)
         policy = url_policy(settings)
+        grants, rights = grants_of(settings, store)
+        await asyncio.to_thread(bootstrap, Admission(store, policy))
+        await asyncio.to_thread(rights.refresh)
         if settings.manifests is not None:
             counts = await asyncio.to_thread(load, Admission(store, policy), settings.manifests)
             _log.info("manifests applied", **counts)
         ca_certs = tls.read_ca(settings.tls_ca) if settings.tls_ca is not None else ""
         reconciler = Reconciler(store, server=ServerUrls(settings.urls, ca_certs))
         await asyncio.to_thread(reconciler.step)
-        api = ControlApi(store, policy)
+        api = ControlApi(store, policy, grants)
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store)
-        async with local_http.answering(paths(settings, store, api), settings.control_socket):
-            works = (reconciler.run(stop), recompile_stored(store, state.compiling), state.show())
+        async with local_http.answering(UsersOfFronts(paths(settings, store, api)), settings.control_socket):
+            works = (reconciler.run(stop), rights.follow(), recompile_stored(store, state.compiling), state.show())
             tasks = [asyncio.create_task(one) for one in works]
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)

@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
+from headgate.control.grants import Grants
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
@@ -32,6 +33,8 @@ from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
 from headgate.server import child, health, local_http, parts, ready, retention, rpc, tending
 from headgate.server.absent import RoleAbsent
+from headgate.server.authentication import Authentication, audit_log_of, authenticator_of
+from headgate.server.authorization import Authorization, grants_of
 from headgate.server.broker_news import news_route
 from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.deliveries import NoDeliveries
@@ -120,13 +123,20 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
     async with contextlib.AsyncExitStack() as stack:
         # Before anything works: uvicorn would leave the loop by SystemExit where an address is taken.
         http = HttpListeners(settings)
+        audit = audit_log_of(settings)
+        if audit is not None:
+            stack.enter_context(audit)
+        authentication = Authentication(authenticator_of(settings), audit)
         stack.callback(http.close)
         store = await stack.enter_async_context(opened(context, stop))
         brokers = ServedBrokers(store.objects)
-        own = Starlette(routes=[news_route(brokers)], exception_handlers=ERROR_HANDLERS)
+        grants, rights = grants_of(settings, store.objects)
+        authorization = Authorization(grants.authorizer)
+        own = Starlette(routes=[news_route(brokers, rights)], exception_handlers=ERROR_HANDLERS)
         await stack.enter_async_context(local_http.answering(own, settings.front_socket(number)))
+        await asyncio.to_thread(rights.refresh)
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
-        fallback = NoDeliveries(other_paths(settings, store.objects, store.checks, store.api))
+        fallback = NoDeliveries(other_paths(settings, store.objects, grants, store.checks, store.api))
         tracer = tracing.configure(context.part.name)
         intake = Intake(store.partitions, brokers.get, tracing=tracer)
         ingress = Ingress(intake, fallback)
@@ -135,14 +145,15 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         gate = Gate(ingress, context.token)
         mark = ready.Mark(settings.run_directory, context.part.name)
         await stack.enter_async_context(local_http.answering(gate, settings.front_inward(number)))
-        serving = http.serve(HostCheck(gate, Hosts.of(settings)))
+        serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
         sampling = sample(store.writers, connections=http.connections, on_sample=mark.beat)
-        work = (brokers.follow(), sampling, *store.work, http.watch())
+        following = (brokers.follow(), rights.follow())
+        work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
         await http.started()
         owner_of = DispatcherGroup(settings, store.objects).owner_of_call
         publishing = PublishRpc(intake, store.producers).service()
-        async with rpc.front(settings, publishing, owner_of, number, http.certificate):
+        async with rpc.front(settings, publishing, owner_of, number, http.certificate, authentication, authorization):
             mark.ready(True)
             stopped = asyncio.create_task(stop.wait())
             ends = [*serving, stopped, *tasks]
@@ -159,7 +170,11 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
 
 
 def other_paths(
-    settings: Settings, objects: Store, checks: Mapping[str, Callable[[], str]], api: ASGIApp | None = None
+    settings: Settings,
+    objects: Store,
+    grants: Grants,
+    checks: Mapping[str, Callable[[], str]],
+    api: ASGIApp | None = None,
 ) -> Starlette:
     """Every path that is no publisher's: health, and what the other processes answer."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
@@ -170,7 +185,7 @@ def other_paths(
     delivering = [
         *(Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()),
         *DeadLettersFront(group).routes(),
-        *ReplaysFront(group).routes(),
+        *ReplaysFront(group, grants).routes(),
     ]
     return Starlette(
         routes=[

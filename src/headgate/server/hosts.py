@@ -15,20 +15,16 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
-import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.control.kube_status import failure_of
-from headgate.control.publish_uri import RESERVED_NAMESPACES
 from headgate.errors import HeadgateError, InvalidInputError
-from headgate.ingress.problem import send_body, send_problem
 from headgate.limits import HOSTS_KEPT_MAX
 from headgate.observe.metrics import REQUESTS_REFUSED
 from headgate.server.addresses import addresses_of
+from headgate.server.refusal import send_refusal
 from headgate.settings import Settings
 
 ANY: Final = "*"
-_CLOSE: Final = (b"connection", b"close")
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOKED_AT: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
 _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
@@ -134,7 +130,8 @@ class HostCheck:
             try:
                 self._check(scope)
             except HeadgateError as error:
-                await _refuse(error, scope, send)
+                REQUESTS_REFUSED.labels(error.code).inc()
+                await send_refusal(error, scope, send)
                 return
         await self._app(scope, receive, send)
 
@@ -159,13 +156,3 @@ class HostCheck:
                 raise CrossSiteError("the request was made by a page of another site")
             if origin is not None and origin.lower().partition(b"://")[2] != (host or b"").lower():
                 raise CrossSiteError("the request was made by a page of another origin")
-
-
-async def _refuse(error: HeadgateError, scope: Scope, send: Send) -> None:
-    """Answers as the path's own application would: the API with a `Status`, anything else with problem details."""
-    REQUESTS_REFUSED.labels(error.code).inc()
-    if scope["path"].lstrip("/").partition("/")[0] in RESERVED_NAMESPACES:
-        body = msgspec.json.encode(failure_of(error))
-        await send_body(send, error.http_status, b"application/json", body, _CLOSE)
-    else:
-        await send_problem(send, error, _CLOSE)

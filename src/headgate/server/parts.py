@@ -28,7 +28,7 @@ class Role(StrEnum):
 
 ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Role.READER)
 """Those that `--role` takes."""
-ON_KAFKA: Final = frozenset({Role.CONTROL, Role.FRONT, Role.OBJECTS})
+ON_KAFKA: Final = frozenset({Role.CONTROL, Role.FRONT, Role.MATCHER, Role.OBJECTS})
 """Those that a deployment on Kafka has: a module of `server/kafka/` each. The others are refused there."""
 
 

@@ -14,6 +14,7 @@ import structlog
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.match.requirements import check_java, connector_jar
 from headgate.server import addresses, deployment, layout, listening, parts, tls
+from headgate.server.authentication import audit_log_of, authenticator_of
 from headgate.server.parts import Role
 from headgate.settings import ClientAuth, Settings, TlsMode
 from headgate.storage import sqlite
@@ -38,6 +39,7 @@ def check(settings: Settings, cluster: ClusterConfig | None = None) -> None:
             contradict each other, or those of a deployment on Kafka do.
         HeadgateError: Kafka does not answer, or its topics do not fit.
         TlsFileError: The certificate does not work.
+        AuthFileError: A file of tokens or issuers, or the audit log, cannot be used.
         AddressError: An address is taken or cannot be had.
         SparkMissingError: There is no suitable Java, or no connector.
         UnavailableError: Java does not say its version.
@@ -49,6 +51,9 @@ def check(settings: Settings, cluster: ClusterConfig | None = None) -> None:
             hint=f"--fronts {settings.partitions}, or --partitions {settings.fronts}: it may only grow",
         )
     check_tls(settings)
+    authenticator_of(settings)
+    if (audit := audit_log_of(settings)) is not None:
+        audit.close()
     addresses.check_not_open(settings)
     with contextlib.ExitStack() as stack:
         # All at the same time: one address given twice is taken, too.

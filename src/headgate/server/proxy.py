@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -13,6 +13,8 @@ from urllib.parse import quote
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
+from headgate.auth.context import USER, USER_HEADER, header_of
+from headgate.auth.user import ANONYMOUS
 from headgate.control.http import while_connected
 from headgate.errors import TooLargeError, UnavailableError
 from headgate.limits import OBJECT_BYTES_MAX
@@ -54,7 +56,9 @@ class ProcessProxy:
         """
         request = await whole_request(scope, receive)
         if request is not None:
-            await pass_on(self._socket, request, receive, send)
+            user = scope.get(USER, ANONYMOUS)
+            more = () if user is ANONYMOUS else ((USER_HEADER, header_of(user)),)
+            await pass_on(self._socket, replace(request, headers=(*request.headers, *more)), receive, send)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headgate.control.grants import Grants
 from headgate.control.http import JSON, json_response, read_body
 from headgate.control.objects import Kind
+from headgate.control.queries import user_of
 from headgate.replay.api import BASE
 from headgate.server.dispatcher_group import DispatcherGroup, refusal
 from headgate.server.proxy import sent_path
@@ -23,6 +25,7 @@ class _Target(msgspec.Struct, frozen=True):
     """What is read here of a request for a replay; the rest is the dispatcher's."""
 
     trigger: str = ""
+    url: str = ""
 
 
 class ReplaysFront:
@@ -30,10 +33,12 @@ class ReplaysFront:
 
     Args:
         group: The dispatchers.
+        grants: Who may send events where.
     """
 
-    def __init__(self, group: DispatcherGroup) -> None:
+    def __init__(self, group: DispatcherGroup, grants: Grants) -> None:
         self._group = group
+        self._grants = grants
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
@@ -53,10 +58,12 @@ class ReplaysFront:
     async def _create(self, request: Request) -> Response:
         body = await read_body(request, _TYPES)
         try:
-            trigger = msgspec.json.decode(body, type=_Target).trigger
+            target = msgspec.json.decode(body, type=_Target)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            trigger = ""  # the dispatcher says what is wrong
-        owner = await self._group.owner(Kind.TRIGGER, request.path_params["namespace"], trigger) if trigger else 0
+            target = _Target()  # the dispatcher says what is wrong
+        namespace, trigger = request.path_params["namespace"], target.trigger
+        self._grants.judge_url(user_of(request), namespace, target.url)
+        owner = await self._group.owner(Kind.TRIGGER, namespace, trigger) if trigger else 0
         return (await self._group.ask(owner, "POST", sent_path(request.scope), body)).response()
 
     async def _one(self, request: Request) -> Response:

@@ -16,11 +16,16 @@ import grpc
 from grpc import aio
 
 from headgate import limits
+from headgate.auth.authorizer import ForbiddenError
+from headgate.auth.context import USER_HEADER, current_user, header_of
+from headgate.auth.user import ANONYMOUS
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.rpc.errors import ERROR, status
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, Service
 from headgate.server.absent import RoleAbsentError
 from headgate.server.addresses import addresses_of
+from headgate.server.authentication import Authentication, UsersOfCalls
+from headgate.server.authorization import Authorization
 from headgate.server.parts import Role, roles_of
 from headgate.server.proxy import PartUnavailableError
 from headgate.server.publishers_home import PublishersHome
@@ -80,6 +85,8 @@ async def serving(
         UnavailableError: Nobody can listen there.
     """
     is_ours = address.startswith("unix:")
+    if is_ours:
+        handlers = [UsersOfCalls(one) for one in handlers]
     options = (("grpc.so_reuseport", int(shared)), *_OPTIONS, *(() if is_ours else _OPEN_TO_CLIENTS))
     server = aio.server(handlers=handlers, options=options, maximum_concurrent_rpcs=limits.RPCS_MAX)
     try:
@@ -105,6 +112,8 @@ async def front(
     owner_of: Choose | None = None,
     number: int = 0,
     certificate: CertificateKeeper | None = None,
+    authentication: Authentication | None = None,
+    authorization: Authorization | None = None,
 ) -> AsyncIterator[None]:
     """Serve all of the contract, health and reflection where clients find it, unless that is switched off.
 
@@ -114,6 +123,8 @@ async def front(
         owner_of: The number of the dispatcher that answers a call; None where there is one.
         number: Of this front.
         certificate: The server's; None without TLS.
+        authentication: Who makes the calls; None: everybody is anonymous.
+        authorization: What he may do; None: everything.
     """
     addresses = [address for address in addresses_of(settings) if address.is_grpc]
     if not addresses:
@@ -137,7 +148,8 @@ async def front(
             if others:
                 publishing = PublishersHome(publisher, others, settings.partitions)
                 await stack.enter_async_context(serving([publisher], f"unix:{settings.front_rpc(number)}"))
-            handlers = [publishing, *handed_on, *absent, health, *reflection_services()]
+            services = [publishing, *handed_on, *absent, health, *reflection_services()]
+            handlers = (authentication or Authentication()).calls((authorization or Authorization()).calls(services))
             for address in addresses:
                 credentials = certificate.grpc_credentials() if certificate is not None and address.is_tls else None
                 shared = settings.fronts > 1
@@ -228,7 +240,7 @@ class HandedOn(grpc.GenericRpcHandler):
             except HeadgateError as error:
                 await context.abort(*status(error))
         call: aio.StreamStreamCall[bytes, bytes] = self._channel(number).stream_stream(method)(
-            timeout=context.time_remaining()
+            timeout=context.time_remaining(), metadata=_passed_on()
         )
         sending = asyncio.create_task(_send(context, call, first))
         try:
@@ -245,6 +257,12 @@ class HandedOn(grpc.GenericRpcHandler):
             call.cancel()
 
 
+def _passed_on() -> tuple[tuple[str, str], ...]:
+    """The metadata of a call that is handed on: its user, and nothing of what the client sent."""
+    user = current_user.get()
+    return () if user is ANONYMOUS else ((USER_HEADER.decode(), header_of(user).decode()),)
+
+
 async def _send(
     context: aio.ServicerContext[bytes, bytes], call: aio.StreamStreamCall[bytes, bytes], first: bytes | None
 ) -> None:
@@ -252,6 +270,10 @@ async def _send(
     with contextlib.suppress(aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError):
         if first is not None:
             await call.write(first)
-        while isinstance(message := await context.read(), bytes):
-            await call.write(message)
+        try:
+            while isinstance(message := await context.read(), bytes):
+                await call.write(message)
+        except ForbiddenError as error:  # the right is gone
+            with contextlib.suppress(aio.AbortError):
+                await context.abort(*status(error))
         await call.done_writing()

@@ -48,6 +48,13 @@ TOPIC_OPTIONS: Final = frozenset(
     )
 )
 """Options of a topic on which guarantees rest."""
+SPARK_OPTIONS: Final = frozenset(
+    (
+        *("spark.master", "spark.jars", "spark.sql.catalog.headgate", "spark.sql.session.timeZone"),
+        *("spark.sql.caseSensitive", "spark.sql.ansi.enabled", "spark.sql.adaptive.enabled"),
+    )
+)
+"""Options of Spark by which the match gives the same verdicts everywhere."""
 _YAML: Final = YamlLimits(depth=8, values=10_000, merges=False)
 
 Option = str | bool | int | float
@@ -170,15 +177,19 @@ class KafkaConfig(_Model):
 
 
 class SparkConfig(_Model):
-    """Which Spark runs the match. Read and checked only: no part of the server uses it yet.
+    """Which Spark runs the match.
+
+    Two runs stand beside each other while filters change, each with a task for every partition of `events`: Spark needs
+    twice as many cores as there are partitions, for each matcher process.
 
     Attributes:
-        master: `local[N]`, `spark://HOST:PORT` or `k8s://...`.
-        options: Options of Spark. A secret is given as `NAME_file`.
+        master: `local[N]`, `spark://HOST:PORT` or `k8s://...`; none: in the matcher's process, with the threads that it
+            needs. `k8s://` is passed on as it is, and not tested.
+        options: Options of Spark, such as `spark.driver.host` for a cluster. A secret is given as `NAME_file`.
     """
 
-    master: str = Field(default="local[2]", min_length=1)
-    options: _Options = Field(default_factory=dict)
+    master: str | None = Field(default=None, min_length=1)
+    options: Annotated[_Options, _without(SPARK_OPTIONS, "the match rests on it")] = Field(default_factory=dict)
 
 
 class ClusterConfig(_Model):

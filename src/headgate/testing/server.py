@@ -49,6 +49,9 @@ class Server:
         log: Where its standard error goes; None leaves it on ours.
         program: The `headgate` command; None for the one beside our interpreter.
         secure: What it is called with over TLS; None for plain HTTP.
+
+    Attributes:
+        token: What is shown with each call of the API; empty for nothing.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Server:
         self._arguments = arguments
         self._log = log
         self._secure = secure
+        self.token = ""
         self._program = program if program is not None else Path(sys.executable).with_name("headgate")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -152,6 +156,8 @@ class Server:
             {"content-type": "application/json"},
             method=method,
         )
+        if self.token:
+            request.add_header("authorization", f"Bearer {self.token}")
         try:
             with urllib.request.urlopen(request, timeout=60, context=self._secure) as answer:
                 return json.loads(answer.read())  # type: ignore[no-any-return]

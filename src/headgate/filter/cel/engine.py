@@ -31,7 +31,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from headgate.filter.cel import checked_pb2
 from headgate.filter.cel.ast import PUBLISH_TIME, Node
 from headgate.filter.cel.decode import decode, offset_of
-from headgate.filter.cel.errors import FilterError, over_limit, unusable_character
+from headgate.filter.cel.errors import EvaluationError, FilterError, over_limit, unusable_character
 from headgate.filter.cel.functions import FUNCTIONS
 from headgate.filter.cel.functions.declare import CelType, Function
 from headgate.filter.cel.functions.json import ABSENT, EVALUATED
@@ -162,6 +162,17 @@ class Environment:
         )
         return Environment(handle)
 
+    @staticmethod
+    def of_maps(*names: str) -> Environment:
+        """The environment of rules about tokens: variables that are maps, and libraries that Kubernetes has, too."""
+        return Environment(
+            _cel.NewEnv(
+                config=_cel.NewEnvConfigFromYaml("extensions: [{name: two-var-comprehensions}]"),
+                variables={name: _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN) for name in names},
+                extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
+            )
+        )
+
     def compile(self, text: str, *, check: bool = True) -> Expression:
         """Parses CEL text, and checks its types unless it is told not to.
 
@@ -266,6 +277,29 @@ class Expression:
             return FilterOutcome(OutcomeKind.ERROR, f"the filter's value is no boolean but {kind.name().lower()}")
         except _EVALUATION_ERRORS as error:
             return FilterOutcome(OutcomeKind.ERROR, plain(str(error)))
+
+    def plain_value(self, activation: Activation) -> bool | str | list[str | None] | None:
+        """A boolean, a text, null, or a list, in which None stands for what is no text.
+
+        Raises:
+            EvaluationError: The value is an error, or of another type.
+        """
+        try:
+            result = self._evaluated(activation)
+            kind = str(result.type().name()).partition("<")[0].lower()
+            match kind:
+                case "null":
+                    return None
+                case "bool" | "string":
+                    return result.value()  # type: ignore[no-any-return]
+                case "list":
+                    return [item.value() if item.type() == _STRING else None for item in result.value()]
+                case "error":
+                    raise EvaluationError(plain(str(result.value())))
+                case _:
+                    raise EvaluationError(f"the value is of type {kind}")
+        except _EVALUATION_ERRORS as error:
+            raise EvaluationError(plain(str(error))) from None
 
     def show(self, activation: Activation) -> Shown:
         """Evaluates on one event, for people. Never raises."""

@@ -57,6 +57,12 @@ class FilterError(InvalidInputError):
         )
 
 
+class EvaluationError(InvalidInputError):
+    """An expression has no value on its input, or not one that can be used."""
+
+    code = "evaluation"
+
+
 def over_limit(name: str, what: str, *, field: str = "filter.expression", maximum: int | None = None) -> FilterError:
     """The refusal of what is over a limit.
 

@@ -20,6 +20,7 @@ from starlette.routing import Mount, Route
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
+from headgate.control.bootstrap import bootstrap
 from headgate.control.egress import UrlPolicy
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
@@ -30,6 +31,8 @@ from headgate.errors import UnavailableError
 from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
 from headgate.server import child, local_http, parts, ready, tending, tls
 from headgate.server.absent import RoleAbsent
+from headgate.server.authentication import UsersOfFronts
+from headgate.server.authorization import grants_of
 from headgate.server.broker_news import BrokerNews
 from headgate.server.control import ControlState, recompile_stored
 from headgate.server.kafka import instance
@@ -39,6 +42,7 @@ from headgate.settings import Settings
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.cache import leader_of
 from headgate.store.kafka.election import Election
+from headgate.store.kafka.generations import follow_generations
 from headgate.store.kafka.objects import KafkaObjects
 
 _GROUP: Final = "control"
@@ -78,16 +82,18 @@ async def _serve(context: child.Context) -> None:
         fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]
         store.on_broker(BrokerNews(fronts, loop).tell)
         policy = url_policy(settings)
-        api = ControlApi(store, policy)
+        grants, rights = grants_of(settings, store)
+        await asyncio.to_thread(rights.refresh)
+        api = ControlApi(store, policy, grants)
 
         def note() -> str:
             return "leads" if objects.is_leading else f"follows {leader_of(path) or 'nobody yet'}"
 
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store, note)
         leadership = Leadership(objects, config, changed, told)
-        duties = leader_duties(settings, store, policy, state)
-        await stack.enter_async_context(local_http.answering(paths(api), settings.control_socket))
-        tasks = [asyncio.create_task(one) for one in (leadership.run(duties), state.show())]
+        duties = leader_duties(settings, config, store, policy, state)
+        await stack.enter_async_context(local_http.answering(UsersOfFronts(paths(api)), settings.control_socket))
+        tasks = [asyncio.create_task(one) for one in (leadership.run(duties), rights.follow(), state.show())]
         await _until_stopped(stop, tasks, (objects.follow, leadership.take_part), state, api)
 
 
@@ -124,7 +130,9 @@ def paths(api: ControlApi) -> Starlette:
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
 
 
-def leader_duties(settings: Settings, store: Store, policy: UrlPolicy, state: ControlState) -> Sequence[Duty]:
+def leader_duties(
+    settings: Settings, config: KafkaConfig, store: Store, policy: UrlPolicy, state: ControlState
+) -> Sequence[Duty]:
     """What the leader does: each begins when it takes the lead, is cancelled when it loses it, and never ends."""
 
     async def reconcile() -> None:
@@ -134,13 +142,22 @@ def leader_duties(settings: Settings, store: Store, policy: UrlPolicy, state: Co
     async def prepare() -> None:
         """What every start brings; then the statuses, which it may change."""
         await asyncio.to_thread(store.make_default_broker)
+        await asyncio.to_thread(bootstrap, Admission(store, policy))
         await asyncio.to_thread(store.set_public_url, settings.url)
         if settings.manifests is not None:
             counts = await asyncio.to_thread(load, Admission(store, policy), settings.manifests)
             _log.info("manifests applied", **counts)
         await reconcile()
 
-    return (prepare, lambda: recompile_stored(store, state.compiling))
+    async def write_generations() -> None:
+        """What the matcher has brought into force."""
+        stop = threading.Event()
+        try:
+            await asyncio.to_thread(follow_generations, config, store.set_active_generation, stop)
+        finally:
+            stop.set()
+
+    return (prepare, lambda: recompile_stored(store, state.compiling), write_generations)
 
 
 class Leadership:

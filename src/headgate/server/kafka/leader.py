@@ -12,9 +12,12 @@ from typing import Final
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headgate.auth.context import USER
+from headgate.auth.credentials import AUTHORIZATION
+from headgate.auth.user import ANONYMOUS
+from headgate.control import discovery
 from headgate.control.commit import NotLeaderError
 from headgate.control.database import StoreUnavailableError
-from headgate.control.discovery import AUTHORIZATION
 from headgate.control.store import Store
 from headgate.control.webhook import PATH as WEBHOOK
 from headgate.errors import UnavailableError
@@ -28,9 +31,8 @@ from headgate.store.kafka.cache import leader_of
 VERSION: Final = b"headgate-resource-version"
 """A header of the leader's answer to a write: the newest resourceVersion behind it."""
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_ASKED_HERE: Final = (f"/apis/{AUTHORIZATION}/", WEBHOOK)
+_ASKED_HERE: Final = (f"/apis/{discovery.AUTHORIZATION}/", f"/apis/{discovery.AUTHENTICATION}/", WEBHOOK)
 """Paths that take a POST and change nothing."""
-_CREDENTIALS: Final = b"authorization"
 _REDIRECTED: Final = 300
 _LOOK_S: Final = 0.01
 """Between two looks whether the cache has read a write."""
@@ -111,12 +113,14 @@ class ObjectRequests:
             await self._pass_on(leader, scope, receive, send)
 
     async def _pass_on(self, leader: str, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._settings.client_auth is ClientAuth.REQUIRED:
+        is_known = scope.get(USER, ANONYMOUS) is not ANONYMOUS
+        has_shown = any(name == AUTHORIZATION for name, _ in scope["headers"])
+        if self._settings.client_auth is ClientAuth.REQUIRED or (is_known and not has_shown):
             raise NotPassedOnError(leader)
         request = await whole_request(scope, receive)
         if request is None:
             return
-        shown = [(name, value) for name, value in scope["headers"] if name == _CREDENTIALS]
+        shown = [(name, value) for name, value in scope["headers"] if name == AUTHORIZATION]
         request = dataclasses.replace(request, headers=(*request.headers, *shown, (FORWARDED, b"1")))
         answered = asyncio.Event()
 

@@ -1,17 +1,18 @@
-"""What the readers of topics share: a consumer of committed records outside of a group, and a partition's bounds."""
+"""What the clients of topics share: a consumer of committed records outside of a group, and questions to Kafka."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import UnavailableError
-from headgate.limits import KAFKA_FETCH_BYTES_MAX, KAFKA_READ_S_MAX, KAFKA_RECORD_BYTES_MAX
+from headgate.limits import KAFKA_ADMIN_S_MAX, KAFKA_FETCH_BYTES_MAX, KAFKA_READ_S_MAX, KAFKA_RECORD_BYTES_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.library import Faults, library, options, refused_option, translated
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 ELECTION_S: Final = 0.1
 """Pause before a group or partition is asked again whose leader is being elected: nothing tells when there is one."""
@@ -78,3 +79,54 @@ def watermarks(
         if found is None:
             raise UnavailableError(f"{doing}: {place.topic}/{place.partition} does not answer")
         return found
+
+
+def committed_places(
+    consumer: Consumer, places: Sequence[TopicPartition], config: KafkaConfig, faults: Faults, doing: str
+) -> list[TopicPartition]:
+    """Where the consumer's group goes on in these partitions, with what it has committed beside; blocking.
+
+    Asks again while a coordinator is elected. A partition without a commit has a negative offset.
+
+    Args:
+        consumer: Names the group; it need not be a member.
+        places: The partitions.
+        config: Of the deployment.
+        faults: Of the consumer.
+        doing: What fails without an answer, as the beginning of a sentence.
+
+    Raises:
+        UnavailableError: No answer within KAFKA_READ_S_MAX.
+        KafkaDeniedError: We may not.
+    """
+    kafka = library()
+    deadline = time.monotonic() + KAFKA_READ_S_MAX
+    while True:
+        try:
+            found = consumer.committed(list(places), timeout=KAFKA_READ_S_MAX)
+            failed: list[KafkaError] = [place.error for place in found if place.error is not None]
+        except kafka.KafkaException as error:
+            failed = [error.args[0]]
+        if not failed:
+            return found
+        problem = translated(faults.cause(failed[0]), doing, config)
+        if not isinstance(problem, UnavailableError) or time.monotonic() > deadline:
+            raise problem
+        time.sleep(ELECTION_S)
+
+
+def partition_count(client: Consumer | Producer, topic: str, config: KafkaConfig, faults: Faults, doing: str) -> int:
+    """How many partitions a topic has; blocking.
+
+    Raises:
+        KafkaUnreachableError: No broker answers.
+        UnavailableError: There is no such topic.
+    """
+    kafka = library()
+    try:
+        found = client.list_topics(topic, timeout=KAFKA_ADMIN_S_MAX).topics[topic]
+    except kafka.KafkaException as error:
+        raise translated(faults.cause(error.args[0]), doing, config) from error
+    if found.error is not None:
+        raise translated(found.error, doing, config)
+    return len(found.partitions)

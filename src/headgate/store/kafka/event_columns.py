@@ -33,14 +33,27 @@ def read_topic(spark: SparkSession, config: KafkaConfig, start: Mapping[int, int
     Raises:
         InvalidInputError: No partition is named, or an option of the configuration has no counterpart in Java.
     """
+    return log_columns(spark.readStream.format("kafka").options(**_options(config, start)).load(), RECORD)
+
+
+def read_range(spark: SparkSession, config: KafkaConfig, start: Mapping[int, int], end: Mapping[int, int]) -> DataFrame:
+    """The records of `events` from offsets up to others, each below those of `end`; see `read_topic`."""
+    options = _options(config, start) | {"endingOffsets": _offsets(config.topic("events"), end)}
+    return log_columns(spark.read.format("kafka").options(**options).load(), RECORD)
+
+
+def _options(config: KafkaConfig, start: Mapping[int, int]) -> dict[str, str]:
     if not start:
         raise InvalidInputError("a run needs at least one partition of the topic events")
     topic = config.topic("events")
-    options = {
+    return {
         **{f"kafka.{name}": value for name, value in java_options(config).items()},
         "kafka.isolation.level": "read_committed",
         "assign": json.dumps({topic: sorted(start)}),
-        "startingOffsets": json.dumps({topic: {str(partition): offset for partition, offset in start.items()}}),
+        "startingOffsets": _offsets(topic, start),
         "includeHeaders": "true",
     }
-    return log_columns(spark.readStream.format("kafka").options(**options).load(), RECORD)
+
+
+def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
+    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 
 from headgate.errors import InvalidInputError
 from headgate.limits import (
-    KAFKA_ADMIN_S_MAX,
     KAFKA_APPEND_S_MAX,
     KAFKA_RECORD_BYTES_MAX,
     LINK_ROWS_PER_EVENT_MAX,
@@ -31,6 +30,7 @@ from headgate.match.dataframe import EVENT_IDENTITY, MARK, MatchTable, match_eve
 from headgate.match.errors import RunFailedError
 from headgate.match.query import SparkRun, start_query
 from headgate.store.config import KafkaConfig
+from headgate.store.kafka.consumers import partition_count
 from headgate.store.kafka.event_columns import RECORD, read_topic
 from headgate.store.kafka.java_options import java_options
 from headgate.store.kafka.library import Faults, library, options, refused_option, translated
@@ -91,17 +91,7 @@ class OutboxDriver:
             self._producer: Producer = kafka.Producer(options(config, self._faults, own))
         except kafka.KafkaException as error:
             raise refused_option(error.args[0]) from None  # the cause's frames hold the options
-        self.partitions = self._partitions()
-
-    def _partitions(self) -> int:
-        kafka = library()
-        try:
-            topic = self._producer.list_topics(self._topic, timeout=KAFKA_ADMIN_S_MAX).topics[self._topic]
-        except kafka.KafkaException as error:
-            raise translated(self._faults.cause(error.args[0]), _DOING, self._config) from error
-        if topic.error is not None:
-            raise translated(topic.error, _DOING, self._config)
-        return len(topic.partitions)
+        self.partitions = partition_count(self._producer, self._topic, config, self._faults, _DOING)
 
     def hello(self, run: int, generation: int, start: Mapping[int, int]) -> None:
         """A run begins; `start` has the first offset of every source partition."""

@@ -17,6 +17,7 @@ import msgspec
 from headgate.control.schema import MIGRATIONS, migrate
 from headgate.errors import FatalError, TooLargeError
 from headgate.limits import KAFKA_RECORD_BYTES_MAX
+from headgate.store.kafka.state_record import StateRecord
 
 VERSION_HEADER: Final = "headgate_tables"
 """Header with the version of the tables that the row belongs to."""
@@ -41,14 +42,6 @@ class ObjectRecordError(FatalError):
 
 
 @dataclass(frozen=True, slots=True)
-class RowRecord:
-    """A record on its way to the topic; `value` is None where the row is gone."""
-
-    key: bytes
-    value: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
 class RowTable:
     """A table whose rows are in the topic, with its columns.
 
@@ -67,7 +60,7 @@ class RowTable:
         """The condition for one row, with a parameter a column of the key."""
         return " AND ".join(f"{column} = ?" for column in self.key)
 
-    def record(self, connection: sqlite3.Connection, key: Sequence[str | int]) -> RowRecord:
+    def record(self, connection: sqlite3.Connection, key: Sequence[str | int]) -> StateRecord:
         """One row as it is now.
 
         Raises:
@@ -80,7 +73,7 @@ class RowTable:
         size_bytes = len(name) + len(value or b"")
         if size_bytes > KAFKA_RECORD_BYTES_MAX:
             raise TooLargeError(f"a row of {size_bytes} bytes is over the {KAFKA_RECORD_BYTES_MAX} of a record")
-        return RowRecord(name, value)
+        return StateRecord(name, value)
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -133,7 +126,7 @@ class RowCapture:
                     f" BEGIN {notes} END"
                 )
 
-    def records(self, connection: sqlite3.Connection) -> Iterator[RowRecord]:
+    def records(self, connection: sqlite3.Connection) -> Iterator[StateRecord]:
         """Every row that the open transaction changed, as it is now.
 
         Raises:

@@ -1,186 +1,34 @@
-"""Writing the topic `objects`: a transactional producer that a newer one of the deployment fences."""
+"""Writing the topic `objects`: the control process that leads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headgate.control.commit import NotLeaderError
-from headgate.errors import HeadgateError, UnavailableError
-from headgate.limits import (
-    KAFKA_RECORD_BYTES_MAX,
-    KAFKA_RECORDS_WAITING_MAX,
-    KAFKA_TRANSACTION_S_MAX,
-    OBJECT_RECORDS_BYTES_MAX,
-)
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.library import Faults, library, options, refused_option, translated
-from headgate.store.kafka.object_rows import RowRecord, version_header
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
-
-_DOING: Final = "objects cannot be written"
-_POLL_S: Final = 0.1
-_READ_AGAIN: Final = "read the object: the change may be stored all the same"
+from headgate.store.kafka.fenced_writer import FencedWriter, Office
+from headgate.store.kafka.object_rows import version_header
 
 
-class _Delivered:
-    """What became of a transaction's records: the highest offset, and the first error."""
-
-    def __init__(self) -> None:
-        self.last = -1
-        self.error: KafkaError | None = None
-
-    def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """Takes the report on one record; librdkafka's callback."""
-        offset = message.offset()
-        if error is not None:
-            self.error = self.error or error
-        elif offset is not None:
-            self.last = max(self.last, offset)
+def _fenced(hint: str) -> NotLeaderError:
+    return NotLeaderError(
+        "another control process has taken the lead while this one wrote objects",
+        hint=hint or "send the change again, to the process that leads",
+    )
 
 
-class ObjectTopicWriter:
-    """The one writer of the topic until a newer one is made, in whichever process; blocking, one thread at a time.
+_OFFICE: Final = Office(
+    topic="objects",
+    name="control",
+    doing="objects cannot be written",
+    unsure="read the object: the change may be stored all the same",
+    fenced=_fenced,
+    headers=(version_header(),),
+)
 
-    `transactional.id` is the deployment's. Making a writer ends what an earlier one left open: when it is made,
-    everything that was ever committed can be read. After an error of Kafka a writer is used no more: what is on its
-    way could come into a later transaction of it.
 
-    Args:
-        config: Of the deployment.
-
-    Attributes:
-        is_failed: Whether an error of Kafka has ended its use.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
-        UnavailableError: Kafka does not answer.
-    """
+class ObjectTopicWriter(FencedWriter):
+    """The writer of the control process that leads; a newer one raises NotLeaderError in those before it."""
 
     def __init__(self, config: KafkaConfig) -> None:
-        kafka = library()
-        self._config = config
-        self._topic = config.topic("objects")
-        self._faults = Faults()
-        self.is_failed = False
-        timeout_ms = round(KAFKA_TRANSACTION_S_MAX * 1_000)
-        own = {
-            "transactional.id": config.topic("control"),
-            "transaction.timeout.ms": timeout_ms,
-            "message.timeout.ms": timeout_ms,
-            "enable.idempotence": True,
-            "acks": "all",
-            "message.max.bytes": KAFKA_RECORD_BYTES_MAX,
-            "queue.buffering.max.messages": KAFKA_RECORDS_WAITING_MAX,
-            "queue.buffering.max.kbytes": OBJECT_RECORDS_BYTES_MAX >> 10,
-            "linger.ms": 0,
-        }
-        try:
-            self._producer: Producer = kafka.Producer(options(config, self._faults, own))
-        except kafka.KafkaException as error:
-            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
-        with self._errors():
-            self._producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
-
-    def send(self, records: Iterable[RowRecord]) -> int:
-        """Begins a transaction and sends its records; every in-sync copy has them when this returns.
-
-        What `records` raises aborts the transaction and is raised here; the writer goes on.
-
-        Args:
-            records: At least one.
-
-        Returns:
-            The offset of the last.
-
-        Raises:
-            NotLeaderError: A newer writer was made; nothing is stored.
-            UnavailableError: Kafka did not take them; nothing is stored.
-        """
-        kafka = library()
-        done = _Delivered()
-        with self._errors():
-            self._producer.begin_transaction()
-            try:
-                for record in records:
-                    self._produce(record, done)
-            except kafka.KafkaException:
-                raise
-            except BaseException:
-                self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
-                raise
-            left = self._producer.flush(KAFKA_TRANSACTION_S_MAX)
-        if left or done.error is not None:
-            raise self._failed(done.error or kafka.KafkaError(kafka.KafkaError._TIMED_OUT))
-        return done.last
-
-    def _produce(self, record: RowRecord, done: _Delivered) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    self._topic, record.value, record.key, 0, on_delivery=done, headers=[version_header()]
-                )
-                break
-            except BufferError:  # its queue is full: acknowledgements make room
-                self._producer.poll(_POLL_S)
-        self._producer.poll(0)
-
-    def commit(self) -> None:
-        """Makes the records of the transaction readable, all of them or none.
-
-        Raises:
-            NotLeaderError: A newer writer was made; whether they are stored is not known.
-            UnavailableError: Kafka did not answer; whether they are stored is not known.
-        """
-        with self._errors(_READ_AGAIN):
-            self._producer.commit_transaction()
-
-    def abort(self) -> None:
-        """Gives the records of the transaction up.
-
-        Raises:
-            NotLeaderError: A newer writer was made.
-            UnavailableError: Kafka did not answer.
-        """
-        with self._errors():
-            self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
-
-    @contextmanager
-    def _errors(self, hint: str = "") -> Iterator[None]:
-        """Turns the library's errors into ours. A fatal one, such as a fence, may come out of a callback of ours."""
-        kafka = library()
-        try:
-            yield
-        except kafka.KafkaException as error:
-            raise self._failed(error.args[0], hint) from error
-        except SystemError as error:
-            # The library loses a fatal error that meets a callback, and says it again when it is asked.
-            self.is_failed = True
-            try:
-                self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
-            except kafka.KafkaException as fatal:
-                raise self._failed(fatal.args[0], hint) from error
-            raise
-
-    def _failed(self, error: KafkaError, hint: str = "") -> HeadgateError:
-        kafka = library().KafkaError
-        self.is_failed = True
-        with suppress(library().KafkaException, SystemError):  # the fatal error once more
-            self._producer.poll(0)  # brings what the connections report
-        if error.code() in (kafka._FENCED, kafka.PRODUCER_FENCED, kafka.INVALID_PRODUCER_EPOCH):
-            return NotLeaderError(
-                "another control process has taken the lead while this one wrote objects",
-                hint=hint or "send the change again, to the process that leads",
-            )
-        problem = translated(self._faults.cause(error), _DOING, self._config)
-        if hint and isinstance(problem, UnavailableError):
-            return type(problem)(problem.message, hint=hint)
-        return problem
-
-    def close(self) -> None:
-        """Drops what was not sent. An open transaction ends with the next writer, or with its own time."""
-        with suppress(library().KafkaException):
-            self._producer.purge()
+        super().__init__(config, _OFFICE)

@@ -12,7 +12,6 @@ OUTBOX_READ_BYTES_MAX bytes, and nothing is kept between two calls. An owner tha
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -20,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import (
     KAFKA_FETCH_BYTES_MAX,
-    KAFKA_READ_S_MAX,
     KAFKA_RECORD_BYTES_MAX,
     OUTBOX_READ_BYTES_MAX,
     OUTBOX_READ_RECORDS,
@@ -28,7 +26,7 @@ from headgate.limits import (
 )
 from headgate.outbox.takeover import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.consumers import ELECTION_S, watermarks
+from headgate.store.kafka.consumers import committed_places, watermarks
 from headgate.store.kafka.library import Faults, library, options, refused_option, translated
 from headgate.store.kafka.outbox_decoder import EventRecord, decode, decode_event
 from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxListener, OutboxPage
@@ -213,7 +211,8 @@ class OutboxMember:
 
     def _on_assign(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         try:
-            self._consumer.incremental_assign([self._restored(place) for place in self._committed(places)])
+            committed = committed_places(self._consumer, places, self._config, self._faults, _DOING)
+            self._consumer.incremental_assign([self._restored(place) for place in committed])
         except BaseException as error:  # noqa: BLE001 - `read` raises it
             self._problem = error
 
@@ -251,19 +250,6 @@ class OutboxMember:
         there: TopicPartition = kafka.TopicPartition(self._topic, place.partition, position)
         return there
 
-    def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        kafka = library()
-        deadline = time.monotonic() + KAFKA_READ_S_MAX
-        while True:
-            try:
-                found = self._consumer.committed(places, timeout=KAFKA_READ_S_MAX)
-                failed = [place.error for place in found if place.error is not None]
-            except kafka.KafkaException as error:
-                failed = [error.args[0]]
-            if not failed:
-                return found
-            self._wait_or_raise(failed[0], deadline)
-
     def _first_offset(self, topic: str, partition: int) -> int:
         """The first offset that a partition still has."""
         place = library().TopicPartition(topic, partition)
@@ -271,12 +257,6 @@ class OutboxMember:
 
     def _floor(self, source: int) -> int:
         return self._first_offset(self._events_topic, source)
-
-    def _wait_or_raise(self, error: KafkaError, deadline: float) -> None:
-        problem = translated(self._faults.cause(error), _DOING, self._config)
-        if not isinstance(problem, UnavailableError) or time.monotonic() > deadline:
-            raise problem
-        time.sleep(ELECTION_S)
 
     def _go_on_behind_removed(self, message: Message) -> None:
         """Retention has removed what stood at the place that is read."""

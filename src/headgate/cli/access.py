@@ -1,8 +1,9 @@
-"""The TLS of commands that talk to a server: the options that each of them has, and failed handshakes as errors."""
+"""How commands reach a server: TLS, tokens and contexts as options of each of them, and failed handshakes as errors."""
 
 from __future__ import annotations
 
 import functools
+import os
 import ssl
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -12,7 +13,9 @@ from urllib.parse import urlsplit
 import typer
 from typer.main import get_command
 
+from headgate.bearer import TokenSource
 from headgate.errors import InvalidInputError, UnavailableError
+from headgate.kubeconfig import read_context
 
 if TYPE_CHECKING:
     from typer._click import Command
@@ -33,28 +36,32 @@ class TlsFailedError(UnavailableError):
 
 
 @dataclass(frozen=True, slots=True)
-class TlsOptions:
+class AccessOptions:
     """What a command knows servers by, and shows them.
 
     Attributes:
         cacert: File of the CAs that are trusted; empty for those of the system.
         client_cert: File of the client's certificate; empty for none.
         client_key: File of its key.
+        token_file: File of the token to show; empty for none.
+        context: Context of the kubeconfig that says what the others do not; empty for none.
     """
 
     cacert: str = ""
     client_cert: str = ""
     client_key: str = ""
+    token_file: str = ""
+    context: str = ""
 
 
-_NOTHING: Final = TlsOptions()
-_options: Final = ContextVar("tls", default=_NOTHING)
+_NOTHING: Final = AccessOptions()
+_options: Final = ContextVar("access", default=_NOTHING)
 
 
-def with_tls_options(command: Command) -> Command:
-    """Gives the options of TLS to a command that has --server, and to all below it."""
+def with_access_options(command: Command) -> Command:
+    """Gives the options of access to a command that has --server, and to all below it."""
     for one in getattr(command, "commands", {}).values():
-        with_tls_options(one)
+        with_access_options(one)
     if any(parameter.name == "server" for parameter in command.params):
         command.params += _parameters()
     return command
@@ -66,7 +73,35 @@ def context() -> ssl.SSLContext:
     Raises:
         InvalidInputError: A file cannot be used.
     """
-    return _context(_options.get())
+    return _context(_effective(_options.get())[0])
+
+
+def authorization(url: str) -> str:
+    """The header `Authorization` of a request, by the options of the command; empty without a token.
+
+    Raises:
+        InvalidInputError: There is no token in the file, or it would go over a network in the clear.
+    """
+    where = urlsplit(url)
+    return _effective(_options.get())[1].header(where.hostname or "", is_tls=where.scheme == "https")
+
+
+@functools.lru_cache(1)
+def _effective(options: AccessOptions) -> tuple[AccessOptions, TokenSource]:
+    """The options with what the context adds to them, and the token."""
+    if not options.context:
+        return options, TokenSource(path=options.token_file)
+    known = read_context(options.context)
+    has_own = bool(options.client_cert)
+    whole = replace(
+        options,
+        cacert=options.cacert or known.cacert,
+        client_cert=options.client_cert if has_own else known.client_cert,
+        client_key=options.client_key if has_own else known.client_key,
+        token_file=options.token_file or known.token_file,
+    )
+    token = "" if options.token_file else known.token
+    return whole, TokenSource(token, whole.token_file)
 
 
 def handshake_error(server: str, error: BaseException) -> TlsFailedError | None:
@@ -104,7 +139,7 @@ def handshake_error(server: str, error: BaseException) -> TlsFailedError | None:
 
 
 @functools.lru_cache(1)
-def _context(options: TlsOptions) -> ssl.SSLContext:
+def _context(options: AccessOptions) -> ssl.SSLContext:
     try:
         made = ssl.create_default_context(cafile=options.cacert or None)
     except OSError as error:
@@ -147,8 +182,19 @@ def _kept(parameter: typer.CallbackParam, value: str | None) -> str | None:
     return value
 
 
+def _kept_context(ctx: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
+    """Keeps the context; its server and namespace take the place of what else is said, but for options."""
+    _kept(parameter, value)
+    if value:
+        known = read_context(value)
+        os.environ["HEADGATE_SERVER"] = known.server
+        if known.namespace:
+            ctx.default_map = {**(ctx.default_map or {}), "namespace": known.namespace}
+    return value
+
+
 def _parameters() -> list[Any]:
-    """The parameters of TLS as typer makes them; each keeps its value by itself."""
+    """The parameters of access as typer makes them; each keeps its value by itself."""
 
     def options(
         cacert: Annotated[
@@ -172,6 +218,22 @@ def _parameters() -> list[Any]:
         client_key: Annotated[
             str | None,
             typer.Option(envvar="HEADGATE_CLIENT_KEY", help="PEM file of its key.", callback=_kept, expose_value=False),
+        ] = None,
+        token_file: Annotated[
+            str | None,
+            typer.Option(
+                envvar="HEADGATE_TOKEN_FILE", help="File of the token to show.", callback=_kept, expose_value=False
+            ),
+        ] = None,
+        context: Annotated[
+            str | None,
+            typer.Option(
+                envvar="HEADGATE_CONTEXT",
+                help="Context of the kubeconfig (KUBECONFIG): server, CA, certificate, token.",
+                callback=_kept_context,
+                expose_value=False,
+                is_eager=True,
+            ),
         ] = None,
     ) -> None:
         pass

@@ -1,0 +1,65 @@
+"""The page of rights, from the table of routes and the roles that are there from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from headgate.auth.routes import CALLS, ROUTES, RightOfCall, RightOfRoute
+from headgate.auth.rules import Attributes
+from headgate.control.bootstrap import ROLES
+from headgate.control.rbac_rules import access_rules
+from scripts.pages.cell import row
+
+HEAD: Final = """# Rights
+
+<!-- Written by `make pages` from src/headgate/auth/routes.py and src/headgate/control/bootstrap.py: edit those. -->
+
+Where a method of [authentication](../howto/authenticate.md) is configured, every request needs the right of its line. [Authorize](../howto/authorize.md) shows how roles give rights. A path that is in no line needs `get` on itself as a `nonResourceURL`; one below `/apis` or `/api/v1` needs all rights.
+
+A request to a name in a namespace that the user may not see is refused with 403 whether there is such an object or not.
+"""
+_ROLES: Final = """## Roles
+
+Each start makes those that are missing, and gives back rules and subjects that they lack. `rbac.authorization.kubernetes.io/autoupdate: "false"` on one leaves it alone. Members of the group `system:masters` may do everything, whatever the objects say.
+
+| role | what it is for |
+|---|---|
+| `headgate:admin` | A namespace: everything in it, and who may do what |
+| `headgate:editor` | Brokers, triggers and subscriptions, and all that is done with their events |
+| `headgate:viewer` | Sees objects, events, dead letters and replays, and changes nothing |
+| `headgate:publisher` | Publishes |
+| `headgate:consumer` | Consumes subscriptions |
+| `cluster-admin` | Everything; given to `system:masters` |
+| `system:basic-user` | Asks for its own rights; given to everybody who is known |
+| `system:discovery` | Sees which resources there are; given to everybody who is known |
+| `system:public-info-viewer` | Sees whether the server is ready; given to everybody |
+| `system:monitoring` | Sees numbers and what parts say of themselves; given to the group `system:monitoring` |
+"""
+_SHOWN: Final = tuple(name for name in ROLES if name.startswith("headgate:"))
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *_section("HTTP", ROUTES), *_section("gRPC", CALLS), _ROLES])
+
+
+def _section(title: str, lines: tuple[RightOfRoute, ...] | tuple[RightOfCall, ...]) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield row("request", "what it does", "verb", "right", "roles `headgate:`")
+    yield "|---|---|---|---|---|"
+    for line in lines:
+        method = f"{line.method.replace('*', 'POST')} {line.path}" if isinstance(line, RightOfRoute) else line.method
+        yield row(f"`{method}`", line.what, f"`{line.wanted.verb}`", f"`{_right(line.wanted)}`", _roles(line.wanted))
+    yield ""
+
+
+def _right(wanted: Attributes) -> str:
+    if wanted.path:
+        return wanted.path
+    return f"{wanted.full_resource}.{wanted.group}" if wanted.group else wanted.full_resource
+
+
+def _roles(wanted: Attributes) -> str:
+    having = (name for name in _SHOWN if any(rule.allows(wanted) for rule in access_rules(ROLES[name])))
+    return ", ".join(name.partition(":")[2] for name in having)

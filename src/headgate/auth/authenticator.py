@@ -1,0 +1,153 @@
+"""Who makes a request: by a client certificate, a token of an issuer, or a token from a file.
+
+A certificate is looked at first, as Kubernetes does. A token that was verified is remembered until it expires, its key
+or its line is gone, and no longer than TOKEN_CACHED_S_MAX.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.auth.certificates import user_of_certificate
+from headgate.auth.credentials import Credentials, bearer_token
+from headgate.auth.errors import CredentialsRefusedError, IssuerUnavailableError, SlowedError
+from headgate.auth.json_web_tokens import TokenVerifier, TrustedIssuer
+from headgate.auth.refusals import RefusalCounter
+from headgate.auth.static_tokens import TokenFile
+from headgate.auth.user import ANONYMOUS, User
+from headgate.limits import AUTH_WATCH_S, CLOCK_SKEW_S, TOKEN_CACHED_S_MAX, TOKENS_CACHED_MAX
+from headgate.observe.metrics import TOKENS_REFUSED, TOKENS_VERIFIED
+
+_NOT_COUNTED: Final = frozenset({"anonymous", "unavailable", "slowed"})
+"""Refusals that say nothing about somebody who tries credentials."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A token that was verified.
+
+    Attributes:
+        user: Whom it stands for.
+        until_s: When it is verified again.
+        issuer: Who made it; None for one of the file.
+        thumbprint: Of its key.
+    """
+
+    user: User
+    until_s: float
+    issuer: TrustedIssuer | None = None
+    thumbprint: str = ""
+
+
+class Authenticator:
+    """Finds out who makes a request. Belongs to an event loop.
+
+    Args:
+        tokens: Tokens from a file; None without one.
+        issuers: Whose tokens are believed.
+        allow_anonymous: Whether a request that shows nothing is one of `system:anonymous`, else it is refused.
+        clock_s: Seconds since 1970.
+        steady_s: Seconds from any time on.
+    """
+
+    def __init__(
+        self,
+        tokens: TokenFile | None = None,
+        issuers: tuple[TrustedIssuer, ...] = (),
+        *,
+        allow_anonymous: bool = False,
+        clock_s: Callable[[], float] = time.time,
+        steady_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tokens = tokens
+        self._issuers = issuers
+        self._verifier = TokenVerifier(issuers)
+        self._allow_anonymous = allow_anonymous
+        self._clock_s = clock_s
+        self._steady_s = steady_s
+        self._known: dict[bytes, _Known] = {}
+        self._refusals = RefusalCounter(clock_s=steady_s)
+
+    async def authenticate(self, credentials: Credentials) -> User:
+        """Who makes a request that shows these credentials.
+
+        Raises:
+            CredentialsRefusedError: Nobody can be told to.
+            IssuerUnavailableError: The issuer of the token does not answer.
+            SlowedError: Too many credentials from this address were refused.
+        """
+        try:
+            return await self._authenticate(credentials)
+        except (CredentialsRefusedError, IssuerUnavailableError, SlowedError) as error:
+            TOKENS_REFUSED.labels(error.reason).inc()
+            if error.reason not in _NOT_COUNTED:
+                self._refusals.count(credentials.address)
+            raise
+
+    async def keep(self) -> None:
+        """Keeps the file of tokens and the issuers' keys fresh; never ends."""
+        works = [one.keys.keep() for one in self._issuers]
+        if self._tokens is not None:
+            works.append(self._watch(self._tokens))
+        await asyncio.gather(asyncio.Event().wait(), *works)
+
+    def remembered(self) -> int:
+        """Tokens that are remembered."""
+        return len(self._known)
+
+    async def _authenticate(self, credentials: Credentials) -> User:
+        if credentials.certificate:
+            user = user_of_certificate(credentials.certificate)
+            if user is not None:
+                return user
+        token = bearer_token(credentials.authorization)
+        if not token:
+            if self._allow_anonymous:
+                return ANONYMOUS
+            raise CredentialsRefusedError(
+                "anonymous", "the request does not say who makes it", hint="send a token (Authorization: Bearer)"
+            )
+        digest = hashlib.sha256(token).digest()
+        known = self._known.get(digest)
+        if known is not None and self._steady_s() < known.until_s and self._holds(digest, known):
+            return known.user
+        if known is None:  # one that was good before is tried again, whatever others at its address do
+            self._refusals.check(credentials.address)
+        else:
+            del self._known[digest]
+        return await self._verify(token, digest)
+
+    def _holds(self, digest: bytes, known: _Known) -> bool:
+        """Whether what a known token rests on is still there: its key, or its line."""
+        if known.issuer is not None:
+            return known.issuer.keys.has(known.thumbprint)
+        return self._tokens is not None and self._tokens.user_of(digest) is known.user
+
+    async def _verify(self, token: bytes, digest: bytes) -> User:
+        user = self._tokens.user_of(digest) if self._tokens is not None else None
+        if user is not None:
+            TOKENS_VERIFIED.labels("token").inc()
+            self._remember(digest, _Known(user, self._steady_s() + TOKEN_CACHED_S_MAX))
+            return user
+        if not self._issuers:
+            raise CredentialsRefusedError("unknown", "the token is not known")
+        found = await self._verifier.verify(token)
+        TOKENS_VERIFIED.labels("jwt").inc()
+        left_s = min(found.ends_s + CLOCK_SKEW_S - self._clock_s(), TOKEN_CACHED_S_MAX)
+        self._remember(digest, _Known(found.user, self._steady_s() + left_s, found.issuer, found.thumbprint))
+        return found.user
+
+    def _remember(self, digest: bytes, known: _Known) -> None:
+        while len(self._known) >= TOKENS_CACHED_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[digest] = known
+
+    async def _watch(self, tokens: TokenFile) -> None:
+        while True:
+            await asyncio.sleep(AUTH_WATCH_S)
+            await asyncio.to_thread(tokens.look)

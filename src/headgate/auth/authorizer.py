@@ -1,0 +1,255 @@
+"""The decision whether a user may do something: by roles and bindings, with a bounded memory of decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from headgate.auth.rules import EVERYTHING, AccessRule, Attributes
+from headgate.auth.user import SUPERUSERS, User
+from headgate.errors import HeadgateError
+from headgate.limits import RBAC_DECISIONS_MAX
+
+_SERVICE_ACCOUNT: Final = "system:serviceaccount"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDecision:
+    """Whether a request may be made.
+
+    Attributes:
+        allowed: Whether it may.
+        reason: By which rule, for reviews and the audit; empty for a refusal.
+    """
+
+    allowed: bool
+    reason: str = ""
+
+
+_REFUSED: Final = AccessDecision(False)
+_SUPERUSER: Final = AccessDecision(True, f'the user is in the group "{SUPERUSERS}"')
+_OPEN: Final = AccessDecision(True, "this server has no authorization")
+
+
+class Authorizer(Protocol):
+    """Who may do what. Called from event loops and threads; quick."""
+
+    def allowed(self, user: User, wanted: Attributes) -> AccessDecision:
+        """Whether a user may make a request."""
+        ...
+
+    def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
+        """What a user may do in a namespace; empty: everywhere alone."""
+        ...
+
+
+class AlwaysAllow:
+    """Everybody may do everything: no method of authentication is configured."""
+
+    def allowed(self, user: User, wanted: Attributes) -> AccessDecision:
+        """See `Authorizer`."""
+        return _OPEN
+
+    def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
+        """See `Authorizer`."""
+        return EVERYTHING
+
+
+class SubjectKind(StrEnum):
+    """Whom a binding names."""
+
+    USER = "User"
+    GROUP = "Group"
+    SERVICE_ACCOUNT = "ServiceAccount"
+
+
+@dataclass(frozen=True, slots=True)
+class BindingSubject:
+    """Somebody who gets the rights of a role.
+
+    Attributes:
+        kind: What the name is of.
+        name: Of the user, the group or the service account.
+        namespace: Of a service account.
+    """
+
+    kind: SubjectKind
+    name: str
+    namespace: str = ""
+
+    @property
+    def key(self) -> tuple[bool, str]:
+        """Whether it is a group, and the name that users have or groups are called by."""
+        if self.kind is SubjectKind.SERVICE_ACCOUNT:
+            return False, f"{_SERVICE_ACCOUNT}:{self.namespace}:{self.name}"
+        return self.kind is SubjectKind.GROUP, self.name
+
+    def __str__(self) -> str:
+        """`User "jane"`."""
+        name = f"{self.name}/{self.namespace}" if self.kind is SubjectKind.SERVICE_ACCOUNT else self.name
+        return f'{self.kind} "{name}"'
+
+
+@dataclass(frozen=True, slots=True)
+class RoleKey:
+    """What names a role; a cluster role lies in no namespace."""
+
+    name: str
+    namespace: str = ""
+
+    @property
+    def kind(self) -> str:
+        """`Role` or `ClusterRole`."""
+        return "Role" if self.namespace else "ClusterRole"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A role's rights for somebody.
+
+    Attributes:
+        name: Of the binding.
+        namespace: Where the rights hold; empty for everywhere.
+        role: Whose rights; one that does not exist gives none.
+        subjects: Who gets them.
+    """
+
+    name: str
+    namespace: str
+    role: RoleKey
+    subjects: tuple[BindingSubject, ...]
+
+    def reason(self, subject: BindingSubject) -> str:
+        """By what somebody may do something, as Kubernetes words it."""
+        kind, place = ("RoleBinding", f"/{self.namespace}") if self.namespace else ("ClusterRoleBinding", "")
+        named = f'{kind} "{self.name}{place}"'
+        return f'RBAC: allowed by {named} of {self.role.kind} "{self.role.name}" to {subject}'
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a subject holds by a binding."""
+
+    binding: Binding
+    subject: BindingSubject
+    rules: tuple[AccessRule, ...]
+
+
+class RbacPolicy:
+    """Roles and bindings at one moment, by subject.
+
+    Args:
+        roles: The rules of each role.
+        bindings: All of them.
+    """
+
+    def __init__(self, roles: Mapping[RoleKey, tuple[AccessRule, ...]], bindings: Iterable[Binding]) -> None:
+        self._roles = dict(roles)
+        # By subject and namespace, then by role: the same role twice is no further right.
+        self._held: dict[tuple[bool, str], dict[str, dict[RoleKey, _Held]]] = {}
+        for binding in bindings:
+            rules = self._roles.get(binding.role, ())
+            if rules:
+                for subject in binding.subjects:
+                    by_role = self._held.setdefault(subject.key, {}).setdefault(binding.namespace, {})
+                    by_role.setdefault(binding.role, _Held(binding, subject, rules))
+        self._decisions: dict[tuple[str, tuple[str, ...], Attributes], AccessDecision] = {}
+
+    def role(self, key: RoleKey) -> tuple[AccessRule, ...] | None:
+        """The rules of a role; None when there is none of the name."""
+        return self._roles.get(key)
+
+    def allowed(self, user: User, wanted: Attributes) -> AccessDecision:
+        """See `Authorizer`."""
+        key = user.name, user.groups, wanted
+        found = self._decisions.get(key)
+        if found is None:
+            found = self._decide(user, wanted)
+            if len(self._decisions) >= RBAC_DECISIONS_MAX:
+                self._decisions.clear()
+            self._decisions[key] = found
+        return found
+
+    def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
+        """See `Authorizer`."""
+        own = EVERYTHING if SUPERUSERS in user.groups else ()
+        return *own, *(rule for held in self._all_held(user, namespace) for rule in held.rules)
+
+    def _decide(self, user: User, wanted: Attributes) -> AccessDecision:
+        if SUPERUSERS in user.groups:
+            return _SUPERUSER
+        for held in self._all_held(user, "" if wanted.path else wanted.namespace):
+            if any(rule.allows(wanted) for rule in held.rules):
+                return AccessDecision(True, held.binding.reason(held.subject))
+        return _REFUSED
+
+    def _all_held(self, user: User, namespace: str) -> Iterator[_Held]:
+        """First what holds everywhere."""
+        subjects = [(False, user.name), *((True, group) for group in user.groups)]
+        owned = [held for subject in subjects if (held := self._held.get(subject)) is not None]
+        for place in ("", namespace) if namespace else ("",):
+            for held in owned:
+                yield from held.get(place, {}).values()
+
+
+class RbacAuthorizer:
+    """Decides by the newest policy that it was given; before the first one nobody but the superusers may anything."""
+
+    def __init__(self) -> None:
+        self.policy = RbacPolicy({}, ())
+
+    def allowed(self, user: User, wanted: Attributes) -> AccessDecision:
+        """See `Authorizer`."""
+        return self.policy.allowed(user, wanted)
+
+    def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
+        """See `Authorizer`."""
+        return self.policy.rules_of(user, namespace)
+
+
+class ForbiddenError(HeadgateError):
+    """The user has no right to do what he asks for; worded as Kubernetes words it.
+
+    Args:
+        user: Who asks.
+        wanted: For what.
+        detail: Why, instead of the right that is missing.
+    """
+
+    code = "forbidden"
+    http_status = 403
+
+    def __init__(self, user: User, wanted: Attributes, detail: str = "") -> None:
+        super().__init__(f"{_subject(wanted)}{detail or _missing(user, wanted)}")
+        self.user = user
+        self.wanted = wanted
+
+
+def _subject(wanted: Attributes) -> str:
+    if wanted.path:
+        return "forbidden: "
+    resource = f"{wanted.full_resource}.{wanted.group}" if wanted.group else wanted.full_resource
+    named = f' "{wanted.name}"' if wanted.name else ""
+    return f"{resource}{named} is forbidden: "
+
+
+def _missing(user: User, wanted: Attributes) -> str:
+    who = f'User "{user.name}" cannot {wanted.verb}'
+    if wanted.path:
+        return f'{who} path "{wanted.path}"'
+    where = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
+    return f'{who} resource "{wanted.full_resource}" in API group "{wanted.group}" {where}'
+
+
+def check(authorizer: Authorizer, user: User, wanted: Attributes) -> AccessDecision:
+    """Lets a request pass.
+
+    Raises:
+        ForbiddenError: The user may not make it.
+    """
+    decision = authorizer.allowed(user, wanted)
+    if not decision.allowed:
+        raise ForbiddenError(user, wanted)
+    return decision

@@ -1,0 +1,45 @@
+"""Where a request's user is on its way through the server.
+
+HTTP: in the ASGI scope. gRPC: in a context variable. From a front to another process of the server: in a header or in
+metadata, which a front never passes on from outside.
+"""
+
+from __future__ import annotations
+
+import base64
+from contextvars import ContextVar
+from typing import Final
+
+import msgspec
+
+from headgate.auth.audit import AuditEntry
+from headgate.auth.user import ANONYMOUS, User
+
+USER: Final = "headgate.user"
+"""Key of the user in the ASGI scope."""
+ENTRY: Final = "headgate.audit"
+"""Key of the request's `AuditEntry` in the ASGI scope; not there while nothing is recorded."""
+USER_HEADER: Final = b"headgate-user"
+"""Header, or metadata, between the processes of a server."""
+
+current_user: Final = ContextVar("user", default=ANONYMOUS)
+"""The user of the gRPC call that is being answered."""
+current_entry: Final[ContextVar[AuditEntry | None]] = ContextVar("entry", default=None)
+"""What the audit log will have of the gRPC call that is being answered; None while nothing is recorded."""
+
+_decoder: Final = msgspec.json.Decoder(tuple[str, tuple[str, ...], str, dict[str, tuple[str, ...]]])
+
+
+def header_of(user: User) -> bytes:
+    """A user for `USER_HEADER`."""
+    whole = (user.name, user.groups, user.uid, dict(user.extra))
+    return base64.b64encode(msgspec.json.encode(whole))
+
+
+def user_of(header: bytes) -> User:
+    """The user that another process of this server passed on.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return User(*_decoder.decode(base64.b64decode(header, validate=True)))

@@ -1,0 +1,357 @@
+"""The one table of what requests ask for: every path of HTTP and every method of gRPC, with the right that it needs.
+
+What is not in the table needs a right that those alone have who may do everything: `get` on `/its/path`, or all rights
+for a path of the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qsl
+
+from google.protobuf.message import DecodeError
+
+from headgate.auth.rules import ANY, Attributes
+from headgate.event.names import full_name
+from headgate.rpc import headgate_pb2 as pb
+from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS
+
+EVENTING: Final = "eventing.knative.dev"
+OWN: Final = "headgate.dev"
+RBAC: Final = "rbac.authorization.k8s.io"
+REVIEWS: Final = "authorization.k8s.io"
+IDENTITY: Final = "authentication.k8s.io"
+OBJECT_VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+"""What may be done with objects of the API."""
+_ANY_METHOD: Final = "*"
+_SET: Final = ("1", "true")
+
+
+@dataclass(frozen=True, slots=True)
+class RightOfRoute:
+    """A path of HTTP and the right that it needs.
+
+    Attributes:
+        method: Of HTTP; `*` for every one that has no line of its own.
+        path: Segments in braces take anything: `{namespace}` and `{name}` say what of.
+        wanted: The right; its namespace and name come from the path.
+        what: What the request does, in a few words.
+    """
+
+    method: str
+    path: str
+    wanted: Attributes
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class RightOfCall:
+    """A method of gRPC and the right that it needs.
+
+    Attributes:
+        method: In full: `/headgate.v1.Publisher/Publish`.
+        wanted: The right; its namespace and name come from the call's first message.
+        what: What the call does, in a few words.
+        named: `namespace/name` of what the first message is about; None where it is about nothing.
+    """
+
+    method: str
+    wanted: Attributes
+    what: str
+    named: Callable[[bytes], str] | None = None
+
+
+def _object_routes(group: str, plural: str, *, namespaced: bool = True) -> Iterator[RightOfRoute]:
+    """The paths of a kind of objects. A list becomes a watch by a parameter of its query."""
+
+    def one(method: str, path: str, verb: str, what: str, subresource: str = "") -> RightOfRoute:
+        return RightOfRoute(method, path, Attributes(verb, group, plural, subresource), what)
+
+    everywhere = f"/apis/{group}/v1/{plural}"
+    base = f"/apis/{group}/v1/namespaces/{{namespace}}/{plural}" if namespaced else everywhere
+    if namespaced:
+        yield one("GET", everywhere, "list", f"list or watch {plural} of all namespaces")
+    yield one("GET", base, "list", f"list or watch {plural}")
+    yield one("POST", base, "create", f"create one of {plural}")
+    yield one("DELETE", base, "deletecollection", f"delete all {plural}, or those selected")
+    for method, verb in (("GET", "get"), ("PUT", "update"), ("PATCH", "patch"), ("DELETE", "delete")):
+        yield one(method, f"{base}/{{name}}", verb, f"{verb} one of {plural}")
+    if group in (EVENTING, OWN):
+        yield one("GET", f"{base}/{{name}}/status", "get", f"the status of one of {plural}", "status")
+
+
+def _subresources() -> Iterator[RightOfRoute]:
+    """Data: what lies below objects."""
+    brokers = f"/apis/{EVENTING}/v1/namespaces/{{namespace}}/brokers/{{name}}"
+    own_brokers = f"/apis/{OWN}/v1/namespaces/{{namespace}}/brokers/{{name}}"
+    triggers = f"/apis/{EVENTING}/v1/namespaces/{{namespace}}/triggers/{{name}}"
+    subscriptions = f"/apis/{OWN}/v1/namespaces/{{namespace}}/subscriptions/{{name}}"
+    for method, path, wanted, what in (
+        (_ANY_METHOD, "/{namespace}/{name}", _PUBLISH, "publish events to a broker"),
+        ("GET", "/{namespace}/{name}/events", _READ, "read a broker's stored events"),
+        ("GET", f"{own_brokers}/filter", Attributes("get", EVENTING, "brokers", "filter"), "which events are wanted"),
+        ("POST", f"{own_brokers}/backtest", Attributes("create", EVENTING, "brokers", "backtest"), "try a filter"),
+        ("GET", f"{brokers}/why", Attributes("get", EVENTING, "brokers", "why"), "why triggers got an event or not"),
+        ("GET", f"{brokers}/trace", Attributes("get", EVENTING, "brokers", "trace"), "the way of an event"),
+        ("GET", f"{triggers}/why", Attributes("get", EVENTING, "triggers", "why"), "why it got an event or not"),
+        ("POST", f"{subscriptions}/pull", _CONSUME, "take events"),
+        ("POST", f"{subscriptions}/ack", _CONSUME, "acknowledge events"),
+        ("POST", f"{subscriptions}/nack", _CONSUME, "give events back"),
+        ("POST", f"{subscriptions}/leave", _CONSUME, "give up a consumer's turn"),
+        ("POST", f"{subscriptions}/seek", _SEEK, "go on elsewhere"),
+        ("GET", f"{subscriptions}/seek", Attributes("get", OWN, "subscriptions", "seek"), "how far a seek is"),
+        ("DELETE", f"{subscriptions}/seek", Attributes("delete", OWN, "subscriptions", "seek"), "cancel a seek"),
+        ("POST", f"{subscriptions}/analyze", _ANALYZE, "try a filter on the backlog"),
+        ("GET", f"{subscriptions}/stats", _STATS, "where a subscription stands"),
+    ):
+        yield RightOfRoute(method, path, wanted, what)
+
+
+def _collections() -> Iterator[RightOfRoute]:
+    """What is no object of the API and lies in namespaces: dead letters and replays."""
+    letters, replays = (f"/apis/{OWN}/v1/namespaces/{{namespace}}/{name}" for name in ("deadletters", "replays"))
+    for method, path, verb, what in (
+        ("GET", f"/apis/{OWN}/v1/deadletters", "list", "list dead letters of all namespaces"),
+        ("GET", letters, "list", "list dead letters"),
+        ("GET", f"{letters}/{{name}}", "get", "show a dead letter with its event"),
+        ("POST", f"{letters}/redrive", "update", "send dead letters again"),
+        ("POST", f"{letters}/discard", "delete", "discard dead letters"),
+        ("GET", replays, "list", "list replays"),
+        ("POST", replays, "create", "begin a replay"),
+        ("GET", f"{replays}/{{name}}", "get", "show a replay"),
+        ("POST", f"{replays}/{{name}}/cancel", "update", "cancel a replay"),
+    ):
+        resource = "replays" if "/replays" in path else "deadletters"
+        yield RightOfRoute(method, path, Attributes(verb, OWN, resource), what)
+
+
+def _cluster() -> Iterator[RightOfRoute]:
+    """Namespaces, reviews, and the paths that are no resources."""
+    namespaces = "/api/v1/namespaces"
+    yield RightOfRoute("GET", namespaces, Attributes("list", "", "namespaces"), "list or watch namespaces")
+    yield RightOfRoute("POST", namespaces, Attributes("create", "", "namespaces"), "create a namespace")
+    for method, verb in (("GET", "get"), ("PUT", "update"), ("PATCH", "patch"), ("DELETE", "delete")):
+        wanted = Attributes(verb, "", "namespaces")
+        yield RightOfRoute(method, f"{namespaces}/{{name}}", wanted, f"{verb} a namespace")
+    for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
+        yield RightOfRoute("GET", path, Attributes("list", "", "events"), "an empty list, which kubectl asks for")
+    for group, plural, what in (
+        (REVIEWS, "selfsubjectaccessreviews", "may I?"),
+        (REVIEWS, "selfsubjectrulesreviews", "what may I?"),
+        (REVIEWS, "subjectaccessreviews", "may somebody?"),
+        (IDENTITY, "selfsubjectreviews", "who am I?"),
+    ):
+        yield RightOfRoute("POST", f"/apis/{group}/v1/{plural}", Attributes("create", group, plural), what)
+    for path, what in (
+        ("/livez", "whether the server lives"),
+        ("/readyz", "whether it is ready; with `?verbose` the right is to `/readyz/verbose`"),
+        ("/healthz", "the same as /readyz"),
+        ("/metrics", "the server's numbers"),
+        ("/version", "its version"),
+        ("/api", "discovery"),
+        ("/api/v1", "discovery"),
+        ("/apis", "discovery"),
+        *((f"/apis/{group}", "discovery") for group in (EVENTING, OWN, RBAC, REVIEWS, IDENTITY)),
+        *((f"/apis/{group}/v1", "discovery") for group in (EVENTING, OWN, RBAC, REVIEWS, IDENTITY)),
+        ("/openapi/v3", "schemas"),
+        ("/openapi/v3/api/v1", "schemas"),
+        *((f"/openapi/v3/apis/{group}/v1", "schemas") for group in (EVENTING, OWN, RBAC)),
+    ):
+        yield RightOfRoute("GET", path, Attributes("get", path=path), what)
+    path = "/admission/validate"
+    yield RightOfRoute("POST", path, Attributes("post", path=path), "judge an object for a Kubernetes cluster")
+
+
+_PUBLISH: Final = Attributes("create", EVENTING, "brokers", "events")
+_READ: Final = Attributes("get", EVENTING, "brokers", "events")
+_CONSUME: Final = Attributes("update", OWN, "subscriptions", "events")
+_SEEK: Final = Attributes("create", OWN, "subscriptions", "seek")
+_ANALYZE: Final = Attributes("create", OWN, "subscriptions", "analyze")
+_STATS: Final = Attributes("get", OWN, "subscriptions", "stats")
+READINESS: Final = "/readyz"
+_HEALTH: Final = ("/livez", READINESS, "/healthz")
+EVERY_RIGHT: Final = Attributes(ANY, ANY, ANY)
+"""What a path of the API needs that is in no line of the table: else discovery, which everybody may have, hid it."""
+_DISCOVERY_SLASHES: Final = 3
+"""Of `/apis/GROUP/VERSION`; what is longer is no discovery."""
+_VERBOSE: Final = "/verbose"
+"""Below a path of health: what every part says of itself, which not everybody is told."""
+
+ROUTES: Final[tuple[RightOfRoute, ...]] = (
+    *_subresources(),
+    *_collections(),
+    *_object_routes(EVENTING, "brokers"),
+    *_object_routes(EVENTING, "triggers"),
+    *_object_routes(OWN, "subscriptions"),
+    *_object_routes(RBAC, "roles"),
+    *_object_routes(RBAC, "rolebindings"),
+    *_object_routes(RBAC, "clusterroles", namespaced=False),
+    *_object_routes(RBAC, "clusterrolebindings", namespaced=False),
+    *_cluster(),
+)
+"""Every path that the server answers."""
+
+CALLS: Final[tuple[RightOfCall, ...]] = (
+    RightOfCall(
+        f"/{PUBLISHER}/Publish",
+        _PUBLISH,
+        "publish events to a broker",
+        lambda first: full_name(pb.PublishRequest.FromString(first).open.broker),
+    ),
+    RightOfCall(
+        f"/{READER}/Read",
+        _READ,
+        "read a broker's stored events",
+        lambda first: full_name(pb.ReadRequest.FromString(first).open.broker),
+    ),
+    RightOfCall(
+        f"/{SUBSCRIPTIONS}/Subscribe",
+        _CONSUME,
+        "take and acknowledge events",
+        lambda first: pb.SubscribeRequest.FromString(first).open.subscription,
+    ),
+    RightOfCall(
+        f"/{SUBSCRIPTIONS}/Seek", _SEEK, "go on elsewhere", lambda first: pb.SeekRequest.FromString(first).subscription
+    ),
+    RightOfCall(
+        f"/{SUBSCRIPTIONS}/Stats",
+        _STATS,
+        "where a subscription stands",
+        lambda first: pb.StatsRequest.FromString(first).subscription,
+    ),
+    RightOfCall(
+        f"/{SUBSCRIPTIONS}/Analyze",
+        _ANALYZE,
+        "try a filter on the backlog",
+        lambda first: pb.AnalyzeRequest.FromString(first).subscription,
+    ),
+    RightOfCall("/grpc.health.v1.Health/Check", Attributes("get", path=READINESS), "whether a service is ready"),
+    RightOfCall("/grpc.health.v1.Health/Watch", Attributes("get", path=READINESS), "whether a service is ready"),
+    RightOfCall("/grpc.health.v1.Health/List", Attributes("get", path=READINESS), "whether services are ready"),
+    *(
+        RightOfCall(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            Attributes("get", path="/openapi/v3"),
+            "the services and their messages",
+        )
+        for version in ("v1", "v1alpha")
+    ),
+)
+"""Every method that the server answers."""
+
+_CALLS: Final[Mapping[str, RightOfCall]] = {call.method: call for call in CALLS}
+
+
+@dataclass
+class _Node:
+    """A segment of paths: what follows it, and what ends at it."""
+
+    literals: dict[str, _Node] = field(default_factory=dict)
+    variable: _Node | None = None
+    methods: dict[str, tuple[RightOfRoute, tuple[str, ...]]] = field(default_factory=dict)
+    """By method: the route, and the names of its segments in braces."""
+
+
+def _tree() -> _Node:
+    root = _Node()
+    for route in ROUTES:
+        node, names = root, []
+        for segment in route.path.split("/")[1:]:
+            if segment.startswith("{"):
+                names.append(segment.strip("{}"))
+                node.variable = node.variable or _Node()
+                node = node.variable
+            else:
+                node = node.literals.setdefault(segment, _Node())
+        node.methods[route.method] = (route, tuple(names))
+    return root
+
+
+_ROOT: Final = _tree()
+
+
+def route_of(method: str, path: str) -> tuple[RightOfRoute, dict[str, str]] | None:
+    """The line of the table for a request, and what its path has in the place of names; None when there is none."""
+    node = _ROOT
+    values = []
+    for segment in path.removesuffix("/").split("/")[1:]:
+        found = node.literals.get(segment)
+        if found is None:
+            found = node.variable if segment else None
+            if found is None:
+                return None
+            values.append(segment)
+        node = found
+    line = node.methods.get("GET" if method == "HEAD" else method) or node.methods.get(_ANY_METHOD)
+    return None if line is None else (line[0], dict(zip(line[1], values, strict=True)))
+
+
+def wanted_by_request(method: str, path: str, query: bytes = b"") -> Attributes:
+    """What an HTTP request asks for.
+
+    Args:
+        method: Of HTTP.
+        path: Percent-decoded.
+        query: As it was sent.
+    """
+    found = route_of(method, path)
+    if found is None:
+        is_of_api = path.startswith("/api/v1/") or (path.startswith("/apis/") and path.count("/") > _DISCOVERY_SLASHES)
+        return EVERY_RIGHT if is_of_api else Attributes("get" if method == "HEAD" else method.lower(), path=path)
+    route, values = found
+    verb, group, resource, subresource, _, _, is_path = route.wanted
+    if is_path:
+        asked = path.removesuffix("/")
+        return Attributes(verb, path=asked + _VERBOSE if asked in _HEALTH and "verbose" in _given(query) else asked)
+    namespace, name = values.get("namespace", ""), values.get("name", "")
+    if resource == "namespaces":
+        namespace = name  # as in Kubernetes: a role of the namespace may be about the namespace itself
+    if query and verb in ("list", "deletecollection"):
+        given = _given(query)
+        if verb == "list" and given.get("watch", "").lower() in _SET:
+            verb = "watch"
+        name = _selected(given.get("fieldSelector", ""))
+    return Attributes(verb, group, resource, subresource, namespace, name)
+
+
+def _given(query: bytes) -> dict[str, str]:
+    """The parameters of a query, as every application of the server reads them."""
+    return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
+
+
+def _selected(selector: str) -> str:
+    """The only object that a field selector wants; empty when there may be several."""
+    for part in selector.split(","):
+        split = next((part.partition(one) for one in ("==", "=") if one in part and "!=" not in part), None)
+        if split is not None and split[0].strip() == "metadata.name":
+            return split[2].strip()
+    return ""
+
+
+def wanted_by_call(method: str, first: bytes | None) -> Attributes:
+    """What a call of gRPC asks for.
+
+    Args:
+        method: Its path.
+        first: The call's first message, unread; None where it has none, or none is needed.
+    """
+    call = _CALLS.get(method)
+    if call is None:
+        return Attributes("post", path=method)
+    if call.named is None:
+        return call.wanted
+    try:
+        named = call.named(first or b"")
+    except DecodeError:
+        named = ""
+    # What is no name of anything is asked for all the same, and refused to who may not have everything.
+    namespace, _, name = named.partition("/")
+    return call.wanted._replace(namespace=namespace, name=name)
+
+
+def has_names(method: str) -> bool:
+    """Whether the right that a method of gRPC needs depends on the call's first message."""
+    call = _CALLS.get(method)
+    return call is not None and call.named is not None

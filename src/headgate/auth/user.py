@@ -1,0 +1,73 @@
+"""The user of a request: a name and groups, as Kubernetes has them.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from headgate.limits import USER_BYTES_MAX
+
+ANONYMOUS_NAME: Final = "system:anonymous"
+"""The name of who did not say who he is."""
+UNAUTHENTICATED: Final = "system:unauthenticated"
+"""The group of who did not say who he is."""
+AUTHENTICATED: Final = "system:authenticated"
+"""A group of everybody else."""
+SUPERUSERS: Final = "system:masters"
+"""The group whose members may do everything, whatever the objects say."""
+RESERVED_PREFIX: Final = "system:"
+"""Begins names and groups that have a meaning of their own."""
+NO_EXTRA: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+_UNUSABLE: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+"""Would be cut by one reader of the name and kept by another, or begin another line of a file or header."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who makes a request.
+
+    Attributes:
+        name: Never empty.
+        groups: Groups that the user belongs to, `system:authenticated` or `system:unauthenticated` among them.
+        uid: Tells users apart whose name is given again; may be empty.
+        extra: What else the authenticator knows, by a name in lower case.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: NO_EXTRA, hash=False)
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether nothing is known of the user."""
+        return UNAUTHENTICATED in self.groups
+
+
+ANONYMOUS: Final = User(ANONYMOUS_NAME, (UNAUTHENTICATED,))
+
+
+def authenticated(
+    name: str, groups: tuple[str, ...] = (), uid: str = "", extra: Mapping[str, tuple[str, ...]] = NO_EXTRA
+) -> User:
+    """A user who has shown who he is; the group `system:authenticated` is added."""
+    joined = groups if AUTHENTICATED in groups else (*groups, AUTHENTICATED)
+    return User(name, joined, uid, extra)
+
+
+def checked(user: User) -> str:
+    """What is wrong with a user, as a sentence about who names him goes on; empty when nothing is."""
+    texts = [user.name, user.uid, *user.groups, *user.extra, *(one for values in user.extra.values() for one in values)]
+    if not user.name:
+        return "names no user"
+    if any(_UNUSABLE.search(text) for text in texts):
+        return "names a user or group with a control character"
+    if sum(len(text.encode()) + 4 for text in texts) > USER_BYTES_MAX:
+        return f"says more than {USER_BYTES_MAX} bytes about its user"
+    return ""

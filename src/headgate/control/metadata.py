@@ -1,0 +1,88 @@
+"""What all objects of the API share: how they are written, and their metadata.
+
+JSON names are camelCase.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+UNKNOWN_FIELDS: Final = {"x-kubernetes-preserve-unknown-fields": True}
+"""Of a schema that says nothing of its fields."""
+JsonObject = dict[str, Any]
+"""A decoded JSON object whose meaning another room knows (`spec.filter`) or which is about to be decoded."""
+
+
+def field_doc(description: str, *, required: bool = False, **schema: object) -> msgspec.Meta:
+    """What `kubectl explain` shows of a field, and what else OpenAPI says of it."""
+    return msgspec.Meta(description=description, extra_json_schema=schema or None, extra={"required": required})
+
+
+class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False):
+    """Written as Kubernetes writes: camelCase, what is empty is left out.
+
+    They hold no cycles, and ten thousand of them would stop the event loop beside when garbage is collected.
+    """
+
+
+class ManagedFields(ApiStruct, frozen=True):
+    """Which fields a manager owns.
+
+    Attributes:
+        operation: `Apply` or `Update`.
+        time: RFC 3339, of his last write.
+        fields_v1: The fields as a tree, in JSON: only server-side apply reads it.
+        subresource: Nothing but the object itself is written by clients.
+    """
+
+    manager: str = ""
+    operation: str = ""
+    api_version: str = ""
+    time: str = ""
+    fields_type: str = ""
+    fields_v1: msgspec.Raw = msgspec.Raw(b"{}")
+    subresource: str = ""
+
+
+class Metadata(ApiStruct, frozen=True):
+    """`metadata`, as far as it is kept. Times are RFC 3339, whole seconds, UTC."""
+
+    name: Annotated[str, field_doc("Name, unique in the namespace; a DNS-1123 subdomain.")] = ""
+    generate_name: Annotated[str, field_doc("Prefix of a name that the server makes up, when name is left out.")] = ""
+    namespace: Annotated[str, field_doc("Namespace; any DNS-1123 label, it need not be created.")] = ""
+    uid: Annotated[str, field_doc("Unique in time and space; given by the server.")] = ""
+    resource_version: Annotated[str, field_doc("Changes with every write; given by the server.")] = ""
+    """Decimal text of the store's counter at the last change of the object."""
+    generation: Annotated[int, field_doc("Grows with every change of spec; given by the server.")] = 0
+    creation_timestamp: Annotated[str, field_doc("Given by the server.", format="date-time")] = ""
+    deletion_timestamp: Annotated[
+        str, field_doc("When it was deleted; it goes with its last finalizer.", format="date-time")
+    ] = ""
+    deletion_grace_period_seconds: Annotated[
+        int | None, field_doc("Always 0: nothing but finalizers delays a deletion.")
+    ] = None
+    labels: Annotated[dict[str, str], field_doc("Names and values to select by.")] = {}
+    annotations: Annotated[dict[str, str], field_doc("Names and values for programs and people.")] = {}
+    finalizers: Annotated[
+        tuple[str, ...],
+        field_doc("Who has something to do before a deleted object goes.", **{"x-kubernetes-list-type": "set"}),
+    ] = ()
+    managed_fields: Annotated[
+        tuple[ManagedFields, ...],
+        field_doc("Who owns which fields; written by the server.", items=UNKNOWN_FIELDS | {"type": "object"}),
+    ] = ()
+
+    @property
+    def path(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class ApiObject(ApiStruct, frozen=True):
+    """What every kind has beside `spec` and `status`."""
+
+    api_version: str
+    kind: str
+    metadata: Metadata

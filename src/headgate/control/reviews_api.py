@@ -1,0 +1,160 @@
+"""Questions about rights over HTTP: may I, may somebody, what may I, who am I; what `kubectl auth` asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate.auth.rules import AccessRule, Attributes
+from headgate.auth.user import User
+from headgate.control.bodies import JSON_TYPES, YAML_TYPES
+from headgate.control.discovery import AUTHENTICATION, AUTHORIZATION, REVIEWS
+from headgate.control.errors import MalformedObjectError
+from headgate.control.grants import Grants
+from headgate.control.http import decoded, json_response, read_body
+from headgate.control.kube_protobuf import PROTOBUF
+from headgate.control.objects import JsonObject
+from headgate.control.queries import user_of
+from headgate.limits import RBAC_TEXT_CHARS_MAX
+
+_TYPES = JSON_TYPES | YAML_TYPES | {PROTOBUF}
+_SpecT = TypeVar("_SpecT", bound=msgspec.Struct)
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    namespace: str = ""
+    verb: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+
+
+class _Path(msgspec.Struct, frozen=True):
+    path: str = ""
+    verb: str = ""
+
+
+class _AccessSpec(msgspec.Struct, frozen=True, rename="camel"):
+    resource_attributes: _Resource | None = None
+    non_resource_attributes: _Path | None = None
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+
+class _RulesSpec(msgspec.Struct, frozen=True):
+    namespace: str = ""
+
+
+class ReviewApi:
+    """The handlers.
+
+    Args:
+        grants: Knows who may do what.
+    """
+
+    def __init__(self, grants: Grants) -> None:
+        self._authorizer = grants.authorizer
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        handlers = {
+            "SelfSubjectAccessReview": self._may_i,
+            "SubjectAccessReview": self._may_somebody,
+            "SelfSubjectRulesReview": self._what_may_i,
+            "SelfSubjectReview": self._who_am_i,
+        }
+        for kind, handler in handlers.items():
+            yield Route(f"/apis/{REVIEWS[kind]}/{kind.lower()}s", handler, methods=["POST"])
+
+    async def _may_i(self, request: Request) -> Response:
+        document, spec = await _asked(request, "SelfSubjectAccessReview", _AccessSpec)
+        return self._answer(document, user_of(request), spec)
+
+    async def _may_somebody(self, request: Request) -> Response:
+        document, spec = await _asked(request, "SubjectAccessReview", _AccessSpec)
+        if not spec.user and not spec.groups:
+            raise MalformedObjectError("spec.user: Invalid value: at least one of user or group must be specified")
+        return self._answer(document, User(spec.user, spec.groups, spec.uid, spec.extra), spec)
+
+    def _answer(self, document: JsonObject, user: User, spec: _AccessSpec) -> Response:
+        decision = self._authorizer.allowed(user, _wanted(spec))
+        status: JsonObject = {"allowed": decision.allowed}
+        if decision.reason:
+            status["reason"] = decision.reason
+        return json_response(document | {"status": status}, 201)
+
+    async def _what_may_i(self, request: Request) -> Response:
+        document, spec = await _asked(request, "SelfSubjectRulesReview", _RulesSpec)
+        rules = self._authorizer.rules_of(user_of(request), spec.namespace)
+        status = {
+            "resourceRules": [_resource_rule(rule) for rule in rules if not rule.paths],
+            "nonResourceRules": [
+                {"verbs": sorted(rule.verbs), "nonResourceURLs": sorted(rule.paths)} for rule in rules if rule.paths
+            ],
+            "incomplete": False,
+        }
+        return json_response(document | {"status": status}, 201)
+
+    async def _who_am_i(self, request: Request) -> Response:
+        document, _ = await _asked(request, "SelfSubjectReview", _RulesSpec)
+        user = user_of(request)
+        info: JsonObject = {"username": user.name, "groups": user.groups}
+        if user.uid:
+            info["uid"] = user.uid
+        if user.extra:
+            info["extra"] = dict(user.extra)
+        return json_response(document | {"status": {"userInfo": info}}, 201)
+
+
+async def _asked(request: Request, kind: str, spec: type[_SpecT]) -> tuple[JsonObject, _SpecT]:
+    """The question, to be sent back with its answer, and its spec."""
+    document = await decoded(request, await read_body(request, _TYPES))
+    version = REVIEWS[kind]
+    if not isinstance(document, dict) or (document.get("apiVersion"), document.get("kind")) != (version, kind):
+        raise MalformedObjectError(f"the body is no {kind} of {version}")
+    written = document.get("spec") or {}
+    try:
+        found = msgspec.convert(written, spec)
+    except msgspec.ValidationError as error:
+        raise MalformedObjectError(f"spec of the {kind}: {error}") from error
+    answer: JsonObject = {"kind": kind, "apiVersion": version, "metadata": {}}
+    return answer if version == AUTHENTICATION else answer | {"spec": written}, found
+
+
+def _wanted(spec: _AccessSpec) -> Attributes:
+    resource, path = spec.resource_attributes, spec.non_resource_attributes
+    if (resource is None) == (path is None):
+        raise MalformedObjectError(
+            f"a review of {AUTHORIZATION} has exactly one of resourceAttributes and nonResourceAttributes"
+        )
+    asked: msgspec.Struct | None = resource or path
+    assert asked is not None
+    texts = [*msgspec.structs.astuple(asked), spec.user, *spec.groups]
+    if any(len(text) > RBAC_TEXT_CHARS_MAX for text in texts):
+        raise MalformedObjectError(f"a text of a review has at most {RBAC_TEXT_CHARS_MAX} characters")
+    if path is not None:
+        return Attributes(path.verb, path=path.path or "/")
+    assert resource is not None
+    # In a question `*` asks for everything, which one rule alone can allow that says `*`, too.
+    return Attributes(
+        resource.verb, resource.group, resource.resource, resource.subresource, resource.namespace, resource.name
+    )
+
+
+def _resource_rule(rule: AccessRule) -> JsonObject:
+    made: JsonObject = {
+        "verbs": sorted(rule.verbs),
+        "apiGroups": sorted(rule.groups),
+        "resources": sorted(rule.resources),
+    }
+    if rule.names:
+        made["resourceNames"] = sorted(rule.names)
+    return made

@@ -1,0 +1,295 @@
+"""Authentication at the doors of a front: who makes a request is known, and recorded, before anything answers it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import grpc
+from grpc import aio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headgate.auth.audit import AuditEntry, verb_of
+from headgate.auth.audit_file import AuditLog
+from headgate.auth.authenticator import Authenticator
+from headgate.auth.certificates import der_of
+from headgate.auth.context import ENTRY, USER, USER_HEADER, current_entry, current_user, user_of
+from headgate.auth.credentials import AUTHORIZATION, Credentials
+from headgate.auth.errors import CredentialsRefusedError
+from headgate.auth.issuers import trusted_issuers
+from headgate.auth.static_tokens import TokenFile
+from headgate.auth.user import ANONYMOUS
+from headgate.errors import HeadgateError
+from headgate.ingress.protocol import CLIENT_CERTIFICATE
+from headgate.rpc.errors import status
+from headgate.server.refusal import send_refusal
+from headgate.server.rpc_meta import HEALTH
+from headgate.settings import Settings
+
+_OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz"})
+"""What probes ask, which have no token; only without a query, as `?verbose` says more."""
+_CHALLENGE: Final = "www-authenticate"
+_HTTP_STATUSES: Final = {
+    grpc.StatusCode.OK: 200,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.ABORTED: 409,
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.UNAVAILABLE: 503,
+}
+"""What a call's end is called in the audit log, which has statuses of HTTP."""
+
+_Context = aio.ServicerContext[bytes, bytes]
+
+
+def authenticator_of(settings: Settings) -> Authenticator | None:
+    """What the settings say about who may be believed; None where nobody is asked.
+
+    Raises:
+        AuthFileError: A file cannot be used.
+    """
+    if not settings.has_authentication:
+        return None
+    tokens = TokenFile(settings.token_auth_file) if settings.token_auth_file is not None else None
+    config = settings.authentication_config
+    issuers = trusted_issuers(config) if config is not None else ()
+    return Authenticator(tokens, issuers, allow_anonymous=settings.allow_anonymous)
+
+
+def audit_log_of(settings: Settings) -> AuditLog | None:
+    """The audit log; None where there is none.
+
+    Raises:
+        AuthFileError: It cannot be written.
+    """
+    if settings.audit_log_path is None:
+        return None
+    return AuditLog(settings.audit_log_path, settings.audit_log_maxsize << 20, settings.audit_log_maxbackup)
+
+
+class Authentication:
+    """Who makes the requests of a front.
+
+    Args:
+        authenticator: Finds it out; None: everybody is anonymous.
+        audit: Records writes and refusals; None for nothing.
+    """
+
+    def __init__(self, authenticator: Authenticator | None = None, audit: AuditLog | None = None) -> None:
+        self._authenticator = authenticator
+        self._audit = audit
+
+    def requests(self, app: ASGIApp) -> ASGIApp:
+        """An application of HTTP behind this."""
+        return AuthenticatedRequests(app, self._authenticator, self._audit)
+
+    def calls(self, handlers: Sequence[grpc.GenericRpcHandler]) -> list[grpc.GenericRpcHandler]:
+        """Handlers of gRPC behind this."""
+        return [AuthenticatedCalls(one, self._authenticator, self._audit) for one in handlers]
+
+    async def keep(self) -> None:
+        """Keeps tokens and keys fresh; never ends."""
+        if self._authenticator is not None:
+            await self._authenticator.keep()
+        await asyncio.Event().wait()
+
+
+class AuthenticatedRequests:
+    """An ASGI application before another one, which finds the user in its scope.
+
+    Args:
+        app: What answers.
+        authenticator: See `Authentication`.
+        audit: The same.
+    """
+
+    def __init__(self, app: ASGIApp, authenticator: Authenticator | None, audit: AuditLog | None) -> None:
+        self._app = app
+        self._authenticator = authenticator
+        self._audit = audit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif self._audit is None:
+            await self._answer(scope, receive, send)
+        else:
+            await self._recorded(self._audit, scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> str:
+        """Answers a request; says why it was refused, if it was for want of a user."""
+        try:
+            if self._authenticator is None or (scope["path"] in _OPEN_PATHS and not scope["query_string"]):
+                scope[USER] = ANONYMOUS
+            else:
+                scope[USER] = await self._authenticator.authenticate(_credentials(scope))
+        except HeadgateError as error:
+            await send_refusal(error, scope, send, *_challenges(error))
+            return error.message
+        if ENTRY in scope:
+            scope[ENTRY].user = scope[USER]
+        await self._app(scope, receive, send)
+        return ""
+
+    async def _recorded(self, audit: AuditLog, scope: Scope, receive: Receive, send: Send) -> None:
+        answered = 0
+
+        async def sending(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                answered = message["status"]
+            await send(message)
+
+        agent = next((value for name, value in scope["headers"] if name == b"user-agent"), b"")
+        entry = AuditEntry(scope["path"], _address(scope), agent.decode("latin-1"), verb_of(scope["method"]))
+        scope[ENTRY] = entry
+        message = ""
+        try:
+            message = await self._answer(scope, receive, sending)
+        finally:
+            audit.record(entry, answered or 500, message)
+
+
+class AuthenticatedCalls(grpc.GenericRpcHandler):
+    """Calls of gRPC behind authentication; the health of the server is told to everybody, as probes have no token.
+
+    Args:
+        handler: What answers.
+        authenticator: See `Authentication`.
+        audit: The same.
+    """
+
+    def __init__(
+        self, handler: grpc.GenericRpcHandler, authenticator: Authenticator | None, audit: AuditLog | None
+    ) -> None:
+        self._handler = handler
+        self._authenticator = authenticator
+        self._audit = audit
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        """What answers a call; None when nobody here does."""
+        found = self._handler.service(details)
+        if found is None or details.method.startswith(f"/{HEALTH}/"):
+            return found
+        method, answer = details.method, cast(Any, found).stream_stream
+
+        async def authenticated(request: object, context: _Context) -> None:
+            entry = None
+            if self._audit is not None:
+                entry = AuditEntry(method, _peer(context), _metadata(context, "user-agent"), "unknown")
+                current_entry.set(entry)
+            message = ""
+            try:
+                if self._authenticator is not None:
+                    try:
+                        user = await self._authenticator.authenticate(_credentials_of_call(context))
+                    except HeadgateError as error:
+                        message = error.message
+                        await _abort(context, error)
+                    current_user.set(user)
+                    if entry is not None:
+                        entry.user = user
+                await answer(request, context)
+            finally:
+                if entry is not None and self._audit is not None:
+                    self._audit.record(entry, _ended(context), message)
+
+        return grpc.stream_stream_rpc_method_handler(authenticated)
+
+
+class UsersOfFronts:
+    """An ASGI application of an inner process: the user whom a front passed on stands in the scope of the other one.
+
+    Args:
+        app: What answers; only fronts and the server's other processes reach it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] == "http":
+            passed = next((value for name, value in scope["headers"] if name == USER_HEADER), None)
+            scope[USER] = user_of(passed) if passed is not None else ANONYMOUS
+        await self._app(scope, receive, send)
+
+
+class UsersOfCalls(grpc.GenericRpcHandler):
+    """Calls of an inner process: the user whom a front passed on is the one of the call.
+
+    Args:
+        handler: What answers; only fronts reach it.
+    """
+
+    def __init__(self, handler: grpc.GenericRpcHandler) -> None:
+        self._handler = handler
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        """What answers a call; None when nobody here does."""
+        found = self._handler.service(details)
+        if found is None:
+            return None
+        answer = cast(Any, found).stream_stream
+
+        async def answered(request: object, context: _Context) -> None:
+            passed = _metadata(context, USER_HEADER.decode())
+            if passed:
+                current_user.set(user_of(passed.encode()))
+            await answer(request, context)
+
+        return grpc.stream_stream_rpc_method_handler(answered)
+
+
+def _credentials(scope: Scope) -> Credentials:
+    shown = tuple(value for name, value in scope["headers"] if name == AUTHORIZATION)
+    return Credentials(shown, scope.get("state", {}).get(CLIENT_CERTIFICATE, b""), _address(scope))
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def _challenges(error: HeadgateError) -> list[tuple[bytes, bytes]]:
+    if isinstance(error, CredentialsRefusedError):
+        return [(_CHALLENGE.encode(), error.challenge.encode("latin-1", "replace"))]
+    return []
+
+
+def _credentials_of_call(context: _Context) -> Credentials:
+    shown = tuple(
+        value if isinstance(value, bytes) else value.encode("latin-1", "replace")
+        for name, value in context.invocation_metadata() or ()
+        if name == AUTHORIZATION.decode()
+    )
+    chain = list(context.auth_context().get("x509_pem_cert", ()))
+    return Credentials(shown, der_of(chain[0]) if chain else b"", _peer(context))
+
+
+def _peer(context: _Context) -> str:
+    """The address of a client: gRPC says `ipv4:ADDRESS:PORT` or `ipv6:%5BADDRESS%5D:PORT`."""
+    address = context.peer().partition(":")[2].rpartition(":")[0]
+    return address.removeprefix("%5B").removesuffix("%5D").strip("[]")
+
+
+def _metadata(context: _Context, name: str) -> str:
+    return next((str(value) for key, value in context.invocation_metadata() or () if key == name), "")
+
+
+async def _abort(context: _Context, error: HeadgateError) -> None:
+    code, details, metadata = status(error)
+    if isinstance(error, CredentialsRefusedError):
+        metadata = (*metadata, (_CHALLENGE, error.challenge))
+    await context.abort(code, details, metadata)
+
+
+def _ended(context: _Context) -> int:
+    code: object = context.code()
+    if isinstance(code, int):
+        return 200 if code == 0 else 500
+    return _HTTP_STATUSES.get(cast(grpc.StatusCode, code), 500)

@@ -1,0 +1,178 @@
+"""The gate of rights: every request of HTTP and every call of gRPC that a front takes is allowed or refused here.
+
+What a request asks for says `auth/routes.py`, whether its user may have it `auth/authorizer.py`. A refusal comes before
+anything is looked up, so it does not tell whether there is such an object. A stream of gRPC is looked at again with
+every message of its client: it ends when the right is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+import grpc
+from grpc import aio
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headgate.auth.audit import AuditEntry
+from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError
+from headgate.auth.context import ENTRY, USER, current_entry, current_user
+from headgate.auth.routes import has_names, wanted_by_call, wanted_by_request
+from headgate.auth.rules import Attributes
+from headgate.auth.user import ANONYMOUS, User
+from headgate.control.grants import Grants
+from headgate.control.rbac_copy import RbacCopy
+from headgate.control.store import Store
+from headgate.observe.metrics import REQUESTS_REFUSED
+from headgate.rpc.errors import status
+from headgate.server.policy import url_policy
+from headgate.server.refusal import send_refusal
+from headgate.settings import Settings
+
+_Context = aio.ServicerContext[bytes, bytes]
+_OPEN: Final = AlwaysAllow()
+
+
+def grants_of(settings: Settings, store: Store) -> tuple[Grants, RbacCopy]:
+    """Who may do what in this process, and the copy of rights that is to be kept up to date for it.
+
+    Without a method of authentication everybody may do everything.
+
+    Args:
+        settings: The server's settings.
+        store: The objects.
+    """
+    copy = RbacCopy(store)
+    policy = url_policy(settings)
+    if not settings.has_authentication:
+        return Grants(store, policy), copy
+    return Grants(store, policy, copy.authorizer, copy.refresh), copy
+
+
+class Authorization:
+    """What users may ask of a front.
+
+    Args:
+        authorizer: Decides; None: everybody may do everything.
+    """
+
+    def __init__(self, authorizer: Authorizer = _OPEN) -> None:
+        self._authorizer = authorizer
+
+    def requests(self, app: ASGIApp) -> ASGIApp:
+        """An application of HTTP behind this."""
+        return AuthorizedRequests(app, self._authorizer)
+
+    def calls(self, handlers: Sequence[grpc.GenericRpcHandler]) -> list[grpc.GenericRpcHandler]:
+        """Handlers of gRPC behind this; who asks for nothing need not wait for the first message."""
+        if isinstance(self._authorizer, AlwaysAllow):
+            return list(handlers)
+        return [AuthorizedCalls(one, self._authorizer) for one in handlers]
+
+
+class AuthorizedRequests:
+    """An ASGI application before another one, behind `AuthenticatedRequests`.
+
+    Args:
+        app: What answers.
+        authorizer: Decides.
+    """
+
+    def __init__(self, app: ASGIApp, authorizer: Authorizer) -> None:
+        self._app = app
+        self._authorizer = authorizer
+        self._is_open = isinstance(authorizer, AlwaysAllow)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] == "http" and not (self._is_open and ENTRY not in scope):
+            user: User = scope.get(USER, ANONYMOUS)
+            wanted = wanted_by_request(scope["method"], scope["path"], scope["query_string"])
+            error = judged(self._authorizer, user, wanted, scope.get(ENTRY))
+            if error is not None:
+                await send_refusal(error, scope, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class AuthorizedCalls(grpc.GenericRpcHandler):
+    """Calls of gRPC behind the gate.
+
+    Args:
+        handler: What answers.
+        authorizer: Decides.
+    """
+
+    def __init__(self, handler: grpc.GenericRpcHandler, authorizer: Authorizer) -> None:
+        self._handler = handler
+        self._authorizer = authorizer
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        """What answers a call; None when nobody here does."""
+        found = self._handler.service(details)
+        if found is None:
+            return None
+        method, answer = details.method, cast(Any, found).stream_stream
+
+        async def authorized(request: object, context: _Context) -> None:
+            user = current_user.get()
+            begun = list[object]()
+            if has_names(method):
+                begun.append(await context.read())
+            first = begun[0] if begun else None
+            wanted = wanted_by_call(method, first if isinstance(first, bytes) else None)
+            error = judged(self._authorizer, user, wanted, current_entry.get())
+            if error is not None:
+                await context.abort(*status(error))
+            await answer(request, _PermittedCall(context, begun, lambda: self._check(user, wanted)))
+
+        return grpc.stream_stream_rpc_method_handler(authorized)
+
+    def _check(self, user: User, wanted: Attributes) -> None:
+        if not self._authorizer.allowed(user, wanted).allowed:
+            raise ForbiddenError(user, wanted)
+
+
+class _PermittedCall:
+    """A call that was allowed: its first message is read once more, and each further one only while it is allowed."""
+
+    def __init__(self, context: _Context, begun: list[object], check: Callable[[], None]) -> None:
+        self._context = context
+        self._begun = begun
+        self._check = check
+
+    async def read(self) -> object:
+        """The next message.
+
+        Raises:
+            ForbiddenError: The right is gone.
+        """
+        if self._begun:
+            return self._begun.pop()
+        message: object = await self._context.read()
+        self._check()
+        return message
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._context, name)
+
+
+def judged(
+    authorizer: Authorizer, user: User, wanted: Attributes, entry: AuditEntry | None = None
+) -> ForbiddenError | None:
+    """Why a user may not have what he asks for; None when he may. The audit's entry hears of it.
+
+    Args:
+        authorizer: Decides.
+        user: Who asks.
+        wanted: For what.
+        entry: What the audit log will have of the request; None where nothing is recorded.
+    """
+    decision = authorizer.allowed(user, wanted)
+    if entry is not None:
+        entry.decided(wanted, is_allowed=decision.allowed, reason=decision.reason)
+    if decision.allowed:
+        return None
+    error = ForbiddenError(user, wanted)
+    REQUESTS_REFUSED.labels(error.code).inc()
+    return error

@@ -1,0 +1,204 @@
+"""Writing a topic of state: a transactional producer that a newer one of the deployment fences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import HeadgateError, UnavailableError
+from headgate.limits import (
+    KAFKA_RECORD_BYTES_MAX,
+    KAFKA_RECORDS_WAITING_MAX,
+    KAFKA_TRANSACTION_S_MAX,
+    OBJECT_RECORDS_BYTES_MAX,
+)
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.state_record import StateRecord
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+_POLL_S: Final = 0.1
+
+
+class _Delivered:
+    """What became of a transaction's records: the highest offset, and the first error."""
+
+    def __init__(self) -> None:
+        self.last = -1
+        self.error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """Takes the report on one record; librdkafka's callback."""
+        offset = message.offset()
+        if error is not None:
+            self.error = self.error or error
+        elif offset is not None:
+            self.last = max(self.last, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """What only the newest writer may write.
+
+    Attributes:
+        topic: With one partition, by its name in `TopicsConfig`.
+        name: The `transactional.id`, without the prefix of topics.
+        doing: What fails, as the beginning of a sentence.
+        unsure: What to do where it is not known whether a transaction is stored.
+        fenced: Makes the error of a writer that is not the newest; takes a hint, which may be empty.
+        headers: Of every record.
+    """
+
+    topic: str
+    name: str
+    doing: str
+    unsure: str
+    fenced: Callable[[str], HeadgateError]
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class FencedWriter:
+    """The one writer of a topic until a newer one is made, in whichever process; blocking, one thread at a time.
+
+    `transactional.id` is the deployment's. Making a writer ends what an earlier one left open: when it is made,
+    everything that was ever committed can be read. After an error of Kafka a writer is used no more: what is on its
+    way could come into a later transaction of it.
+
+    Args:
+        config: Of the deployment.
+        office: What it writes.
+
+    Attributes:
+        is_failed: Whether an error of Kafka has ended its use.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+        UnavailableError: Kafka does not answer.
+    """
+
+    def __init__(self, config: KafkaConfig, office: Office) -> None:
+        kafka = library()
+        self._config = config
+        self._office = office
+        self._topic = config.topic(office.topic)
+        self._faults = Faults()
+        self.is_failed = False
+        timeout_ms = round(KAFKA_TRANSACTION_S_MAX * 1_000)
+        own = {
+            "transactional.id": config.topic(office.name),
+            "transaction.timeout.ms": timeout_ms,
+            "message.timeout.ms": timeout_ms,
+            "enable.idempotence": True,
+            "acks": "all",
+            "message.max.bytes": KAFKA_RECORD_BYTES_MAX,
+            "queue.buffering.max.messages": KAFKA_RECORDS_WAITING_MAX,
+            "queue.buffering.max.kbytes": OBJECT_RECORDS_BYTES_MAX >> 10,
+            "linger.ms": 0,
+        }
+        try:
+            self._producer: Producer = kafka.Producer(options(config, self._faults, own))
+        except kafka.KafkaException as error:
+            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        with self._errors():
+            self._producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
+
+    def send(self, records: Iterable[StateRecord]) -> int:
+        """Begins a transaction and sends its records; every in-sync copy has them when this returns.
+
+        What `records` raises aborts the transaction and is raised here; the writer goes on.
+
+        Args:
+            records: At least one.
+
+        Returns:
+            The offset of the last.
+
+        Raises:
+            HeadgateError: What `Office.fenced` makes: a newer writer was made; nothing is stored.
+            UnavailableError: Kafka did not take them; nothing is stored.
+        """
+        kafka = library()
+        done = _Delivered()
+        with self._errors():
+            self._producer.begin_transaction()
+            try:
+                for record in records:
+                    self._produce(record, done)
+            except kafka.KafkaException:
+                raise
+            except BaseException:
+                self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
+                raise
+            left = self._producer.flush(KAFKA_TRANSACTION_S_MAX)
+        if left or done.error is not None:
+            raise self._failed(done.error or kafka.KafkaError(kafka.KafkaError._TIMED_OUT))
+        return done.last
+
+    def _produce(self, record: StateRecord, done: _Delivered) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, record.value, record.key, 0, on_delivery=done, headers=list(self._office.headers)
+                )
+                break
+            except BufferError:  # its queue is full: acknowledgements make room
+                self._producer.poll(_POLL_S)
+        self._producer.poll(0)
+
+    def commit(self) -> None:
+        """Makes the records of the transaction readable, all of them or none.
+
+        Raises:
+            HeadgateError: What `Office.fenced` makes: a newer writer was made; whether they are stored is not known.
+            UnavailableError: Kafka did not answer; whether they are stored is not known.
+        """
+        with self._errors(self._office.unsure):
+            self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        """Gives the records of the transaction up.
+
+        Raises:
+            HeadgateError: What `Office.fenced` makes: a newer writer was made.
+            UnavailableError: Kafka did not answer.
+        """
+        with self._errors():
+            self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
+
+    @contextmanager
+    def _errors(self, hint: str = "") -> Iterator[None]:
+        """Turns the library's errors into ours. A fatal one, such as a fence, may come out of a callback of ours."""
+        kafka = library()
+        try:
+            yield
+        except kafka.KafkaException as error:
+            raise self._failed(error.args[0], hint) from error
+        except SystemError as error:
+            # The library loses a fatal error that meets a callback, and says it again when it is asked.
+            self.is_failed = True
+            try:
+                self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
+            except kafka.KafkaException as fatal:
+                raise self._failed(fatal.args[0], hint) from error
+            raise
+
+    def _failed(self, error: KafkaError, hint: str = "") -> HeadgateError:
+        kafka = library().KafkaError
+        self.is_failed = True
+        with suppress(library().KafkaException, SystemError):  # the fatal error once more
+            self._producer.poll(0)  # brings what the connections report
+        if error.code() in (kafka._FENCED, kafka.PRODUCER_FENCED, kafka.INVALID_PRODUCER_EPOCH):
+            return self._office.fenced(hint)
+        problem = translated(self._faults.cause(error), self._office.doing, self._config)
+        if hint and isinstance(problem, UnavailableError):
+            return type(problem)(problem.message, hint=hint)
+        return problem
+
+    def close(self) -> None:
+        """Drops what was not sent. An open transaction ends with the next writer, or with its own time."""
+        with suppress(library().KafkaException):
+            self._producer.purge()

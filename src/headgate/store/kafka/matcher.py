@@ -1,0 +1,279 @@
+"""The matcher of a deployment on Kafka: it stands by with a warm Spark, and leads when it is elected.
+
+    stands by   filters followed, tables built, no run                        elected             -> leads
+    leads       one `Matcher` loop; the numbers of runs are fenced            lead lost, or fenced -> stands by
+
+Two processes that both believe to lead harm nothing but speed: the newer one has fenced the numbers of runs, and has
+declared every earlier run over (`run_registry.py`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import structlog
+from pyspark.sql import SparkSession
+
+from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate.limits import ELECTION_SESSION_S, JVM_HEAP_MIB, MATCH_RETRY_S_MIN, RUN_TASKS_S_MAX
+from headgate.match.errors import SparkGoneError, SparkSlotsError
+from headgate.match.matcher import Matcher, RoutingSource
+from headgate.match.requirements import connector_jar
+from headgate.match.session import start_session, stop_session, task_slots
+from headgate.store.config import ClusterConfig, KafkaConfig, resolved
+from headgate.store.kafka.election import Election
+from headgate.store.kafka.kafka_runner import KafkaLink, KafkaRouting, KafkaRunner, KafkaTables
+from headgate.store.kafka.match_run import OutboxDriver, check_slots
+from headgate.store.kafka.outbox_places import OutboxPlaces
+from headgate.store.kafka.run_registry import MatcherLeadLostError, RunRegistry
+from headgate.store.kafka.spark_jars import spark_jars
+
+GROUP: Final = "matcher"
+"""The consumer group of the election, and the `transactional.id`; with the topic prefix."""
+_LOOK_S: Final = 0.1
+"""Between two looks of a stand-by."""
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class MatcherHooks:
+    """Whom a matcher tells.
+
+    Attributes:
+        on_ready: Called with True when a run has come into force and when this process stands by, with False when it
+            leads and none is in force.
+        on_note: Called with what it does or lacks, in a line for people.
+        on_step: Called at every turn of its loop.
+    """
+
+    on_ready: Callable[[bool], None] = lambda _: None
+    on_note: Callable[[str], None] = lambda _: None
+    on_step: Callable[[], None] = lambda: None
+
+
+@dataclass
+class _Lead:
+    """Whether this process has the lead, as its election says; what ends it."""
+
+    ended: threading.Event = field(default_factory=threading.Event)  # of the loop that runs now
+    problem: HeadgateError | None = None
+
+    def fail(self, error: HeadgateError) -> None:
+        self.problem = error
+        self.ended.set()
+
+
+class KafkaMatcher:
+    """Stands by and leads until it is told to stop; `run` is for the main thread.
+
+    Args:
+        spark: A session with the jars of `spark_jars`.
+        config: Of the deployment.
+        filters: The store over a cache of the objects that another thread follows.
+        scratch: Directory for checkpoints.
+        hooks: Whom it tells.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: KafkaConfig,
+        filters: RoutingSource,
+        scratch: Path,
+        hooks: MatcherHooks | None = None,
+    ) -> None:
+        self._config = config
+        self._filters = filters
+        self._scratch = scratch
+        self._hooks = hooks or MatcherHooks()
+        self._tables = KafkaTables(spark, config)
+        self._lead = _Lead()
+        self._warm: int | None = None  # generation of the tables
+
+    def run(self, stop: threading.Event) -> None:
+        """Takes part in the election, and matches while it leads.
+
+        Raises:
+            SparkSlotsError: Spark has too few task slots.
+            SparkGoneError: The JVM has ended: this process cannot match any more.
+            HeadgateError: What Kafka refuses for good.
+        """
+        with closing(OutboxPlaces(self._config)) as places:
+            wait_slots(self._tables.spark, places.sources, stop)
+            with self._election(stop) as election:
+                while not stop.is_set():
+                    if election.leads:
+                        self._match(election, places, stop)
+                    else:
+                        self._stand_by(places)
+                        stop.wait(_LOOK_S)
+                    self._raise_problem()
+
+    @contextmanager
+    def _election(self, stop: threading.Event) -> Iterator[Election]:
+        """Takes part in a thread, which ends with the block."""
+        election = Election(
+            self._config,
+            topic="runs",
+            group=GROUP,
+            on_gained=lambda: self._hooks.on_note("leads"),
+            on_lost=lambda _reason: self._lead.ended.set(),
+        )
+        left = threading.Event()
+
+        def take_part() -> None:
+            try:
+                election.run(left)
+            except HeadgateError as error:
+                self._lead.fail(error)
+
+        thread = threading.Thread(target=take_part, name="election")
+        thread.start()
+        try:
+            yield election
+        finally:
+            left.set()
+            thread.join()
+
+    def _raise_problem(self) -> None:
+        if self._lead.problem is not None:
+            raise self._lead.problem
+
+    # --- standing by --------------------------------------------------------------------------------
+
+    def _stand_by(self, places: OutboxPlaces) -> None:
+        self._hooks.on_step()
+        generation = self._filters.desired_generation()
+        if generation == self._warm:
+            return
+        self._warm = generation
+        self._hooks.on_note("stands by: another matcher leads")
+        try:
+            self._tables.warm(self._filters.snapshot(), places.starts())
+        except UnavailableError as error:
+            _log.warning("the stand-by is not warm", reason=error.message)
+        self._hooks.on_ready(True)
+
+    # --- leading --------------------------------------------------------------------------------------
+
+    def _match(self, election: Election, places: OutboxPlaces, stop: threading.Event) -> None:
+        """One lead, to its end; what other processes could mend is waited for."""
+        ended = self._lead.ended = threading.Event()
+        if not election.leads:  # lost meanwhile: nobody sets this one
+            return
+
+        self._hooks.on_ready(False)
+
+        def on_step() -> None:
+            self._hooks.on_step()
+            if stop.is_set():
+                ended.set()
+
+        try:
+            with ExitStack() as held:
+                driver = OutboxDriver(self._config)
+                registry = held.enter_context(closing(RunRegistry(self._config, driver.partitions)))
+                first_run = max(registry.newest_run, places.newest_run()) + 1
+                driver.over_before(first_run)
+                _log.info("drives the match", first_run=first_run)
+                Matcher(
+                    KafkaRouting(self._filters, registry),
+                    KafkaRunner(self._tables, self._config, registry, driver, places, self._scratch),
+                    lambda: KafkaLink(registry, places),
+                    on_ready=self._hooks.on_ready,
+                    on_note=self._hooks.on_note,
+                    on_step=on_step,
+                    first_run=first_run,
+                ).run(ended)
+        except MatcherLeadLostError as error:
+            _log.warning("drives the match no more", reason=error.message, hint=error.hint)
+            self._wait(ended, stop, ELECTION_SESSION_S)  # the election says so soon, if another one leads
+        except UnavailableError as error:
+            self._hooks.on_note(f"waits: {error.message}")
+            _log.warning("the match cannot be driven now", reason=error.message, hint=error.hint)
+            self._wait(ended, stop, MATCH_RETRY_S_MIN)
+        self._warm = None
+
+    def _wait(self, ended: threading.Event, stop: threading.Event, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not ended.is_set() and not stop.is_set() and time.monotonic() < deadline:
+            self._hooks.on_step()
+            ended.wait(_LOOK_S)
+
+
+def serve_kafka(
+    *,
+    config: ClusterConfig,
+    filters: RoutingSource,
+    scratch: Path,
+    stop: threading.Event,
+    hooks: MatcherHooks,
+    on_started: Callable[[], None] = lambda: None,
+    heap_mib: int = JVM_HEAP_MIB,
+) -> None:
+    """Stands by and matches until `stop` is set: the whole life of a matcher process.
+
+    Args:
+        config: Of the deployment.
+        filters: The store over a cache of the objects that another process or thread follows.
+        scratch: Directory for Spark's temporary files.
+        stop: Set it to end.
+        hooks: Whom it tells.
+        on_started: Called once, when Spark has started: from then on `stop` is looked at.
+        heap_mib: The JVM's heap.
+
+    Raises:
+        SparkMissingError: Spark cannot start here.
+        SparkSlotsError: It has too few task slots.
+        SparkGoneError: The JVM has ended; a new process may do better.
+        InvalidInputError: A secret's file cannot be read, or an option has no counterpart in Java.
+        HeadgateError: What Kafka refuses for good.
+    """
+    shutil.rmtree(scratch, ignore_errors=True)  # a killed process before this one cleaned nothing up
+    spark = start_session(
+        jar=connector_jar(),
+        threads=task_slots(config.kafka.topics.events.partitions),
+        scratch=scratch,
+        heap_mib=heap_mib,
+        more_jars=spark_jars(),
+        master=config.spark.master,
+        options=resolved(config.spark.options),
+    )
+    on_started()
+    _log.info("spark started", version=spark.version, master=spark.sparkContext.master)
+    try:
+        KafkaMatcher(spark, config.kafka, filters, scratch, hooks).run(stop)
+    except SparkGoneError:
+        if not stop.is_set():
+            raise  # else a signal to all processes has ended the JVM as well
+    finally:
+        stop_session(spark, scratch)
+
+
+def wait_slots(spark: SparkSession, partitions: int, stop: threading.Event) -> None:
+    """Waits until Spark has a task slot for every task: executors of a cluster come one after the other.
+
+    Args:
+        spark: The session.
+        partitions: Source partitions.
+        stop: Ends the wait.
+
+    Raises:
+        SparkSlotsError: There are too few, at once where there is no cluster, else after RUN_TASKS_S_MAX.
+    """
+    is_local = str(spark.sparkContext.master).startswith("local")
+    deadline = time.monotonic() + (0.0 if is_local else RUN_TASKS_S_MAX)
+    while True:
+        try:
+            check_slots(spark.sparkContext.defaultParallelism, partitions)
+            return
+        except InvalidInputError as error:
+            if time.monotonic() >= deadline or stop.wait(_LOOK_S):
+                raise SparkSlotsError(error.message, hint=error.hint) from error

@@ -1,0 +1,157 @@
+"""Reading a topic of state: records of committed transactions, up to the end that is known when reading begins."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import HeadgateError, UnavailableError
+from headgate.limits import KAFKA_ADMIN_S_MAX, KAFKA_READ_S_MAX
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.consumers import committed_reader, watermarks
+from headgate.store.kafka.library import Faults, library, options, translated
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message
+
+_RECORDS_A_TIME: Final = 500
+_POLL_S: Final = 0.5
+
+
+class StateTopicReader:
+    """Reads the one partition of the topic; blocking, for one thread at a time.
+
+    An end is always the end of a transaction: Kafka shows no reader of committed records the place behind an open one.
+
+    Args:
+        config: Of the deployment.
+        topic: With one partition, by its name in `TopicsConfig`.
+        lost: Makes the error where the topic ends before what was read: of the topic's name in Kafka and a reason.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+
+    def __init__(self, config: KafkaConfig, topic: str, lost: Callable[[str, str], HeadgateError]) -> None:
+        self._config = config
+        self._topic = config.topic(topic)
+        self._doing = f"{topic} cannot be read"
+        self._lost = lost
+        self._faults = Faults()
+        self._held: deque[Message] = deque()
+        self._closed = False
+        self._from = 0  # records below it were handed out or passed over
+        self._next = -1  # records below it are held, if there are any; negative before the first question
+        self._consumer: Consumer = committed_reader(config, self._faults)
+
+    def topic_id(self) -> str:
+        """Kafka's id of the topic.
+
+        Raises:
+            UnavailableError: Kafka does not answer, or has no such topic.
+        """
+        kafka = library()
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient(options(self._config, self._faults, {}))
+        try:
+            asked = admin.describe_topics(kafka.TopicCollection([self._topic]), request_timeout=KAFKA_ADMIN_S_MAX)
+            return str(asked[self._topic].result().topic_id)
+        except kafka.KafkaException as error:
+            admin.poll(0)
+            raise self._translated(error.args[0]) from error
+
+    def end(self) -> int:
+        """The end of the last transaction that has ended.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
+        place = library().TopicPartition(self._topic, 0)
+        return watermarks(self._consumer, place, self._config, self._faults, self._doing)[1]
+
+    def comes(self, start: int, timeout_s: float) -> bool:
+        """Whether there is a record at `start` or behind it, now or within the time."""
+        self._go(start)
+        deadline = time.monotonic() + timeout_s
+        while not self._held and (left_s := deadline - time.monotonic()) > 0:
+            self._take(left_s)
+            self._drop(start)
+        return bool(self._held)
+
+    def has_record(self, start: int, end: int) -> bool:
+        """Whether there is a record from one offset up to another.
+
+        Args:
+            start: The first offset.
+            end: What `end()` said.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+            HeadgateError: What `lost` makes: the topic ends before `start`.
+        """
+        self._go(start)
+        deadline = time.monotonic() + KAFKA_READ_S_MAX
+        while not self._held and self._next < end:
+            if time.monotonic() > deadline:
+                raise self._silent()
+            self._take(_POLL_S)
+            self._drop(start)
+        return bool(self._held) and _offset(self._held[0]) < end
+
+    def records(self, start: int, end: int) -> Iterator[Message]:
+        """Those records, in order; see `has_record`."""
+        while self.has_record(start, end):
+            message = self._held.popleft()
+            self._from = start = _offset(message) + 1
+            yield message
+
+    def _go(self, start: int) -> None:
+        """Reading goes on at `start`, by passing over records; only a way back asks Kafka anew."""
+        if start < self._from or self._next < 0:
+            self._held.clear()
+            self._from = self._next = start
+            self._consumer.assign([library().TopicPartition(self._topic, 0, start)])
+        self._drop(start)
+
+    def _drop(self, start: int) -> None:
+        while self._held and _offset(self._held[0]) < start:
+            self._from = _offset(self._held.popleft()) + 1
+
+    def _take(self, timeout_s: float) -> None:
+        """Waits for a record, and takes what has come with it. Moves `_next` over what the partition's end tells."""
+        kafka = library()
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return
+        for message in [first, *self._consumer.consume(_RECORDS_A_TIME, 0)]:
+            error = message.error()
+            if error is None:
+                self._held.append(message)
+                self._next = _offset(message) + 1
+            elif error.code() == kafka.KafkaError._PARTITION_EOF:
+                self._next = max(self._next, _offset(message))
+            elif error.code() in (kafka.KafkaError.OFFSET_OUT_OF_RANGE, kafka.KafkaError._AUTO_OFFSET_RESET):
+                raise self._lost(self._topic, f"it ends before offset {self._next}, up to which it was read")
+            elif not error.retriable():
+                raise self._translated(error)
+
+    def _translated(self, error: KafkaError) -> Exception:
+        return translated(self._faults.cause(error), self._doing, self._config)
+
+    def _silent(self) -> UnavailableError:
+        return UnavailableError(f"{self._doing}: {self._topic} does not answer")
+
+    def close(self) -> None:
+        """Gives everything back; idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._consumer.close()
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None, "a record that was read has an offset"
+    return offset

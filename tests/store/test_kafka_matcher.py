@@ -1,0 +1,168 @@
+"""The matcher on a real Kafka: generations under load, a killed driver, a driver that stood still, too few slots."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headgate.match.errors import SparkSlotsError
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.admin import Admin
+from headgate.store.kafka.generations import follow_generations
+from headgate.store.kafka.matcher import KafkaMatcher, MatcherHooks, wait_slots
+from headgate.testing.kafka import Kafka
+from tests.match.conftest import spark
+from tests.store.matcher_world import (
+    WAIT_S_MAX,
+    Filters,
+    Load,
+    Reader,
+    Worker,
+    check_rows,
+    quantile,
+    world_config,
+)
+
+__all__ = ["spark"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+CHANGES = int(os.environ.get("HEADGATE_GENERATION_CHANGES", "20"))
+"""Changes of filters; nightly sets more."""
+RATE = 200
+"""Events a second."""
+
+
+@pytest.fixture
+def config(kafka: Kafka) -> KafkaConfig:
+    config = world_config(kafka.bootstrap, f"m{uuid.uuid4().hex[:8]}.")
+    Admin(config).create_missing()
+    return config
+
+
+class World:
+    """A deployment: filters, events that come in, and a dispatcher that reads; a test adds the matcher."""
+
+    def __init__(self, config: KafkaConfig, rate: float) -> None:
+        self.config = config
+        self.filters = Filters()
+        self.load = Load(config, rate)
+        self.reader = Reader(config)
+        self._load = Worker(self.load.run)
+        self._others = [
+            Worker(self.reader.run),
+            Worker(lambda stop: follow_generations(config, self.filters.set_active_generation, stop)),
+        ]
+
+    def add(self, run: Callable[[threading.Event], object]) -> Worker:
+        worker = Worker(run)
+        self._others.append(worker)
+        return worker
+
+    def check_alive(self) -> None:
+        for worker in (self._load, *self._others):
+            worker.check()
+
+    def wait(self, until: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + WAIT_S_MAX
+        while not until():
+            assert time.monotonic() < deadline, f"not in time: {what}"
+            self.check_alive()
+            time.sleep(0.02)
+
+    def settle(self) -> None:
+        """No event comes in any more, and each has reached the reader."""
+        self._load.end()
+        missing = list(self.load.stored)
+
+        def all_read() -> bool:
+            while missing and self.reader.has(missing[-1]):
+                missing.pop()
+            return not missing
+
+        self.wait(all_read, "every event is read")
+
+    def end(self) -> None:
+        workers = (*reversed(self._others), self._load)
+        for worker in workers:
+            worker.stop.set()  # all of them, though one of them failed
+        for worker in workers:
+            worker.end()
+
+
+@pytest.fixture
+def world(config: KafkaConfig) -> Iterator[World]:
+    world = World(config, RATE)
+    yield world
+    world.end()
+
+
+@pytest.mark.timeout(120 + 15 * CHANGES)
+def test_changes_of_filters_under_load_lose_nothing(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    world.add(KafkaMatcher(spark, world.config, world.filters, tmp_path).run)
+    world.filters.wait_active(1, world.check_alive)
+    before = len(world.load.stored)
+    began = time.monotonic()
+    for generation in range(2, CHANGES + 2):
+        world.filters.generation = generation
+        world.filters.wait_active(generation, world.check_alive)
+    took_s = time.monotonic() - began
+    during = list(world.load.stored)[before:]
+    world.settle()
+    true, counted = check_rows(world.reader, world.load.stored)
+    delays = [world.reader.delays_s[place] for place in during]
+    print(
+        f"\n{CHANGES} changes in {took_s:.1f} s, {len(world.load.stored)} events, {true} true pairs, 0 lost, 0 wrong;"
+        f" last row of an event at a reader p50 {quantile(delays, 0.5) * 1e3:.0f} ms,"
+        f" p99 {quantile(delays, 0.99) * 1e3:.0f} ms"
+    )
+    assert true > len(world.load.stored)
+    assert counted > CHANGES / 2
+
+
+def test_a_killed_driver_is_followed_by_the_one_that_stands_by(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "tests.store.matcher_program", world.config.bootstrap, world.config.topic_prefix]
+    (tmp_path / "other.secret").write_text("from a file\n")
+    with subprocess.Popen([*command, str(tmp_path / "other"), "1"], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout is not None
+            assert "local[5] from a file\n" in other.stdout, "master and options of the configuration reach Spark"
+            assert any(line.startswith("generation 1 in force") for line in other.stdout), "the other matcher ended"
+            notes: list[str] = []
+            hooks = MatcherHooks(on_note=notes.append)
+
+            def in_force() -> bool:
+                return any("in force by" in note for note in notes)
+
+            world.add(KafkaMatcher(spark, world.config, world.filters, tmp_path / "own", hooks).run)
+            world.wait(lambda: any(note.startswith("stands by") for note in notes), "it stands by")
+            world.wait(lambda: len(world.reader.rows) > 100, "the first one matches")
+            assert not in_force()
+        finally:
+            other.kill()
+        killed, before = time.monotonic(), len(world.load.stored)
+        world.wait(in_force, "the stand-by has taken over")
+        took_s = time.monotonic() - killed
+    world.settle()
+    true, _ = check_rows(world.reader, world.load.stored)
+    silence_s = max(world.reader.delays_s[place] for place in list(world.load.stored)[before:])
+    print(f"\nin force after {took_s:.1f} s, {silence_s:.1f} s of silence, {true} true pairs, 0 lost, 0 wrong")
+
+
+def test_too_few_slots_end_the_matcher_with_what_to_do(
+    spark: SparkSession, config: KafkaConfig, tmp_path: Path
+) -> None:
+    wait_slots(spark, 2, threading.Event())
+    with pytest.raises(SparkSlotsError, match="Spark has 5 task slots") as caught:
+        wait_slots(spark, 3, threading.Event())
+    assert "local[6]" in caught.value.hint
