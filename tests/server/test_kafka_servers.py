@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 import urllib.error
@@ -30,9 +31,10 @@ from headgate.store.config import ClusterConfig, KafkaConfig
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.reader import KafkaReader
 from headgate.testing.kafka import Kafka
-from headgate.testing.server import ApiError, Server, parts_of
+from headgate.testing.server import ApiError, Server, object_of, parts_of
 from tests.store.contract import PARTITIONS
 from tests.store.stores import kafka_config
+from tests.support import executable
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 WAIT_S_MAX = 120.0
@@ -204,6 +206,26 @@ def test_what_is_not_on_kafka_says_so(deployment: Deployment) -> None:
     with pytest.raises(HeadgateError, match="no numbers of producers"):
         asyncio.run(numbered())
     assert "over-grpc" in ids(stored(deployment.config))
+
+
+def test_kubectl_writes_and_reads_at_any_server(deployment: Deployment, tmp_path: Path) -> None:
+    manifest = json.dumps(object_of("triggers", "default", "by-kubectl", TRIGGER))
+    versions = set()
+    for server in (deployment.leader()[1], deployment.leader()[0], deployment.fronts):
+        command = [executable("kubectl"), "--server", server.url, "--cache-dir", str(tmp_path / "cache")]
+        for arguments in (("apply", "-f", "-"), ("get", "trigger", "by-kubectl", "-o", "jsonpath={.metadata.uid}")):
+            done = subprocess.run(
+                [*command, *arguments],
+                env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": "/dev/null"},
+                input=manifest,
+                capture_output=True,
+                text=True,
+                timeout=WAIT_S_MAX,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+        versions.add(done.stdout)
+    assert len(versions) == 1, "one object, whoever is asked"
 
 
 def test_every_control_process_tells_the_same(deployment: Deployment) -> None:
