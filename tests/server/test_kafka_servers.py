@@ -80,7 +80,8 @@ def verbose(server: Server) -> str:
         with urllib.request.urlopen(f"{server.url}/readyz?verbose", timeout=10) as answer:
             return answer.read().decode()
     except urllib.error.HTTPError as error:
-        return error.read().decode()
+        with error:
+            return error.read().decode()
     except DOWN:
         return ""
 
@@ -125,7 +126,8 @@ def post(server: Server, name: str, body: bytes = b"{}", kind: str = "applicatio
         with urllib.request.urlopen(request, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
-        return error.code
+        with error:
+            return int(error.code)
 
 
 def stored(config: KafkaConfig) -> dict[int, list[str]]:
@@ -363,6 +365,7 @@ def test_without_kafka_events_and_writes_are_refused(deployment: Deployment) -> 
         started = time.monotonic()
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(request, timeout=60)
+        caught.value.close()
         assert caught.value.code == 503
         assert caught.value.headers["Retry-After"]
         assert time.monotonic() - started < KAFKA_APPEND_S_MAX / 2, "it has waited for Kafka"
