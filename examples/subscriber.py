@@ -1,6 +1,7 @@
 """A subscriber that prints what it gets: one line a delivery, its path, the event's type and id, and the data.
 
-Run it with `python -m examples.subscriber`. It answers 202; with `--status 503` it answers that.
+Run it with `python -m examples.subscriber`. It answers 202; with `--status 503` it answers that. With `--header NAME`
+it prints that header, too.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ class Subscriber(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     status = 202
+    header = ""
 
     def do_POST(self) -> None:
         """One delivery."""
         data = self.rfile.read(int(self.headers["content-length"] or 0))
-        print(self.path, self.headers["ce-type"], self.headers["ce-id"], data.decode(), flush=True)
+        more = [f"{self.header}: {self.headers[self.header]}"] if self.header else []
+        print(self.path, self.headers["ce-type"], self.headers["ce-id"], data.decode(), *more, flush=True)
         self.send_response(self.status)
         self.send_header("content-length", "0")
         self.end_headers()
@@ -32,8 +35,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=9000)
     parser.add_argument("--status", type=int, default=202)
+    parser.add_argument("--header", default="")
     given = parser.parse_args()
-    Subscriber.status = given.status
+    Subscriber.status, Subscriber.header = given.status, given.header
     server = ThreadingHTTPServer(("127.0.0.1", given.port), Subscriber)
     try:
         server.serve_forever()

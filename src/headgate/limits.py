@@ -252,6 +252,61 @@ SELECTOR_CHARS_MAX: Final = 4_096
 RECOMPILED_FILTERS_MAX: Final = 200
 """Filters of one transaction when stored filters are compiled anew: some 10 ms for which other writers wait."""
 
+SECRET_BYTES_MAX: Final = 1 << 20
+"""All values of one Secret, decoded: Kubernetes' own bound."""
+SECRET_BODY_BYTES_MAX: Final = 3 << 20
+"""One Secret's body: its values in Base64, and once more in an annotation that clients keep; Kubernetes' own bound."""
+SECRETS_PER_NAMESPACE_MAX: Final = 1_000
+"""Secrets of one namespace: some for each of its triggers' subscribers."""
+SECRETS_MAX: Final = 20_000
+"""Secrets in the store: twice as many as namespaces."""
+SECRETS_KEYS_MAX: Final = 64
+"""Keys by which stored Secrets may be encrypted: a rotation needs two."""
+SECRETS_KEY_COMMAND_S_MAX: Final = 10.0
+"""How long the command that prints these keys may take."""
+SECRETS_READ_MAX: Final = 16
+"""Secrets of a list that are read and sent at once, and those that a pass over statuses keeps: each may be large."""
+CREDENTIAL_BYTES_MAX: Final = 32 << 10
+"""One value that a delivery authenticates by: a chain of certificates, or a large token."""
+CA_CERTS_BYTES_MAX: Final = 64 << 10
+"""CA certificates of one subscriber: some tens of them."""
+SIGNING_SECRETS_MAX: Final = 4
+"""Secrets by which one delivery is signed at the same time: a rotation needs two."""
+OAUTH_SCOPES_MAX: Final = 64
+"""Scopes of one token."""
+CREDENTIALS_KEPT_MAX: Final = 4_096
+"""Sets of credentials that a dispatcher keeps in memory, usually some kilobytes each; over it all are read again."""
+OAUTH_S_MAX: Final = 10.0
+"""One request for a token."""
+OAUTH_ANSWER_BYTES_MAX: Final = 64 << 10
+"""The answer of a token endpoint that is read."""
+OAUTH_TOKENS_MAX: Final = 10_000
+"""Tokens that a dispatcher keeps; the oldest go first, and are asked for again."""
+OAUTH_RETRY_S: Final = 1.0
+"""Between two requests for the same token, the first of which failed; and the least that a token counts."""
+OAUTH_REFUSED_S: Final = 5.0
+"""How old a token is at least that is asked for anew because a subscriber refused it with 401."""
+OAUTH_LIFE_S_DEFAULT: Final = 60.0
+"""How long a token counts whose answer does not say so."""
+OAUTH_LIFE_S_MAX: Final = 86_400.0
+"""How long a token counts at most."""
+IDENTITY_TOKEN_S: Final = 3_600.0
+"""How long a token counts that this server signs for a subscriber."""
+SIGNING_KEY_EARLY_S: Final = 7_200
+"""How long a signing key is published before it signs, and after: twice the life of a token."""
+SIGNING_KEY_LIFE_S: Final = 30 * 86_400
+"""How long one key signs: a month."""
+HANDSHAKE_S: Final = 86_400.0
+"""How long a subscriber's permission counts before it is asked again."""
+HANDSHAKE_RETRY_S: Final = 30.0
+"""Between two handshakes with a subscriber that did not agree."""
+HANDSHAKE_GRANT_S: Final = 365 * 86_400
+"""How long a permission by callback counts: somebody may have given it by hand."""
+HANDSHAKE_GRANTS_MAX: Final = 100_000
+"""Permissions by callback that are kept; the oldest go first."""
+SECRETS_RESEALED_MAX: Final = 16
+"""Secrets of one transaction when they are encrypted by another key: some 10 ms for which other writers wait."""
+
 WATCH_EVENTS_MAX: Final = 20_480
 """Changes kept for watchers: one rewrite of the status of 10,000 triggers must not expire them all."""
 WATCH_BYTES_MAX: Final = 64 << 20
@@ -664,7 +719,7 @@ CLUSTER_FILE_BYTES_MAX: Final = 256 << 10
 CLUSTER_OPTIONS_MAX: Final = 200
 """Options of one client or topic: librdkafka has some 170."""
 SECRET_FILE_BYTES_MAX: Final = 64 << 10
-"""A file with one password, key or token."""
+"""A file with one password, key or token, or with the keys of Secrets."""
 TOPIC_PARTITIONS_MAX: Final = 1_024
 """Partitions of one topic: each is a task of the matcher."""
 TOPIC_REPLICATION_MAX: Final = 15

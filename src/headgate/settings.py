@@ -74,6 +74,8 @@ class Settings(BaseSettings):
         audit_log_maxsize: Size in MiB at which the audit log begins a new file.
         audit_log_maxbackup: Older files of the audit log that are kept.
         public_url: URL by which clients reach the server, for instance that of a proxy. Without a value: `listen`'s.
+        secrets_key_file: File of the keys that encrypt stored Secrets, a line `NAME:BASE64` each: the first encrypts.
+        secrets_key_command: Command that prints these keys; run without a shell at every start of a process.
         allow_anonymous: Whether requests that do not say who makes them are answered, though there is a method to say
             it, and whether an address other than loopback may be open where there is none.
         allowed_host: Names that clients may call the server by beside its own, `headgate.example.com, *.svc`; `*` for
@@ -126,6 +128,8 @@ class Settings(BaseSettings):
     audit_log_maxsize: int = Field(default=100, ge=1, le=10_240)
     audit_log_maxbackup: int = Field(default=10, ge=0, le=1_000)
     public_url: str = ""
+    secrets_key_file: Path | None = None
+    secrets_key_command: str = ""
     allow_anonymous: bool = False
     allowed_host: str = ""
     partitions: int = Field(default=2, ge=1, le=64)

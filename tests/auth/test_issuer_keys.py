@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -156,6 +157,17 @@ class Answers(BaseHTTPRequestHandler):
             self.end_headers()
             for _ in range(64):
                 self.wfile.write(b" " * (ISSUER_ANSWER_BYTES_MAX // 16))
+        elif self.path == "/slow":
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(b" ")
+                    time.sleep(0.05)
+        elif self.path == "/deep":
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"[" * 500_000)
         elif self.path == "/moved":
             self.send_response(302)
             self.send_header("location", "/good")
@@ -194,7 +206,7 @@ async def got(client: IssuerClient, url: str) -> object:
         return error.message
 
 
-def test_the_client_is_bounded_and_follows_nobody() -> None:
+def test_the_client_is_bounded_and_follows_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(port: int) -> None:
         client = IssuerClient()
         here = f"http://127.0.0.1:{port}"
@@ -202,10 +214,13 @@ def test_the_client_is_bounded_and_follows_nobody() -> None:
         for path, message in (
             ("/moved", "status 302"),
             ("/broken", "status 500"),
+            ("/deep", "does not answer as an issuer does"),
             ("/html", "does not answer as an issuer does"),
             ("/large", f"over {ISSUER_ANSWER_BYTES_MAX} bytes"),
         ):
             assert message in str(await got(client, here + path))
+        monkeypatch.setattr("headgate.auth.issuer_client.ISSUER_FETCH_S_MAX", 0.3)
+        assert "does not answer as an issuer does" in str(await got(client, f"{here}/slow"))
         assert "must begin with https" in str(await got(client, "http://issuer.example/"))
         await client.close()
 

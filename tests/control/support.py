@@ -22,6 +22,7 @@ from headgate.control.objects import API_VERSION
 from headgate.control.reconciler import Reconciler
 from headgate.control.rows import RoutedRow, routed_rows
 from headgate.control.store import Store
+from headgate.storage.keyring import Keyring
 
 WAIT_S = 60.0
 
@@ -118,9 +119,9 @@ class Server:
 
 
 @contextmanager
-def running(path: Path, *, follow: bool = True) -> Iterator[Server]:
+def running(path: Path, *, follow: bool = True, keys: Keyring | None = None) -> Iterator[Server]:
     """A server on a free port; with `follow`, every generation of filters is in force at once."""
-    store = Store.open(path / "control.db")
+    store = Store.open(path / "control.db", keys=keys)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)

@@ -47,7 +47,7 @@ def refused(admission: Admission, kind: Kind, document: dict[str, Any]) -> dict[
         ({"delivery": {"deadLetterSink": {}}}, "spec.delivery.deadLetterSink"),
         ({"delivery": {"deadLetterSink": {"uri": "ftp://x/"}}}, "spec.delivery.deadLetterSink.uri"),
         (
-            {"delivery": {"deadLetterSink": {"uri": "http://x/", "audience": "a"}}},
+            {"delivery": {"deadLetterSink": {"uri": "http://x/", "audience": "a\nb"}}},
             "spec.delivery.deadLetterSink.audience",
         ),
         ({"delivery": {"format": "xml"}}, "spec.delivery.format"),

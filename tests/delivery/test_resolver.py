@@ -128,7 +128,9 @@ def test_what_one_address_has_read_is_not_sent_to_the_next(reset: bool) -> None:
 def test_an_attempts_time_covers_the_name_and_every_address(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[float] = []
 
-    async def attempt(_self: HttpTransport, _hop: Hop, _headers: object, _body: bytes, timeout_s: float) -> Outcome:
+    async def attempt(
+        _self: HttpTransport, _hop: Hop, _headers: object, _body: bytes, timeout_s: float, _: object
+    ) -> Outcome:
         given.append(timeout_s)
         await asyncio.sleep(0.02)
         return Outcome(0, "connection", unsent=True)

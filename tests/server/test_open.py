@@ -47,10 +47,12 @@ def test_an_address_of_grpc_is_refused_at_start(tmp_path: Path) -> None:
         ({"listen": "0.0.0.0:1", "grpc": "0.0.0.0:2"}, ["--listen", "--grpc"]),
         ({"listen": "0.0.0.0:1", "grpc": "off", **TLS}, ["--listen"]),
         ({"listen": "0.0.0.0:1", "grpc": "0.0.0.0:2", **KNOWN}, []),
-        ({"listen": "0.0.0.0:1", "grpc": "off", **KNOWN, "tls_client_auth": "optional"}, ["--listen"]),
+        ({"listen": "0.0.0.0:1", "grpc": "off", **KNOWN, "tls_client_auth": "optional"}, []),
         ({"tls_listen": "0.0.0.0:1", "tls_mode": "permissive", **KNOWN}, []),
         ({"tls_grpc": "0.0.0.0:1", "tls_mode": "permissive", **TLS}, ["--tls-grpc"]),
-        ({"listen": "0.0.0.0:1", "tls_mode": "permissive", **KNOWN}, ["--listen"]),
+        ({"listen": "0.0.0.0:1", "tls_mode": "permissive", **KNOWN}, []),
+        ({"listen": "0.0.0.0:1", "grpc": "0.0.0.0:2", "token_auth_file": "tokens"}, []),
+        ({"listen": "0.0.0.0:1", "authentication_config": "issuers"}, []),
         ({"listen": "0.0.0.0:1", "tls_mode": "disabled", **KNOWN}, ["--listen"]),
     ],
 )
@@ -62,6 +64,29 @@ def test_open_is_what_others_reach_and_nobody_shows_who_they_are(given: dict[str
     else:
         check_not_open(Settings(**given))
     check_not_open(Settings(**given, allow_anonymous=True))
+
+
+def test_who_lets_anonymous_requests_in_is_open_whatever_else_is_configured() -> None:
+    tokens = {"listen": "0.0.0.0:1", "token_auth_file": "tokens", "allow_anonymous": True}
+    assert is_open(**tokens) == ["--listen"]
+    assert is_open(**tokens, **KNOWN, grpc="off") == []
+    assert is_open(**tokens, **KNOWN, grpc="off", tls_client_auth="optional") == ["--listen"]
+
+
+def test_the_processes_of_a_server_with_users_go_by_their_own_way() -> None:
+    assert Settings().is_reached_plain
+    assert not Settings(token_auth_file="tokens").is_reached_plain
+    assert Settings(token_auth_file="tokens").has_authentication
+    assert not Settings(**KNOWN, tls_mode="disabled").has_authentication
+
+
+def test_files_of_users_that_do_not_work_end_the_start(tmp_path: Path) -> None:
+    for option in ("--token-auth-file", "--authentication-config"):
+        status, lines = serve(tmp_path / "data", option, str(tmp_path / "none"))
+        assert (status, "none cannot be read" in refused(lines)[0]) == (1, True)
+    status, lines = serve(tmp_path / "data", "--audit-log-path", str(tmp_path / "none" / "audit.log"))
+    assert (status, "cannot be written" in refused(lines)[0]) == (1, True)
+    assert not (tmp_path / "data").exists()
 
 
 def readyz(settings: Settings) -> list[str]:

@@ -35,7 +35,7 @@ from tests.store.matcher_world import (
 __all__ = ["spark"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-CHANGES = int(os.environ.get("HEADGATE_GENERATION_CHANGES", "20"))
+CHANGES = int(os.environ.get("HEADGATE_GENERATION_CHANGES", "8"))
 """Changes of filters; nightly sets more."""
 RATE = 200
 """Events a second."""

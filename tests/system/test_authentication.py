@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import itertools
 import json
 import os
 import ssl
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.support import executable
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
+_numbers = itertools.count()
 HEADGATE = Path(sys.executable).with_name("headgate")
 WAIT_S = 90.0
 
@@ -51,17 +53,23 @@ class Guarded:
     static: str
 
     def request(self, path: str, token: str = "", method: str = "GET", body: bytes | None = None) -> tuple[int, Any]:
-        """The status and the headers of an answer."""
+        """The status and the headers of an answer. Each comes from another address: who tries many is slowed down."""
         headers = {"authorization": f"Bearer {token}"} if token else {}
         if body is not None:
             headers |= {"content-type": "application/cloudevents+json"}
-        call = urllib.request.Request(f"{self.server.url}{path}", body, headers, method=method)
-        try:
-            with urllib.request.urlopen(call, timeout=60, context=self.secure) as answer:
-                return answer.status, answer.headers
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.headers
+        number = next(_numbers)
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1",
+            self.server.port,
+            timeout=60,
+            context=self.secure,
+            source_address=(f"127.0.{1 + number // 250}.{1 + number % 250}", 0),
+        )
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status, answer.headers
 
     def publish(self, token: str, broker: str = "default", id_: str = "1") -> int:
         event = {"specversion": "1.0", "id": id_, "source": "/s", "type": "t"}
@@ -152,7 +160,8 @@ def test_a_token_of_the_provider_comes_in_everywhere(guarded: Guarded) -> None:
     line = guarded.audited(lambda one: one["user"]["username"] == "oidc:ci.writers" and one["verb"] == "create")
     assert line["user"]["groups"] == ["oidc:writers", "system:authenticated"]
     assert line["user"]["extra"] == {"example.com/client": ["ci.writers"]}
-    assert (line["responseStatus"]["code"], line["sourceIPs"]) == (202, ["127.0.0.1"])
+    assert line["responseStatus"]["code"] == 202
+    assert line["sourceIPs"][0].startswith("127.0.")
 
 
 def test_kubectl_comes_in_with_a_token(guarded: Guarded) -> None:
@@ -223,9 +232,13 @@ def test_the_server_delivers_into_its_own_brokers(guarded: Guarded) -> None:
 def test_the_audit_log_holds_refusals_and_no_secrets(guarded: Guarded) -> None:
     token = guarded.provider.token(audience="urn:other")
     assert guarded.publish(token) == 401
-    line = guarded.audited(lambda one: "somebody else" in one["responseStatus"].get("message", ""))
+    line = guarded.audited(
+        lambda one: (
+            "somebody else" in one["responseStatus"].get("message", "") and one["requestURI"] == "/default/default"
+        )
+    )
     assert (line["kind"], line["apiVersion"], line["level"]) == ("Event", "audit.k8s.io/v1", "Metadata")
-    assert (line["user"]["username"], line["requestURI"]) == ("system:anonymous", "/default/default")
+    assert (line["user"]["username"], line["responseStatus"]["code"]) == ("system:anonymous", 401)
     text = (guarded.folder / "audit.log").read_text() + (guarded.folder / "server.log").read_text()
     for secret in (token, guarded.static, token.split(".")[2]):
         assert secret not in text
@@ -241,12 +254,10 @@ def test_keys_rotate_and_the_provider_may_be_away(guarded: Guarded) -> None:
     guarded.provider.stop()
     try:
         assert guarded.publish(new) == 202
-        again = guarded.provider  # a fresh token of the known key needs no provider either, see tests/auth
         assert guarded.publish(guarded.static) == 202
-        guarded_unknown = old
-        eventually(lambda: guarded.publish(guarded_unknown) == 503)
+        eventually(lambda: guarded.publish(old) == 503)  # nobody can say now whose key that is
     finally:
-        again.start()
+        guarded.provider.start()
 
 
 def eventually(holds: Callable[[], bool]) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import pytest
 from headgate.client import Client, HeadgateError, new_event
 from headgate.testing import Server
 from tests.certificates import Authority, Pair
+from tests.support import executable
 from tests.system.publishing import SECONDS_MAX
 from tests.system.subscriber import Subscriber
 
@@ -54,10 +56,11 @@ class Secured:
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("tls")
     authority = Authority(folder)
-    own, client = authority.issue("server", ("127.0.0.1",)), authority.issue("client", groups=("system:masters",))
+    own = authority.issue("server", ("127.0.0.1",))
+    client = authority.issue("client", subject="ada", groups=("dev", "ops", "system:masters"))
     given = {"--tls-cert": own.certificate, "--tls-key": own.key, "--tls-ca": authority.path}
     arguments = [str(one) for pair in (given | {"--tls-client-ca": authority.path}).items() for one in pair]
-    arguments += ["--fronts", "2"]
+    arguments += ["--fronts", "2", "--audit-log-path", str(folder / "audit.log")]
     context = authority.context(client)
     log = folder / "server.log"
     with Server(folder / "data", log=log, arguments=tuple(arguments), secure=context) as running:
@@ -96,6 +99,28 @@ def test_commands_say_what_is_wrong(secured: Secured, tmp_path: Path) -> None:
         assert message in error
         assert remedy.startswith("hint: ")
         assert hint in remedy
+
+
+def test_a_certificate_names_the_user(secured: Secured, tmp_path: Path) -> None:
+    """Over HTTP, gRPC and with kubectl; the audit log says whom."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    command = [executable("kubectl"), "--server", secured.server.url, "--cache-dir", str(tmp_path)]
+    command += ["--certificate-authority", secured.files["cacert"]]
+    shown = ["--client-certificate", secured.files["client_cert"], "--client-key", secured.files["client_key"]]
+    label = ["label", "broker", "default", "team=a", "--overwrite"]
+    done = subprocess.run([*command, *shown, *label], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with Client(f"https://{secured.server.grpc}", **secured.files) as client:
+        client.publish("default", new_event("t", "/s", {}))
+    ends = time.monotonic() + SECONDS_MAX
+    wanted = {"patch", "create"}
+    while wanted:
+        lines = [json.loads(line) for line in (secured.authority.path.parent / "audit.log").read_text().splitlines()]
+        wanted -= {line["verb"] for line in lines if line["user"]["username"] == "ada"}
+        assert time.monotonic() < ends, lines
+        time.sleep(0.1)
+    groups = {tuple(line["user"]["groups"]) for line in lines}
+    assert groups == {("dev", "ops", "system:masters", "system:authenticated")}
 
 
 def test_curl_needs_a_certificate(secured: Secured) -> None:

@@ -54,7 +54,7 @@ class AuditLog:
             self._lock = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise AuthFileError(
-                f"--audit-log {path} cannot be written: {error.strerror}",
+                f"--audit-log-path {path} cannot be written: {error.strerror}",
                 hint="a file in a folder of the server's user",
             ) from error
         self._writer = threading.Thread(target=self._run, name="audit", daemon=True)

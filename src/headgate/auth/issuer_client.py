@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import msgspec
@@ -63,7 +64,10 @@ class IssuerClient:
         """
         try:
             check_url(url, "URL")
-            async with self._client.get(url).header("accept", "application/json").build_streamed() as response:
+            async with (
+                asyncio.timeout(ISSUER_FETCH_S_MAX),
+                self._client.get(url).header("accept", "application/json").build_streamed() as response,
+            ):
                 if response.status != 200:
                     raise IssuerFailedError(f"{url} answers with status {response.status}")
                 reader, body = response.body_reader, bytearray()
@@ -72,7 +76,7 @@ class IssuerClient:
                     if len(body) > ISSUER_ANSWER_BYTES_MAX:
                         raise IssuerFailedError(f"the answer of {url} is over {ISSUER_ANSWER_BYTES_MAX} bytes")
             return msgspec.json.decode(bytes(body))
-        except (PyreqwestError, ValueError, msgspec.DecodeError) as error:
+        except (PyreqwestError, ValueError, RecursionError, TimeoutError) as error:
             raise IssuerFailedError(f"{url} does not answer as an issuer does: {error}") from error
 
     async def close(self) -> None:

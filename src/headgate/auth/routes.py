@@ -69,8 +69,9 @@ def _object_routes(group: str, plural: str, *, namespaced: bool = True) -> Itera
     def one(method: str, path: str, verb: str, what: str, subresource: str = "") -> RightOfRoute:
         return RightOfRoute(method, path, Attributes(verb, group, plural, subresource), what)
 
-    everywhere = f"/apis/{group}/v1/{plural}"
-    base = f"/apis/{group}/v1/namespaces/{{namespace}}/{plural}" if namespaced else everywhere
+    root = f"/apis/{group}/v1" if group else "/api/v1"
+    everywhere = f"{root}/{plural}"
+    base = f"{root}/namespaces/{{namespace}}/{plural}" if namespaced else everywhere
     if namespaced:
         yield one("GET", everywhere, "list", f"list or watch {plural} of all namespaces")
     yield one("GET", base, "list", f"list or watch {plural}")
@@ -155,11 +156,16 @@ def _cluster() -> Iterator[RightOfRoute]:
         ("/apis", "discovery"),
         *((f"/apis/{group}", "discovery") for group in (EVENTING, OWN, RBAC, REVIEWS, IDENTITY)),
         *((f"/apis/{group}/v1", "discovery") for group in (EVENTING, OWN, RBAC, REVIEWS, IDENTITY)),
+        ("/.well-known/openid-configuration", "who signs the tokens that subscribers get"),
+        ("/openid/v1/jwks", "by which keys"),
+        ("/handshake/v1/allow", "what a subscriber answers to a handshake; its key is its right"),
         ("/openapi/v3", "schemas"),
         ("/openapi/v3/api/v1", "schemas"),
         *((f"/openapi/v3/apis/{group}/v1", "schemas") for group in (EVENTING, OWN, RBAC)),
     ):
         yield RightOfRoute("GET", path, Attributes("get", path=path), what)
+    path = "/handshake/v1/allow"
+    yield RightOfRoute("POST", path, Attributes("get", path=path), "the same")
     path = "/admission/validate"
     yield RightOfRoute("POST", path, Attributes("post", path=path), "judge an object for a Kubernetes cluster")
 
@@ -185,6 +191,7 @@ ROUTES: Final[tuple[RightOfRoute, ...]] = (
     *_object_routes(EVENTING, "brokers"),
     *_object_routes(EVENTING, "triggers"),
     *_object_routes(OWN, "subscriptions"),
+    *_object_routes("", "secrets"),
     *_object_routes(RBAC, "roles"),
     *_object_routes(RBAC, "rolebindings"),
     *_object_routes(RBAC, "clusterroles", namespaced=False),

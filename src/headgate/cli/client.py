@@ -81,7 +81,8 @@ def request(
 def api_path(api_version: str, namespace: str | None, *names: object) -> str:
     """A path of the API: in a namespace, or in all with None; `names` are what follows, such as `triggers`, `gold`."""
     within = ("namespaces", namespace) if namespace is not None else ()
-    return "/".join([f"/apis/{api_version}", *(quote(str(name), safe="") for name in (*within, *names))])
+    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    return "/".join([root, *(quote(str(name), safe="") for name in (*within, *names))])
 
 
 def object_path(kind: Kind, namespace: str, *names: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION
+from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Kind
 
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""Repeats a Secret's values."""
 COPIES: Final = frozenset({FILTER_ANNOTATION, FILTERS_ANNOTATION})
 """Annotations that repeat the spec: sent back, they would say that a filter that is left out is to stay."""
 _COMMON: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
@@ -20,13 +23,18 @@ def description(obj: Mapping[str, Any]) -> Iterator[str]:
     metadata, status = obj["metadata"], dict(obj.get("status") or {})
     conditions = status.pop("conditions", [])
     yield from _fields({"Name": metadata["name"], "Namespace": metadata.get("namespace") or "<none>"})
-    annotations = {key: value for key, value in metadata.get("annotations", {}).items() if key not in COPIES}
+    hidden = COPIES | {_LAST_APPLIED} if obj["kind"] == Kind.SECRET else COPIES
+    annotations = {key: value for key, value in metadata.get("annotations", {}).items() if key not in hidden}
     yield from _fields({"Labels": metadata.get("labels") or "<none>", "Annotations": annotations or "<none>"})
     yield from _fields({"Kind": f"{obj['kind']} ({obj['apiVersion']})", "Created": metadata.get("creationTimestamp")})
     if metadata.get("deletionTimestamp"):
         yield from _fields({"Deleted": metadata["deletionTimestamp"]})
     if metadata.get("finalizers"):
         yield from _fields({"Finalizers": metadata["finalizers"]})
+    if obj["kind"] == Kind.SECRET:  # the values are for `get -o json` alone
+        sizes = {key: f"{len(base64.b64decode(value))} bytes" for key, value in (obj.get("data") or {}).items()}
+        yield from _fields({"Type": obj["type"], "Data": sizes or "<none>"})
+        return
     yield from _fields({"Generation": metadata["generation"]})
     own = {key: value for key, value in obj.items() if key not in _COMMON}
     yield from _fields({f"{key[0].upper()}{key[1:]}": value for key, value in own.items()})

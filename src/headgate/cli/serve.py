@@ -57,6 +57,12 @@ def serve(
         Path | None, typer.Option(help="File of the audit log: writes and refusals, a JSON line each.")
     ] = None,
     public_url: Annotated[str | None, typer.Option(help="URL by which clients reach the server, as a proxy's.")] = None,
+    secrets_key_file: Annotated[
+        Path | None, typer.Option(help="File of the keys that encrypt stored Secrets: lines NAME:BASE64.")
+    ] = None,
+    secrets_key_command: Annotated[
+        str | None, typer.Option(help="Command that prints these keys, as of a key management service.")
+    ] = None,
     allow_anonymous: Annotated[
         bool | None,
         typer.Option("--allow-anonymous", help="Answer requests that do not say who makes them, off loopback too."),

@@ -24,11 +24,12 @@ from headgate.control.egress import UrlPolicy
 from headgate.control.errors import FutureVersionError, MalformedObjectError
 from headgate.control.grants import Grants
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
+from headgate.control.identity_api import IdentityApi
 from headgate.control.kube_protobuf import PROTOBUF
 from headgate.control.kube_status import Status, deleted
 from headgate.control.namespaces_api import NamespaceApi
 from headgate.control.objects import (
-    RBAC_KINDS,
+    EVENTING_KINDS,
     VERSION,
     JsonObject,
     Kind,
@@ -55,8 +56,16 @@ from headgate.control.reviews_api import ReviewApi
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed, ListQuery, pages_of, watch
 from headgate.control.webhook import AdmissionWebhook
+from headgate.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
 
 _LOCAL: Final = UrlPolicy()
+BODY_BYTES_MAX: Final = {kind: SECRET_BODY_BYTES_MAX if kind is Kind.SECRET else OBJECT_BYTES_MAX for kind in Kind}
+"""Of a request that writes an object."""
+BODY_TYPES: Final = {
+    kind: JSON_TYPES | YAML_TYPES | (set[str]() if kind in EVENTING_KINDS else {PROTOBUF}) for kind in Kind
+}
+"""Of a request that creates an object or puts it in the place of another; clients send kinds that are built into
+Kubernetes as protobuf."""
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, rename="camel"):
@@ -115,16 +124,18 @@ class ControlApi:
         for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
             yield Route(path, _static(_no_events), methods=["GET"])
         for kind in Kind:
-            path = f"/apis/{kind.api_version}/{kind.plural}"
+            path = f"{kind.root}/{kind.plural}"
             if kind.is_namespaced:
                 yield Route(path, self._collection(kind), methods=["GET"])
-                path = f"/apis/{kind.api_version}/namespaces/{{namespace}}/{kind.plural}"
+                path = f"{kind.root}/namespaces/{{namespace}}/{kind.plural}"
             yield Route(path, self._collection(kind), methods=["GET", "POST", "DELETE"])
             yield Route(f"{path}/{{name}}", self._item(kind), methods=["GET", "PUT", "PATCH", "DELETE"])
-            if kind not in RBAC_KINDS:
+            if kind in EVENTING_KINDS:
                 yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
         yield from self._propagation.routes()
         yield from AdmissionWebhook(self._admission).routes()
+        yield from IdentityApi(self._store).routes()
+        yield from self._store.handshakes.routes()
 
     # --- collections -----------------------------------------------------------------------------
 
@@ -142,7 +153,7 @@ class ControlApi:
         return handle
 
     async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
-        body = await read_body(request, _BODIES[kind])
+        body = await read_body(request, BODY_TYPES[kind], BODY_BYTES_MAX[kind])
         options = write_options(request)
         document = await decoded(request, body)
         made = await run_in_threadpool(self._admission.create, kind, document, namespace=namespace, **options)
@@ -222,16 +233,16 @@ class ControlApi:
         return handle
 
     async def _replace(self, request: Request, key: ObjectKey) -> Response:
-        body = await read_body(request, _BODIES[key.kind])
+        body = await read_body(request, BODY_TYPES[key.kind], BODY_BYTES_MAX[key.kind])
         options = write_options(request)
         document = await decoded(request, body)
         return await self._written(request, await run_in_threadpool(self._admission.replace, key, document, **options))
 
     async def _patch(self, request: Request, key: ObjectKey) -> Response:
         found = media_type(request.headers.get("content-type", ""))
-        # kubectl sends strategic merge patches for kinds that are built into Kubernetes; theirs are merge patches.
-        types = PATCH_TYPES | {STRATEGIC_MERGE_PATCH} if key.kind in RBAC_KINDS else PATCH_TYPES
-        body = await read_body(request, types)
+        # Of kinds built into Kubernetes clients send strategic merge patches; theirs are merge patches.
+        types = PATCH_TYPES if key.kind in EVENTING_KINDS else PATCH_TYPES | {STRATEGIC_MERGE_PATCH}
+        body = await read_body(request, types, BODY_BYTES_MAX[key.kind])
         options = write_options(request, is_apply=found == APPLY_PATCH)
         document = await decoded(request, body)
 
@@ -285,10 +296,6 @@ _DOCUMENTS: Final[dict[str, Callable[[], JsonObject]]] = {
     **{f"/apis/{name}": partial(discovery.review_resources, name) for name in set(discovery.REVIEWS.values())},
 }
 """What is answered to a GET, with a slash at the end and without."""
-
-
-_BODIES: Final = {kind: JSON_TYPES | YAML_TYPES | ({PROTOBUF} if kind in RBAC_KINDS else frozenset()) for kind in Kind}
-"""Media types of whole objects: kubectl sends those that are built into Kubernetes as protobuf."""
 
 
 def _static(make: Callable[[], JsonObject], *, status_code: int = 200) -> Handler:

@@ -60,8 +60,12 @@ _EDITOR: Final = (
     _rule(OWN, "subscriptions/seek", "delete"),
     _rule(OWN, "deadletters", "update", "delete"),
     _rule(OWN, "replays", "create", "update"),
+    _rule("", "secrets", *OBJECT_VERBS),
 )
 _ADMIN: Final = (*_EDITOR, _rule(RBAC, "roles rolebindings", *OBJECT_VERBS))
+
+_IDENTITY: Final = ("/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow")
+"""For receivers of deliveries, who check tokens of this server, or allow deliveries, and are no clients of it."""
 
 ROLES: Final[dict[str, tuple[PolicyRule, ...]]] = {
     "headgate:admin": _ADMIN,
@@ -78,7 +82,7 @@ ROLES: Final[dict[str, tuple[PolicyRule, ...]]] = {
         _rule(IDENTITY, "selfsubjectreviews", "create"),
     ),
     "system:discovery": (_paths("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version"),),
-    "system:public-info-viewer": (_paths("/livez", "/readyz", "/healthz", "/version"),),
+    "system:public-info-viewer": (_paths("/livez", "/readyz", "/healthz", "/version", *_IDENTITY),),
     "system:monitoring": (_paths("/metrics", "/livez", "/livez/*", "/readyz", "/readyz/*", "/healthz", "/healthz/*"),),
 }
 """The cluster roles by name."""

@@ -59,10 +59,6 @@ _UNSUPPORTED: Final = {
     "metadata.ownerReferences": "ownerReferences are not supported: nothing would delete the object with its owner",
     "aggregationRule": "aggregationRule is not supported: list the rules",
     "spec.brokerRef": "brokerRef is not supported: use spec.broker",
-    "spec.delivery.deadLetterSink.CACerts": "CACerts is not supported yet: the system's authorities are trusted",
-    "spec.delivery.deadLetterSink.audience": "audience is not supported yet: requests carry no token",
-    "spec.subscriber.CACerts": "CACerts is not supported yet: the system's certificate authorities are trusted",
-    "spec.subscriber.audience": "audience is not supported yet: requests carry no token",
 }
 # The compiler decodes the filter; null inside it must not disappear on the way.
 _OPAQUE: Final = frozenset({"spec.filter"})
@@ -156,7 +152,8 @@ def decode_object(
     try:
         return Decoded(msgspec.convert(kept, TYPES[kind]), warnings, managed)
     except msgspec.ValidationError as error:
-        raise InvalidObjectError((_type_cause(error, kept),), kind=kind, name=name) from error
+        shown_in = kept if kind is not Kind.SECRET else {}  # a value of a Secret is no matter for a message
+        raise InvalidObjectError((_type_cause(error, shown_in),), kind=kind, name=name) from error
 
 
 def _check_kind(kind: Kind, document: Mapping[str, object]) -> None:

@@ -23,8 +23,10 @@ from headgate.control.objects import (
     Object,
     RbacRole,
     RoleBinding,
+    Secret,
 )
 from headgate.control.rbac_rules import bound
+from headgate.control.secret_rules import secret_with_defaults
 from headgate.event.names import NAMESPACE_DEFAULT
 
 _SUFFIX_BYTES: Final = 4
@@ -38,6 +40,8 @@ def with_defaults(obj: Object) -> Object:
     if isinstance(obj, Broker):
         annotations = {BROKER_CLASS_ANNOTATION: BROKER_CLASS} | obj.metadata.annotations
         return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=annotations))
+    if isinstance(obj, Secret):
+        return secret_with_defaults(obj)
     if isinstance(obj, RoleBinding | ClusterRoleBinding):
         return bound(obj)
     if isinstance(obj, RbacRole | ClusterRole):

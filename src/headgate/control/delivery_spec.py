@@ -110,4 +110,9 @@ def delivery_rules(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_ur
         batch_wait_s=duration_s(chosen.batch_wait or DEFAULT_BATCH_WAIT) if is_batch else 0.0,
         rate_per_s=chosen.rate_limit,
         filter_errors_kept=_ON_FILTER_ERROR.get(chosen.on_filter_error, False),
+        auth=chosen.auth,
+        dead_letter_auth=chosen.dead_letter_auth,
+        handshake=chosen.handshake,
+        dead_letter_ca=chosen.dead_letter_sink.ca_certs if chosen.dead_letter_sink is not None else "",
+        dead_letter_audience=chosen.dead_letter_sink.audience if chosen.dead_letter_sink is not None else "",
     )

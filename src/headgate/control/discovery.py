@@ -48,6 +48,7 @@ def core_resources() -> JsonObject:
         [
             _resource("namespaces", "Namespace", _NAMESPACE_VERBS, short=["ns"], namespaced=False),
             _resource("events", "Event", ["list"], short=["ev"]),
+            _resource(Kind.SECRET.plural, Kind.SECRET.value, _VERBS),
         ],
     )
 

@@ -98,7 +98,7 @@ class InvalidObjectError(InvalidInputError):
 
     def __init__(self, causes: tuple[Cause, ...], *, kind: str, name: str = "", hint: str = "") -> None:
         listed = str(causes[0]) if len(causes) == 1 else f"[{', '.join(map(str, causes))}]"
-        super().__init__(f'{kind}.{Kind(kind).group} "{name}" is invalid: {listed}', hint=hint)
+        super().__init__(f'{Kind(kind).full_name} "{name}" is invalid: {listed}', hint=hint)
         self.causes = causes
         self.kind = kind
         self.name = name

@@ -28,7 +28,10 @@ Fields: TypeAlias = dict[Path, object]
 
 _ATOMIC: Final = frozenset({("f:spec", "f:filter"), ("f:roleRef",)})
 _SETS: Final = frozenset({("f:metadata", "f:finalizers")})
-_OWNABLE: Final = frozenset({"metadata", "spec", "rules", "subjects", "roleRef"})
+_OWNABLE: Final = frozenset(
+    {"metadata", "spec", "rules", "subjects", "roleRef", "type", "data", "stringData", "immutable"}
+)
+"""The last four are a Secret's."""
 _OWNABLE_METADATA: Final = frozenset({"labels", "annotations", "finalizers"})
 _SERVERS: Final = frozenset(
     {

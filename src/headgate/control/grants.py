@@ -21,6 +21,7 @@ from headgate.control.errors import ObjectNotFoundError
 from headgate.control.objects import (
     CREATOR_ANNOTATION,
     MODIFIER_ANNOTATION,
+    Broker,
     ClusterRole,
     ClusterRoleBinding,
     Eventing,
@@ -29,6 +30,7 @@ from headgate.control.objects import (
     ObjectKey,
     RbacRole,
     RoleBinding,
+    Subscription,
     Trigger,
     content,
     key_of,
@@ -92,7 +94,7 @@ class Grants:
             case RoleBinding() | ClusterRoleBinding():
                 if old is None or content(old) != content(new):
                     self._judge_binding(author, new)
-            case _:
+            case Broker() | Trigger() | Subscription():
                 before = set(self._foreign(old)) if isinstance(old, Eventing) else set()
                 for broker in sorted(set(self._foreign(new)) - before):
                     self._judge_publish(author, broker)

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.errors import ExpiredError, FutureVersionError
-from headgate.control.objects import Kind, Object, encode
+from headgate.control.objects import Kind, Object, ObjectKey
 from headgate.control.pages import labels_of
 from headgate.control.rows import bump, counter
 from headgate.limits import WATCH_BYTES_MAX, WATCH_EVENTS_MAX
@@ -25,13 +25,15 @@ class Change:
     """One write of one object.
 
     Attributes:
+        key: What names the object.
         type: ADDED, MODIFIED or DELETED.
         version: The object's resourceVersion after it.
         labels: After it.
         labels_before: Before it; None when there was no object.
-        body: The object's JSON after it (DELETED: its last state).
+        body: The object after it (DELETED: its last state), in its stored form.
     """
 
+    key: ObjectKey
     type: str
     version: int
     labels: dict[str, str]
@@ -52,10 +54,18 @@ def labels_text(obj: Object) -> str:
     return msgspec.json.encode(obj.metadata.labels).decode()
 
 
-def record(connection: sqlite3.Connection, type_: str, version: int, obj: Object, before: Object | None) -> None:
-    """Keep a change, and drop the oldest ones beyond the limits."""
-    body = encode(obj)
+def record(connection: sqlite3.Connection, type_: str, obj: Object, before: Object | None, body: bytes) -> None:
+    """Keep a change, and drop the oldest ones beyond the limits.
+
+    Args:
+        connection: In a transaction that may write.
+        type_: ADDED, MODIFIED or DELETED.
+        obj: As it is now; DELETED: as it was.
+        before: As it was; None for a new one.
+        body: How `obj` is stored.
+    """
     meta = obj.metadata
+    version = int(meta.resource_version)
     connection.execute(
         "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -140,11 +150,19 @@ def read(connection: sqlite3.Connection, kind: Kind, since: int, namespace: str 
             where += f" AND {column} = ?"
             parameters.append(value)
     rows = connection.execute(
-        f"SELECT type, version, labels, labels_before, body FROM history WHERE {where} ORDER BY version LIMIT ?",
+        "SELECT namespace, name, type, version, labels, labels_before, body FROM history"
+        f" WHERE {where} ORDER BY version LIMIT ?",
         (*parameters, CHANGES_PER_READ),
     ).fetchall()
     items = tuple(
-        Change(type_, version, labels_of(labels), labels_of(before) if before is not None else None, body)
-        for type_, version, labels, before, body in rows
+        Change(
+            ObjectKey(kind, at, called),
+            type_,
+            version,
+            labels_of(labels),
+            labels_of(before) if before is not None else None,
+            body,
+        )
+        for at, called, type_, version, labels, before, body in rows
     )
     return Changes(items, items[-1].version if len(items) == CHANGES_PER_READ else newest)

@@ -44,13 +44,13 @@ def json_response(value: JsonObject | msgspec.Struct, status_code: int = 200) ->
     return Response(msgspec.json.encode(value), status_code, media_type=JSON)
 
 
-async def read_body(request: Request, types: frozenset[str]) -> bytes:
+async def read_body(request: Request, types: frozenset[str], bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
     """The request's body, bounded."""
     chunks = bytearray()
     async for chunk in request.stream():
         chunks += chunk
-        if len(chunks) > OBJECT_BYTES_MAX:
-            raise TooLargeError(f"the body is over {OBJECT_BYTES_MAX} bytes")
+        if len(chunks) > bytes_max:
+            raise TooLargeError(f"the body is over {bytes_max} bytes")
     found = media_type(request.headers.get("content-type", ""))
     if chunks and found not in types:
         raise UnsupportedMediaTypeError(

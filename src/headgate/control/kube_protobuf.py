@@ -1,4 +1,4 @@
-"""Bodies in Kubernetes' protobuf: what kubectl sends of roles, bindings and reviews, as the documents that JSON has."""
+"""Bodies in Kubernetes' protobuf, which kubectl sends of Secrets, roles and reviews, as the documents that JSON has."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _MAGIC: Final = b"k8s\0"
 _MESSAGES: Final[Mapping[str, type[Message]]] = {
     name: getattr(pb, name)
     for name in (
+        "Secret",
         "Role",
         "ClusterRole",
         "RoleBinding",

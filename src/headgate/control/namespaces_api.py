@@ -36,9 +36,10 @@ from headgate.control.queries import (
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed
 from headgate.event.names import NAMESPACE_DEFAULT
+from headgate.limits import SECRETS_READ_MAX
 
 PATH: Final = "/api/v1/namespaces"
-_DELETED: Final = (Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.BROKER, Kind.ROLE_BINDING, Kind.ROLE)
+_DELETED: Final = (Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.BROKER, Kind.SECRET, Kind.ROLE_BINDING, Kind.ROLE)
 """What goes with a namespace, in this order."""
 _Make = Callable[[Namespace | None, Manager], Namespace]
 """What a writer makes of a namespace; None neither was created nor is in use."""
@@ -155,14 +156,20 @@ class NamespaceApi:
             there = self._table.get(name)
             if not dry_run:
                 for kind in _DELETED:
-                    for item in self._store.page(kind, name).items:
-                        self._store.delete_if_there(item.key)
+                    self._delete_all(kind, name)
                 self._table.delete(name)
             return there
 
         gone = await run_in_threadpool(work)
         details = StatusDetails(name, "", "namespaces", gone.metadata.uid)
         return json_response(Status("Status", "v1", {}, "Success", details=details))
+
+    def _delete_all(self, kind: Kind, namespace: str) -> None:
+        after: tuple[str, str] | None = None
+        while items := self._store.page(kind, namespace, after=after, limit=SECRETS_READ_MAX).items:
+            for item in items:
+                self._store.delete_if_there(item.key)
+            after = (items[-1].key.namespace, items[-1].key.name)
 
     def _answer(self, request: Request, one: Namespace, *, status_code: int = 200) -> Response:
         if representation_of(request.headers.get("accept", "")) is Representation.TABLE:

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from headgate.control.auth_spec import AuthSpec
 from headgate.control.metadata import UNKNOWN_FIELDS as UNKNOWN_FIELDS
 from headgate.control.metadata import ApiObject, ApiStruct, field_doc
 from headgate.control.metadata import JsonObject as JsonObject
@@ -23,6 +24,8 @@ from headgate.control.rbac_objects import ClusterRole as ClusterRole
 from headgate.control.rbac_objects import ClusterRoleBinding as ClusterRoleBinding
 from headgate.control.rbac_objects import RbacRole as RbacRole
 from headgate.control.rbac_objects import RoleBinding as RoleBinding
+from headgate.control.secret_object import CORE_GROUP
+from headgate.control.secret_object import Secret as Secret
 
 GROUP: Final = "eventing.knative.dev"
 VERSION: Final = "v1"
@@ -56,6 +59,7 @@ class Kind(StrEnum):
     BROKER = "Broker"
     TRIGGER = "Trigger"
     SUBSCRIPTION = "Subscription"
+    SECRET = "Secret"
     ROLE = "Role"
     CLUSTER_ROLE = "ClusterRole"
     ROLE_BINDING = "RoleBinding"
@@ -68,10 +72,10 @@ class Kind(StrEnum):
 
     @property
     def group(self) -> str:
-        """The API group: `eventing.knative.dev`."""
+        """The API group: `eventing.knative.dev`; empty for a kind of the core group."""
         if self in RBAC_KINDS:
             return RBAC_GROUP
-        return OWN_GROUP if self is Kind.SUBSCRIPTION else GROUP
+        return {Kind.SUBSCRIPTION: OWN_GROUP, Kind.SECRET: CORE_GROUP}.get(self, GROUP)
 
     @property
     def is_namespaced(self) -> bool:
@@ -81,17 +85,27 @@ class Kind(StrEnum):
     @property
     def api_version(self) -> str:
         """Group and version: `eventing.knative.dev/v1`."""
-        return f"{self.group}/{VERSION}"
+        return f"{self.group}/{VERSION}" if self.group else VERSION
+
+    @property
+    def root(self) -> str:
+        """Where its group is served: `/apis/eventing.knative.dev/v1`, or `/api/v1`."""
+        return f"/apis/{self.api_version}" if self.group else f"/api/{VERSION}"
 
     @property
     def resource(self) -> str:
         """How messages name it: `brokers.eventing.knative.dev`."""
-        return f"{self.plural}.{self.group}"
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def full_name(self) -> str:
+        """How messages name one: `Broker.eventing.knative.dev`."""
+        return f"{self.value}.{self.group}" if self.group else self.value
 
 
 RBAC_KINDS: Final = (Kind.ROLE, Kind.CLUSTER_ROLE, Kind.ROLE_BINDING, Kind.CLUSTER_ROLE_BINDING)
 """Who may do what."""
-EVENTING_KINDS: Final = tuple(kind for kind in Kind if kind not in RBAC_KINDS)
+EVENTING_KINDS: Final = (Kind.BROKER, Kind.TRIGGER, Kind.SUBSCRIPTION)
 """What has a `spec` and a `status`."""
 
 
@@ -112,6 +126,10 @@ class Destination(ApiStruct, frozen=True):
     ref: Annotated[
         Reference | None, field_doc("An object with an address; without Kubernetes only a Broker of this server.")
     ] = None
+    audience: Annotated[str, field_doc("Audience of a token that the server signs for each request.")] = ""
+    ca_certs: Annotated[str, field_doc("CA of the URL's host, as PEM, beside the system's.")] = msgspec.field(
+        default="", name="CACerts"
+    )
 
 
 class DeliverySpec(ApiStruct, frozen=True):
@@ -152,6 +170,11 @@ class DeliverySpec(ApiStruct, frozen=True):
     rate_limit: Annotated[int | float | None, field_doc("Attempts a second at most; no bound when it is left out.")] = (
         None
     )
+    auth: Annotated[AuthSpec | None, field_doc("How requests to the subscriber say who sends them.")] = None
+    dead_letter_auth: Annotated[AuthSpec | None, field_doc("The same of requests to deadLetterSink.")] = None
+    handshake: Annotated[
+        bool, field_doc("Whether a subscriber is asked first, by the CloudEvents webhook handshake.")
+    ] = False
 
 
 class Condition(ApiStruct, frozen=True):
@@ -336,11 +359,12 @@ Routed = Trigger | Subscription
 Eventing = Broker | Trigger | Subscription
 """What has a `spec` and a `status`."""
 RbacObject = RbacRole | ClusterRole | RoleBinding | ClusterRoleBinding
-Object = Eventing | RbacObject
-TYPES: Final[dict[Kind, type[Eventing] | type[RbacObject]]] = {
+Object = Eventing | Secret | RbacObject
+TYPES: Final[dict[Kind, type[Eventing] | type[Secret] | type[RbacObject]]] = {
     Kind.BROKER: Broker,
     Kind.TRIGGER: Trigger,
     Kind.SUBSCRIPTION: Subscription,
+    Kind.SECRET: Secret,
     Kind.ROLE: RbacRole,
     Kind.CLUSTER_ROLE: ClusterRole,
     Kind.ROLE_BINDING: RoleBinding,

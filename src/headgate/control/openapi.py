@@ -11,8 +11,8 @@ from msgspec import inspect
 
 from headgate.control.objects import (
     API_VERSION,
+    EVENTING_KINDS,
     OWN_API_VERSION,
-    RBAC_KINDS,
     TYPES,
     UNKNOWN_FIELDS,
     VERSION,
@@ -29,6 +29,7 @@ GROUPS: Final = (CORE, *(f"apis/{one}" for one in (API_VERSION, OWN_API_VERSION,
 _PREFIXES: Final = {
     API_VERSION: "dev.knative.eventing.v1",
     OWN_API_VERSION: "dev.headgate.v1",
+    VERSION: "io.k8s.api.core.v1",
     RBAC_API_VERSION: "io.k8s.api.rbac.v1",
 }
 _NAMESPACE: Final = "io.k8s.api.core.v1.Namespace"
@@ -77,6 +78,8 @@ def _schema_of(type_: inspect.Type) -> JsonObject:
             return {"type": "array", "items": _schema_of(type_.item_type)}
         case inspect.IntType():
             return {"type": "integer", "format": "int64"}
+        case inspect.BoolType():
+            return {"type": "boolean"}
         case inspect.FloatType():
             return {"type": "number"}
         case inspect.StrType():
@@ -178,6 +181,7 @@ _KINDS: Final = {
     Kind.BROKER: "A named entry that accepts CloudEvents over HTTP.",
     Kind.TRIGGER: "Sends the events of a broker that pass a filter to a subscriber.",
     Kind.SUBSCRIPTION: "Keeps the events of a broker that pass a filter for consumers.",
+    Kind.SECRET: "Small values that no one else may read, such as what deliveries authenticate by; stored encrypted.",
     Kind.ROLE: "Rights in one namespace.",
     Kind.CLUSTER_ROLE: "Rights in every namespace, or in the one of a RoleBinding that names it.",
     Kind.ROLE_BINDING: "Gives somebody the rights of a role in one namespace.",
@@ -195,11 +199,11 @@ def _kind(kind: Kind) -> JsonObject:
         "kind": _text(f"Always {kind}."),
         "metadata": _METADATA,
     }
-    if kind in RBAC_KINDS:
-        properties = {**made, **properties}
-    else:
+    if kind in EVENTING_KINDS:
         properties["spec"] = made["spec"] | {"description": f"What the {name} is to be."}
         properties["status"] = made["status"] | {"description": f"What the {name} is, written by the server."}
+    else:
+        properties = {**made, **properties}
     schema = _object(_KINDS[kind], properties, ("apiVersion", "kind"))
     return schema | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
 
@@ -260,7 +264,7 @@ def document(group: str) -> bytes:
         paths |= _paths("/api/v1/namespaces", _NAMESPACE, _NAMESPACE_GVK)
         schemas[_NAMESPACE] = _namespace()
     for kind in Kind:
-        if group == f"apis/{kind.api_version}":
+        if group == kind.root[1:]:
             path = (
                 f"/{group}/namespaces/{{namespace}}/{kind.plural}" if kind.is_namespaced else f"/{group}/{kind.plural}"
             )

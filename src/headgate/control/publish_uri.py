@@ -6,6 +6,7 @@ from typing import Final
 
 RESERVED_NAMESPACES: Final = frozenset(
     {"api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "console"}
+    | {".well-known"}
 )
 """First path segments of the HTTP port that are not namespaces."""
 

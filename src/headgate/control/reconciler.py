@@ -11,9 +11,9 @@ import msgspec
 import structlog
 
 from headgate.control.database import StoreUnavailableError
-from headgate.control.objects import Object, Routed
+from headgate.control.objects import Eventing, Routed
 from headgate.control.rows import RowSelection
-from headgate.control.status import ServerUrls, broker_state, broker_status, served_brokers
+from headgate.control.status import BrokerState, ServerUrls, broker_state, broker_status, served_brokers
 from headgate.control.store import Store
 from headgate.control.writes import kube_time
 
@@ -52,7 +52,7 @@ class Reconciler:
         self._report_s = report_s
         self._seen: dict[str, int] | None = None
         self._public_url = ""
-        self._brokers: dict[str, object] = {}
+        self._brokers: dict[str, BrokerState] = {}
         self._reported_s: dict[int, float] = {}
         self._due_s: dict[int, float] = {}
 
@@ -107,8 +107,8 @@ class Reconciler:
         brokers = self._store.brokers()
         served = served_brokers(brokers)
         now = kube_time(now_s)
-        stale: list[Object] = []
-        states: dict[str, object] = {}
+        stale: list[Eventing] = []
+        states: dict[str, BrokerState] = {}
         server = self._server or ServerUrls((self._public_url,))
         for broker in brokers:
             status = broker_status(broker, server=server, now=now, is_there=served.__contains__)
@@ -139,6 +139,11 @@ class Reconciler:
 
         if seen["version"] != counters["version"]:
             look(RowSelection.CHANGED, seen["version"])
+            if self._store.secrets.changed(seen["version"])[1] != frozenset():
+                look(RowSelection.AUTHENTICATING)
+                for path, state in self._brokers.items():
+                    if state.auths:
+                        look(RowSelection.OF_BROKER, path)
         if seen["routing"] != counters["routing"]:
             look(RowSelection.REROUTED, seen["routing"])
         if seen["active_generation"] != counters["active_generation"]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from headgate.control.auth_spec import AuthSpec
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import ACK_TIMEOUT_S_DEFAULT, BACKOFF_SECONDS_MAX, TARGET_PARALLEL_DEFAULT
 
@@ -33,6 +34,11 @@ class DeliveryRules:
         batch_wait_s: How long an event waits for others of its batch.
         filter_errors_kept: Events for which the filter is an error are dead letters.
         rate_per_s: Attempts a second at most; None for no bound.
+        auth: How requests to the subscriber say who sends them; None for not at all.
+        dead_letter_auth: The same of requests to `dead_letter_uri`.
+        dead_letter_ca: CA of its host, as PEM, beside the system's; empty for none.
+        dead_letter_audience: Of the tokens that requests to it carry; empty for none.
+        handshake: Whether whoever gets events is asked first.
     """
 
     retry: int | None
@@ -48,6 +54,11 @@ class DeliveryRules:
     batch_wait_s: float = 0.0
     filter_errors_kept: bool = False
     rate_per_s: float | None = None
+    auth: AuthSpec | None = None
+    dead_letter_auth: AuthSpec | None = None
+    dead_letter_ca: str = ""
+    dead_letter_audience: str = ""
+    handshake: bool = False
 
     @property
     def has_sink(self) -> bool:
@@ -93,6 +104,8 @@ class Target:
         delivery: Complete rules: its own, else those of its broker, else defaults; for a subscription, of dead letters.
         pull: Of a subscription: its events stay in the outbox until consumers come. None for a trigger.
         needs: The generation that first held its filter.
+        subscriber_ca: CA of the subscriber's host, as PEM, beside the system's; empty for none.
+        subscriber_audience: Of the tokens that requests to the subscriber carry; empty for none.
     """
 
     id: int
@@ -103,6 +116,13 @@ class Target:
     delivery: DeliveryRules
     pull: PullRules | None = None
     needs: int = 0
+    subscriber_ca: str = ""
+    subscriber_audience: str = ""
+
+    @property
+    def namespace(self) -> str:
+        """The first part of its name, where its Secrets are."""
+        return self.name.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)

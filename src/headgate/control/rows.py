@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
 
-from headgate.control.objects import Broker, Kind, Routed, decode_stored
-from headgate.control.status import BrokerState, StatusInputs, broker_state, sink_of
+from headgate.control.auth_spec import AuthSpec
+from headgate.control.credentials import CredentialsError, credentials_of
+from headgate.control.objects import Broker, Kind, ObjectKey, Routed, Secret, decode_stored
+from headgate.control.status import BrokerState, StatusInputs, auths_of, broker_state, sink_of
+from headgate.control.stored_form import StoredForm
+from headgate.limits import SECRETS_READ_MAX
+from headgate.storage.keyring import SealedError
 
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
@@ -36,6 +41,7 @@ class RowSelection(StrEnum):
     NEEDING = f"{_BY_TARGET} WHERE t.needs > ? AND t.needs <= ?"
     OF_BROKER = f"{_BY_TARGET} WHERE t.broker = ?"
     SENDING_TO_BROKER = f"{_BY_TARGET} WHERE t.subscriber_broker = ? AND t.subscriber_broker != ''"
+    AUTHENTICATING = f"{_BY_TARGET} WHERE t.authenticates = 1"
     DEAD_TO_BROKER = f"{_BY_TARGET} WHERE t.sink_broker = ? AND t.sink_broker != ''"
 
 
@@ -79,7 +85,10 @@ def broker_at(connection: sqlite3.Connection, path: str) -> Broker | None:
 
 
 def routed_rows(
-    connection: sqlite3.Connection, which: RowSelection = RowSelection.ALL, parameters: tuple[object, ...] = ()
+    connection: sqlite3.Connection,
+    which: RowSelection = RowSelection.ALL,
+    parameters: tuple[object, ...] = (),
+    form: StoredForm | None = None,
 ) -> Iterator[RoutedRow]:
     """Triggers and subscriptions with their inputs, decoded one by one.
 
@@ -87,9 +96,10 @@ def routed_rows(
         connection: In a transaction.
         which: Which of them.
         parameters: Of the question, in order.
+        form: Opens Secrets; None where nobody asks for conditions about them.
     """
     url = public_url(connection)
-    known = _Brokers(connection, url)
+    known, secrets = _Brokers(connection, url), _Secrets(connection, form)
     active = counter(connection, "active_generation")
     for row in connection.execute(which, parameters):
         kind, body, broker, subscriber_broker, subscriber, needs, plan_error, *report = row
@@ -97,6 +107,7 @@ def routed_rows(
         fact = known.get(broker)
         inherits = obj.spec.delivery is None and fact is not None
         sink = fact.sink if inherits and fact else sink_of(obj.metadata, obj.spec.delivery, url)
+        auths = fact.auths if inherits and fact else auths_of(obj.spec.delivery)
         inputs = StatusInputs(
             broker=fact,
             subscriber_broker=known.get(subscriber_broker) if subscriber_broker else None,
@@ -106,6 +117,7 @@ def routed_rows(
             plan_error=plan_error,
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
+            credentials=secrets.problem(obj.metadata.namespace, auths) if auths else None,
             **dict(zip(_REPORTED, report, strict=True)),
         )
         yield RoutedRow(obj, inputs)
@@ -130,3 +142,46 @@ class _Brokers:
             found = broker_at(self._connection, path)
             self._known[path] = broker_state(found, self._public_url) if found else None
         return self._known[path]
+
+
+class _Secrets:
+    """Secrets that triggers refer to; the last ones that were looked up in the transaction are kept."""
+
+    def __init__(self, connection: sqlite3.Connection, form: StoredForm | None) -> None:
+        self._connection = connection
+        self._form = form
+        self._known: dict[tuple[str, str], Secret | None] = {}
+
+    def problem(self, namespace: str, auths: Iterable[AuthSpec]) -> str:
+        """What is wrong with those of a namespace, as "Reason: message"; empty for nothing."""
+        if self._form is None:
+            return ""
+        try:
+            for auth in auths:
+                credentials_of(auth, lambda name: self._get(namespace, name))
+        except CredentialsError as error:
+            return str(error)
+        except SealedError as error:
+            return f"SecretSealed: {error.message}"
+        return ""
+
+    def _get(self, namespace: str, name: str) -> Secret | None:
+        key = (namespace, name)
+        if key not in self._known:
+            assert self._form is not None
+            if len(self._known) >= SECRETS_READ_MAX:
+                self._known.clear()
+            self._known[key] = secret_at(self._connection, namespace, name, self._form)
+        return self._known[key]
+
+
+def secret_at(connection: sqlite3.Connection, namespace: str, name: str, form: StoredForm) -> Secret | None:
+    """A Secret; None when there is none.
+
+    Raises:
+        SealedError: No key opens it.
+    """
+    key = ObjectKey(Kind.SECRET, namespace, name)
+    where = "kind = ? AND namespace = ? AND name = ?"
+    row = connection.execute(f"SELECT body FROM objects WHERE {where}", (key.kind, namespace, name)).fetchone()
+    return cast(Secret, form.object(key, row[0])) if row is not None else None

@@ -63,6 +63,19 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         # `filter.compile.plan.PLAN_VERSION` of the plan; `compiler` covers the packages that bring dialects as well.
         """ALTER TABLE targets ADD COLUMN plan_version INTEGER NOT NULL DEFAULT 0""",
     ),
+    (
+        # CA of the subscriber's host, as PEM; the audience of tokens for it; whether its own rules refer to Secrets.
+        """ALTER TABLE targets ADD COLUMN subscriber_ca TEXT NOT NULL DEFAULT ''""",
+        """ALTER TABLE targets ADD COLUMN subscriber_audience TEXT NOT NULL DEFAULT ''""",
+        # Keys that sign tokens for subscribers: `public` is a JSON Web Key, `body` the private key, encrypted.
+        # Subscribers that allowed deliveries by the callback of the webhook handshake.
+        """CREATE TABLE webhook_grants (url TEXT PRIMARY KEY, rate TEXT NOT NULL, granted INTEGER NOT NULL)
+             WITHOUT ROWID""",
+        """CREATE TABLE signing_keys (id TEXT PRIMARY KEY, created INTEGER NOT NULL, public TEXT NOT NULL,
+             body BLOB NOT NULL) WITHOUT ROWID""",
+        """ALTER TABLE targets ADD COLUMN authenticates INTEGER NOT NULL DEFAULT 0""",
+        """CREATE INDEX targets_authenticates ON targets (authenticates) WHERE authenticates = 1""",
+    ),
 )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin
 
 import msgspec
 
+from headgate.control.auth_spec import AuthSpec
 from headgate.control.log_spec import ServedBroker, log_rule
 from headgate.control.objects import (
     API_VERSION,
@@ -84,12 +85,14 @@ class BrokerState:
         ready: Its Ready condition.
         reason: Of the Ready condition when it is not ready.
         sink: For triggers without delivery rules.
+        auths: Likewise, what they authenticate by.
     """
 
     served: bool
     ready: bool
     reason: str = ""
     sink: DeadLetterSink = DeadLetterSink()
+    auths: tuple[AuthSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,8 @@ class StatusInputs:
         dropped: Events that were given up and are kept nowhere.
         last_dropped: Which the last of them was, and why.
         backlog: What is wrong with its backlog now, as `trouble`.
+        credentials: What is wrong with the Secrets that its deliveries authenticate by, as `trouble`; None when they
+            need none.
     """
 
     broker: BrokerState | None
@@ -129,6 +134,7 @@ class StatusInputs:
     dropped: int = 0
     last_dropped: str = ""
     backlog: str = ""
+    credentials: str | None = None
 
 
 def is_served(broker: Broker) -> bool:
@@ -152,11 +158,17 @@ def served_brokers(brokers: Iterable[Broker]) -> dict[str, ServedBroker]:
 
 def broker_state(broker: Broker, public_url: str = "") -> BrokerState:
     """A stored broker as its triggers see it."""
-    sink = sink_of(broker.metadata, broker.spec.delivery, public_url)
+    sink, auths = sink_of(broker.metadata, broker.spec.delivery, public_url), auths_of(broker.spec.delivery)
     ready = next((condition for condition in broker.status.conditions if condition.type == "Ready"), None)
     if ready is None or broker.status.observed_generation != broker.metadata.generation:
-        return BrokerState(is_served(broker), False, "BrokerNotReconciled", sink)
-    return BrokerState(is_served(broker), ready.status == TRUE, ready.reason, sink)
+        return BrokerState(is_served(broker), False, "BrokerNotReconciled", sink, auths)
+    return BrokerState(is_served(broker), ready.status == TRUE, ready.reason, sink, auths)
+
+
+def auths_of(delivery: DeliverySpec | None) -> tuple[AuthSpec, ...]:
+    """What requests by these rules authenticate by."""
+    found = (delivery.auth, delivery.dead_letter_auth) if delivery is not None else ()
+    return tuple(auth for auth in found if auth is not None)
 
 
 def broker_url(public_url: str, path: str) -> str:
@@ -240,7 +252,7 @@ def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStat
         now: RFC 3339 time for conditions that change.
     """
     sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)
-    needed = [_broker_ready(obj, inputs), sink, _subscribed(inputs)]
+    needed = [_broker_ready(obj, inputs), sink, *_credentials_resolved(inputs), _subscribed(inputs)]
     warnings = [_filter_healthy(inputs), *_kept(inputs), *_filter_advisable(obj)]
     status: TriggerStatus | SubscriptionStatus = SubscriptionStatus()
     if isinstance(obj, Trigger):
@@ -300,6 +312,15 @@ def _sink_resolved(sink: DeadLetterSink, broker_is_there: bool) -> Condition:
         message = f'deadLetterSink.ref: broker "{sink.broker}" does not exist'
         return _false("DeadLetterSinkResolved", "BrokerDoesNotExist", message)
     return Condition(type="DeadLetterSinkResolved", status=TRUE)
+
+
+def _credentials_resolved(inputs: StatusInputs) -> Iterator[Condition]:
+    """There where deliveries authenticate; while it is False their attempts fail, and are tried again."""
+    if inputs.credentials is None:
+        return
+    reason, _, message = inputs.credentials.partition(": ")
+    found = _false("CredentialsResolved", reason, message) if reason else None
+    yield found or Condition(type="CredentialsResolved", status=TRUE)
 
 
 def _subscribed(inputs: StatusInputs) -> Condition:

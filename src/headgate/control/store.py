@@ -17,17 +17,19 @@ from headgate.control.commit import Committer
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
+from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.log_spec import ServedBroker
 from headgate.control.namespace_store import NamespaceTable
 from headgate.control.objects import (
     RBAC_KINDS,
     Broker,
+    Eventing,
     Kind,
     Object,
     ObjectKey,
     Routed,
 )
-from headgate.control.pages import Page, Selector, read_page
+from headgate.control.pages import Page, Selector, Stored, read_page
 from headgate.control.routing import RoutingTable, TargetReport
 from headgate.control.rows import (
     RowSelection,
@@ -39,10 +41,14 @@ from headgate.control.rows import (
     routed_rows,
 )
 from headgate.control.schema import is_current, migrate
+from headgate.control.secret_store import SecretTable
+from headgate.control.signing_keys import SigningKeys
 from headgate.control.status import routed_status, served_brokers
+from headgate.control.stored_form import SEALED_KINDS, StoredForm
 from headgate.control.targets import SnapshotCache, move_public_url
 from headgate.control.writes import ObjectWriter, default_broker, kube_time, load
 from headgate.filter.compile.plan import CompiledFilter
+from headgate.storage.keyring import Keyring
 
 
 class _DryRun(Exception):
@@ -58,11 +64,17 @@ class Store:
     `data_version` alone is cheap enough for an event loop.
     """
 
-    def __init__(self, database: Database, *, compiler: FilterCompiler, clock_s: Callable[[], float]) -> None:
+    def __init__(
+        self, database: Database, *, compiler: FilterCompiler, clock_s: Callable[[], float], form: StoredForm
+    ) -> None:
         self._database = database
+        self._form = form
         self.compiler = compiler
         self._clock_s = clock_s
         self.namespaces = NamespaceTable(database, clock_s)
+        self.secrets = SecretTable(database, form)
+        self.signing_keys = SigningKeys(database, form, clock_s)
+        self.handshakes = HandshakeGrants(database, clock_s)
         self._cache = SnapshotCache()
         self._cache_lock = threading.Lock()
         self._on_broker: list[Callable[[], object]] = []
@@ -76,6 +88,7 @@ class Store:
         clock_s: Callable[[], float] = time.time,
         targets_from: int = 0,
         committer: Committer | None = None,
+        keys: Keyring | None = None,
     ) -> Store:
         """Open the file, making or upgrading it; the broker `default/default` is there from the start.
 
@@ -85,12 +98,14 @@ class Store:
             clock_s: Seconds since 1970.
             targets_from: In a new file, the ids of targets are above it.
             committer: Makes writes durable; None: SQLite alone does.
+            keys: Of Secrets; None: none can be stored or read.
 
         Raises:
             StoreUnavailableError: SQLite cannot open the file.
             DatabaseNewerError: A newer Headgate wrote the file.
         """
-        store = cls(Database(path, committer), compiler=compiler or filter_compiler(), clock_s=clock_s)
+        database = Database(path, committer)
+        store = cls(database, compiler=compiler or filter_compiler(), clock_s=clock_s, form=StoredForm(keys))
         with store._database.read() as connection:
             if is_current(connection, path):
                 return store  # without a wait for whoever writes
@@ -123,7 +138,7 @@ class Store:
             ObjectNotFoundError: There is none.
         """
         with self._database.read() as connection:
-            return load(connection, key)
+            return load(connection, key, self._form)
 
     def page(
         self,
@@ -153,7 +168,11 @@ class Store:
         """
         with self._database.read() as connection:
             past = history.past(connection, kind, at) if at is not None else {}
-            return read_page(connection, kind, namespace, name, selector, after, limit, past)
+            page = read_page(connection, kind, namespace, name, selector, after, limit, past)
+        if kind not in SEALED_KINDS:
+            return page
+        opened = (Stored(item.key, self._form.json(item.key, item.body)) for item in page.items)
+        return dataclasses.replace(page, items=tuple(opened))
 
     def create(self, obj: Object, plan: CompiledFilter | None = None, *, dry_run: bool = False) -> Object:
         """Store a new object.
@@ -223,7 +242,7 @@ class Store:
             look()
 
     def _writer(self, connection: sqlite3.Connection) -> ObjectWriter:
-        return ObjectWriter(connection, compiler=self.compiler.version, now_s=self._clock_s())
+        return ObjectWriter(connection, self._form, compiler=self.compiler.version, now_s=self._clock_s())
 
     def _write(self, kind: Kind, work: Callable[[ObjectWriter], Object], *, dry_run: bool) -> Object:
         try:
@@ -264,13 +283,13 @@ class Store:
         stale: list[Routed] = []
         with self._database.read() as connection:
             # Row by row: SQLite lets other threads run between rows, so an event loop beside this one keeps its pace.
-            for row in routed_rows(connection, which, parameters):
+            for row in routed_rows(connection, which, parameters, self._form):
                 status = routed_status(row.obj, row.inputs, now=now)
                 if status != row.obj.status:
                     stale.append(msgspec.structs.replace(row.obj, status=status))
         return stale
 
-    def write_statuses(self, changed: Iterable[Object]) -> tuple[int, ...]:
+    def write_statuses(self, changed: Iterable[Eventing]) -> tuple[int, ...]:
         """Put new statuses in place, in one transaction.
 
         Args:
@@ -420,4 +439,8 @@ class Store:
     def changes(self, kind: Kind, since: int, namespace: str | None = None, name: str | None = None) -> history.Changes:
         """What happened after a resourceVersion; see `history.read`."""
         with self._database.read() as connection:
-            return history.read(connection, kind, since, namespace, name)
+            found = history.read(connection, kind, since, namespace, name)
+        if kind not in SEALED_KINDS:
+            return found
+        opened = (dataclasses.replace(one, body=self._form.json(one.key, one.body)) for one in found.items)
+        return dataclasses.replace(found, items=tuple(opened))

@@ -16,8 +16,10 @@ from headgate.control.objects import (
     Object,
     RbacObject,
     RbacRole,
+    Secret,
     Trigger,
 )
+from headgate.control.secret_rules import size_bytes
 from headgate.control.subscription_spec import TYPE_DEFAULT
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
@@ -84,6 +86,13 @@ COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
         _WARNINGS,
         _FILTER,
     ),
+    Kind.SECRET: (
+        _NAME,
+        Column("Type", description="What it is for"),
+        Column("Data", description="How many values it has"),
+        Column("Size", description="Bytes of its values"),
+        Column("Age", description="Time since creation"),
+    ),
     Kind.ROLE: _ROLE_COLUMNS,
     Kind.CLUSTER_ROLE: _ROLE_COLUMNS,
     Kind.ROLE_BINDING: _BINDING_COLUMNS,
@@ -103,6 +112,9 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
     cells: tuple[str, ...]
     if isinstance(obj, RbacObject):
         return _made(_rbac_cells(obj, since), obj, include)
+    if isinstance(obj, Secret):
+        cells = (obj.metadata.name, obj.type, str(len(obj.data)), str(size_bytes(obj)), since)
+        return _made(cells, obj, include)
     ready, reason = _ready(obj.status.conditions)
     state = (since, ready, reason)
     if isinstance(obj, Broker):

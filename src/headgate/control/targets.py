@@ -16,7 +16,7 @@ from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, 
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
 from headgate.control.rows import broker_at, brokers, bump, counter, public_url
-from headgate.control.status import destination_uri, identity_of, is_served, referenced_broker, sink_of
+from headgate.control.status import auths_of, destination_uri, identity_of, is_served, referenced_broker, sink_of
 from headgate.control.subscription_spec import compiler_input, pull_rules
 from headgate.event.identity import identity, path_of
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter
@@ -68,8 +68,8 @@ def put_target(
     connection.execute(
         "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
         " delivery, ordered, sink_broker, pull, filter, compiler, plan_version, plan, plan_error,"
-        " needs, routing)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
+        " needs, routing, subscriber_ca, subscriber_audience, authenticates)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?)",
         (
             target,
             obj.kind,
@@ -89,6 +89,9 @@ def put_target(
             encoded,
             needs,
             bump(connection, "routing"),
+            obj.spec.subscriber.ca_certs if isinstance(obj, Trigger) else "",
+            obj.spec.subscriber.audience if isinstance(obj, Trigger) else "",
+            bool(auths_of(obj.spec.delivery)),
         ),
     )
     return target
@@ -205,12 +208,13 @@ class SnapshotCache:
     def _read_changed(self, connection: sqlite3.Connection, since: int) -> None:
         rows = connection.execute(
             "SELECT id, namespace, name, broker, broker_uid, subscriber, delivery, ordered, plan, plan_version, pull,"
-            " needs"
+            " needs, subscriber_ca, subscriber_audience"
             " FROM targets"
             " WHERE routing > ? AND routed AND plan NOTNULL",
             (since,),
         )
-        for key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, plan_version, pull, needs in rows:
+        for *row, ca, audience in rows:
+            key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, plan_version, pull, needs = row
             path = f"{namespace}/{name}"
             own = _DELIVERY.decode(delivery) if delivery is not None else None
             rules = self._rules_of(path, broker, own, ordered=bool(ordered))
@@ -224,7 +228,7 @@ class SnapshotCache:
             else:
                 filter_ = outdated_plan(plan)
                 self._outdated.add(key)
-            target = Target(key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs)
+            target = Target(key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs, ca, audience)
             self._targets[key] = (target, own, bool(ordered))
 
     def _rules_of(self, trigger: str, broker_path: str, own: DeliverySpec | None, *, ordered: bool) -> DeliveryRules:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final, assert_never
 from urllib.parse import urljoin, urlsplit
 
+from headgate.control.auth_rules import audience_causes, auth_causes, ca_causes, twice_causes
 from headgate.control.delivery_spec import delivery_causes, order_causes
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.control.errors import Cause, forbidden, invalid, required
@@ -27,11 +28,13 @@ from headgate.control.objects import (
     RbacRole,
     RoleBinding,
     Routed,
+    Secret,
     Subscription,
     Trigger,
 )
 from headgate.control.publish_uri import RESERVED_NAMESPACES
 from headgate.control.rbac_rules import binding_causes, role_causes, role_ref_causes
+from headgate.control.secret_rules import secret_causes, secret_change_causes
 from headgate.control.subscription_spec import pull_causes
 from headgate.limits import FINALIZERS_MAX, URL_CHARS_MAX
 
@@ -86,9 +89,15 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
             causes.extend(_name_of_broker_causes(obj.spec.broker))
             causes.extend(pull_causes(obj.spec))
             causes.extend(_sink_causes(obj.spec.delivery))
+            if obj.spec.delivery is not None and obj.spec.delivery.auth is not None:
+                detail = "consumers come for the events: deadLetterAuth is for the deadLetterSink"
+                causes.append(forbidden("spec.delivery.auth", detail))
+        case Secret():
+            causes.extend(secret_causes(obj))
         case _:
             assert_never(obj)
-    causes.extend(_egress_causes(obj, policy))
+    if not isinstance(obj, Secret):
+        causes.extend(_egress_causes(obj, policy))
     return tuple(causes)
 
 
@@ -111,6 +120,8 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
         causes.extend(role_ref_causes(old, new))
     if isinstance(old, Routed) and isinstance(new, Routed) and old.spec.broker != new.spec.broker:
         causes.append(invalid("spec.broker", new.spec.broker, "field is immutable"))
+    if isinstance(old, Secret) and isinstance(new, Secret):
+        causes.extend(secret_change_causes(old, new))
     return tuple(causes)
 
 
@@ -197,6 +208,8 @@ def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
     spec = trigger.spec
     yield from _name_of_broker_causes(spec.broker)
     yield from _destination_causes("spec.subscriber", spec.subscriber)
+    if spec.delivery is not None:
+        yield from twice_causes("spec.delivery.auth", spec.delivery.auth, spec.subscriber.audience)
     yield from delivery_causes(spec.delivery)
     yield from _sink_causes(spec.delivery)
     yield from order_causes(trigger.metadata)
@@ -222,11 +235,30 @@ def _egress_causes(obj: Eventing, policy: UrlPolicy) -> Iterator[Cause]:
             policy.check(urljoin((policy.own_url or _SOMEWHERE) + _SOME_BROKER, uri))
         except UrlRefusedError as error:
             yield invalid(f"{field}.uri", uri, error.message)
+    for name, auth in (("auth", delivery.auth), ("deadLetterAuth", delivery.dead_letter_auth)) if delivery else ():
+        url = auth.oauth2.token_url if auth is not None and auth.oauth2 is not None else ""
+        if url and not _uri_problem(url, absolute=True):
+            try:
+                policy.check(url)
+            except UrlRefusedError as error:
+                yield invalid(f"spec.delivery.{name}.oauth2.tokenUrl", url, error.message)
 
 
 def _sink_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
     if delivery is not None and delivery.dead_letter_sink is not None:
         yield from _destination_causes("spec.delivery.deadLetterSink", delivery.dead_letter_sink)
+    if delivery is not None:
+        for field, auth in (("auth", delivery.auth), ("deadLetterAuth", delivery.dead_letter_auth)):
+            at = f"spec.delivery.{field}"
+            yield from auth_causes(at, auth)
+            if field == "deadLetterAuth" and delivery.dead_letter_sink is not None:
+                yield from twice_causes(at, auth, delivery.dead_letter_sink.audience)
+            if auth is None or auth.oauth2 is None:
+                continue
+            if not auth.oauth2.token_url:
+                yield required(f"{at}.oauth2.tokenUrl", "the URL of the token endpoint")
+            elif problem := _uri_problem(auth.oauth2.token_url, absolute=True):
+                yield invalid(f"{at}.oauth2.tokenUrl", auth.oauth2.token_url, problem)
 
 
 def _destination_causes(field: str, destination: Destination) -> Iterator[Cause]:
@@ -241,6 +273,8 @@ def _destination_causes(field: str, destination: Destination) -> Iterator[Cause]
             yield required(f"{field}.ref.apiVersion", "a reference names an apiVersion")
     if uri and (problem := _uri_problem(uri, absolute=ref is None)):
         yield invalid(f"{field}.uri", uri, problem)
+    yield from ca_causes(f"{field}.CACerts", destination.ca_certs)
+    yield from audience_causes(f"{field}.audience", destination.audience)
 
 
 def _uri_problem(uri: str, *, absolute: bool) -> str:

@@ -20,7 +20,7 @@ from headgate.control.objects import Kind, decode_stored
 from headgate.control.pages import Page, Selector
 from headgate.control.store import Store
 from headgate.errors import OverloadedError, UnavailableError
-from headgate.limits import WATCHES_MAX
+from headgate.limits import SECRETS_READ_MAX, WATCHES_MAX
 
 POLL_S: Final = 0.05
 """Between two looks at the store's data_version, for all watches together."""
@@ -134,6 +134,7 @@ class ListQuery:
 async def pages_of(store: Store, query: ListQuery) -> AsyncIterator[Page]:
     """The pages of a list up to its limit; only the last one may be empty or say that there is more beyond it."""
     left, after = query.limit, query.after
+    chunk = SECRETS_READ_MAX if query.kind is Kind.SECRET else LIST_CHUNK
     while True:
         page = await run_in_threadpool(
             store.page,
@@ -142,7 +143,7 @@ async def pages_of(store: Store, query: ListQuery) -> AsyncIterator[Page]:
             name=query.name,
             selector=query.selector,
             after=after,
-            limit=LIST_CHUNK if left is None else min(left, LIST_CHUNK),
+            limit=chunk if left is None else min(left, chunk),
             at=query.version if query.exact else None,
         )
         yield page

@@ -30,23 +30,31 @@ from headgate.control.objects import (
     ObjectKey,
     Routed,
     content,
-    decode_stored,
-    encode,
     key_of,
 )
 from headgate.control.rows import RowSelection, bump, counter, public_url, routed_rows
 from headgate.control.status import routed_status
+from headgate.control.stored_form import StoredForm
 from headgate.control.targets import adopt_targets, drop_target, put_target
 from headgate.control.validate import change_causes
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.limits import BROKERS_MAX, RBAC_OBJECTS_MAX, SUBSCRIPTIONS_MAX, TRIGGERS_MAX
+from headgate.limits import (
+    BROKERS_MAX,
+    RBAC_OBJECTS_MAX,
+    SECRETS_MAX,
+    SECRETS_PER_NAMESPACE_MAX,
+    SUBSCRIPTIONS_MAX,
+    TRIGGERS_MAX,
+)
 
 _QUOTAS: Final = {
     Kind.BROKER: BROKERS_MAX,
     Kind.TRIGGER: TRIGGERS_MAX,
     Kind.SUBSCRIPTION: SUBSCRIPTIONS_MAX,
+    Kind.SECRET: SECRETS_MAX,
     **dict.fromkeys(RBAC_KINDS, RBAC_OBJECTS_MAX),
 }
+_NAMESPACE_QUOTAS: Final = {Kind.SECRET: SECRETS_PER_NAMESPACE_MAX}
 _WRITTEN: Final = ("labels", "annotations", "finalizers", "managed_fields")
 """Metadata that clients write."""
 _GIVEN: Final = ("uid", "generate_name", "creation_timestamp", "deletion_timestamp", "deletion_grace_period_seconds")
@@ -58,12 +66,14 @@ class ObjectWriter:
 
     Args:
         connection: In a transaction that may write.
+        form: How objects are stored.
         compiler: Version of the compiler that made the plans.
         now_s: Seconds since 1970.
     """
 
-    def __init__(self, connection: sqlite3.Connection, *, compiler: int, now_s: float) -> None:
+    def __init__(self, connection: sqlite3.Connection, form: StoredForm, *, compiler: int, now_s: float) -> None:
         self._connection = connection
+        self._form = form
         self._compiler = compiler
         self._now = kube_time(now_s)
 
@@ -71,7 +81,7 @@ class ObjectWriter:
         """See `Store.create`."""
         key = key_of(obj)
         row = (key.kind, key.namespace, key.name)
-        self._check_quota(key.kind)
+        self._check_quota(key)
         version = bump(self._connection, "version")
         new = _with_metadata(
             obj,
@@ -86,23 +96,34 @@ class ObjectWriter:
         try:
             self._connection.execute(
                 "INSERT INTO objects (kind, namespace, name, version, labels, body) VALUES (?, ?, ?, ?, ?, ?)",
-                (*row, version, history.labels_text(new), encode(new)),
+                (*row, version, history.labels_text(new), self._form.of(new)),
             )
         except sqlite3.IntegrityError:
-            is_going = bool(load(self._connection, key).metadata.deletion_timestamp)
+            is_going = bool(self._load(key).metadata.deletion_timestamp)
             raise AlreadyExistsError(key.kind, key.name, is_going=is_going) from None
         return self._route("ADDED", new, None, plan)
 
-    def _check_quota(self, kind: Kind) -> None:
+    def _load(self, key: ObjectKey) -> Object:
+        return load(self._connection, key, self._form)
+
+    def _check_quota(self, key: ObjectKey) -> None:
+        kind = key.kind
         if kind is Kind.TRIGGER and counter(self._connection, "target") < TRIGGERS_MAX:
             return  # so many were never made: to count a hundred thousand of them takes a millisecond
         (count,) = self._connection.execute("SELECT count(*) FROM objects WHERE kind = ?", (kind,)).fetchone()
         if count >= _QUOTAS[kind]:
             raise QuotaError(f"there are {count} {kind.plural} already, which is the maximum")
+        if kind in _NAMESPACE_QUOTAS:
+            (count,) = self._connection.execute(
+                "SELECT count(*) FROM objects WHERE kind = ? AND namespace = ?", (kind, key.namespace)
+            ).fetchone()
+            if count >= _NAMESPACE_QUOTAS[kind]:
+                where = f"in the namespace {key.namespace}"
+                raise QuotaError(f"there are {count} {kind.plural} {where} already, which is the maximum")
 
     def replace(self, obj: Object, plan: CompiledFilter | None) -> Object:
         """See `Store.replace`."""
-        old = load(self._connection, key_of(obj))
+        old = self._load(key_of(obj))
         _check_same(old, obj.metadata.uid, obj.metadata.resource_version)
         causes = change_causes(old, obj)
         if causes:
@@ -123,7 +144,7 @@ class ObjectWriter:
 
     def delete(self, key: ObjectKey, uid: str, resource_version: str) -> Object:
         """See `Store.delete`."""
-        old = load(self._connection, key)
+        old = self._load(key)
         _check_same(old, uid, resource_version)
         if old.metadata.finalizers:
             return self._mark_deleted(old)
@@ -147,7 +168,7 @@ class ObjectWriter:
                 new, status=msgspec.structs.replace(old.status, observed_generation=generation)
             )
         self._save(new)
-        history.record(self._connection, "MODIFIED", int(new.metadata.resource_version), new, old)
+        self._record("MODIFIED", new, old)
         return new
 
     def _remove(self, gone: Object, old: Object) -> Object:
@@ -159,10 +180,10 @@ class ObjectWriter:
             drop_target(self._connection, key)
         elif isinstance(gone, Broker):
             bump(self._connection, "routing")
-        history.record(self._connection, "DELETED", int(gone.metadata.resource_version), gone, old)
+        self._record("DELETED", gone, old)
         return gone
 
-    def put_status(self, obj: Object) -> int | None:
+    def put_status(self, obj: Eventing) -> int | None:
         """Store an object that was read and given another status, unless it changed since.
 
         Returns:
@@ -178,7 +199,7 @@ class ObjectWriter:
         version = bump(self._connection, "version")
         new = _with_metadata(obj, resource_version=str(version))
         self._save(new)
-        history.record(self._connection, "MODIFIED", version, new, obj)
+        self._record("MODIFIED", new, obj)
         return version
 
     def _route(self, change: str, new: Object, old: Object | None, plan: CompiledFilter | None) -> Object:
@@ -189,24 +210,27 @@ class ObjectWriter:
             url = public_url(self._connection)
             target = put_target(self._connection, new, plan, compiler=self._compiler, public_url=url)
             # In the same write: nobody may read "Ready" of a filter that is not in force.
-            row = next(routed_rows(self._connection, RowSelection.TARGET, (target,)))
+            row = next(routed_rows(self._connection, RowSelection.TARGET, (target,), self._form))
             new = msgspec.structs.replace(new, status=routed_status(new, row.inputs, now=self._now))
             self._save(new)
         elif isinstance(new, Broker) and old is None:
             adopt_targets(self._connection, new)
         elif isinstance(new, Broker):
             bump(self._connection, "routing")
-        history.record(self._connection, change, int(new.metadata.resource_version), new, old)
+        self._record(change, new, old)
         if old is None and isinstance(new, Broker):
             self._refresh_statuses(key_of(new).path)
         return new
 
     def _refresh_statuses(self, broker: str) -> None:
         """Rewrites stale statuses of what names a broker: their filters wait for the matcher."""
-        for row in list(routed_rows(self._connection, RowSelection.OF_BROKER, (broker,))):
+        for row in list(routed_rows(self._connection, RowSelection.OF_BROKER, (broker,), self._form)):
             status = routed_status(row.obj, row.inputs, now=self._now)
             if status != row.obj.status:
                 self.put_status(msgspec.structs.replace(row.obj, status=status))
+
+    def _record(self, change: str, new: Object, old: Object | None) -> None:
+        history.record(self._connection, change, new, old, self._form.of(new))
 
     def _save(self, new: Object) -> None:
         meta = new.metadata
@@ -215,7 +239,7 @@ class ObjectWriter:
             (
                 int(meta.resource_version),
                 history.labels_text(new),
-                encode(new),
+                self._form.of(new),
                 new.kind,
                 meta.namespace,
                 meta.name,
@@ -234,18 +258,19 @@ def default_broker() -> Broker:
     return Broker(api_version=API_VERSION, kind=Kind.BROKER.value, metadata=metadata)
 
 
-def load(connection: sqlite3.Connection, key: ObjectKey) -> Object:
+def load(connection: sqlite3.Connection, key: ObjectKey, form: StoredForm) -> Object:
     """A stored object.
 
     Raises:
         ObjectNotFoundError: There is none.
+        SealedError: It is a Secret that no key opens.
     """
     row = connection.execute(
         "SELECT body FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (key.kind, key.namespace, key.name)
     ).fetchone()
     if row is None:
         raise ObjectNotFoundError(key.kind, key.name)
-    return decode_stored(key.kind, row[0])
+    return form.object(key, row[0])
 
 
 def _check_same(old: Object, uid: str, resource_version: str) -> None:

@@ -34,6 +34,7 @@ from headgate.deadletters.store import (
 )
 from headgate.delivery import encoding
 from headgate.delivery.attempt_service import DEFAULT_RULES, AttemptService, OutgoingMessage, Recipient
+from headgate.delivery.authentication import Access
 from headgate.delivery.circuit import Rate
 from headgate.delivery.cursors import Tried
 from headgate.delivery.dead_letter import DeadLetter
@@ -310,6 +311,7 @@ class DeadLetters:
             name=dead_letter.trigger,
             origin=Origin.REDRIVE if dead_letter.state is DeadLetterState.REDRIVING else Origin.DEAD_LETTER,
             replies_to=dead_letter.broker if redriving else "",
+            access=(Access.to_subscriber if redriving else Access.to_sink)(target) if target is not None else None,
         )
         delivery = self._delivery(dead_letter)
         try:

@@ -15,16 +15,20 @@ from typing import Final, NamedTuple
 
 from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import DeliveryRules
+from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication, SecretStore
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.encoding import Headers, traced
 from headgate.delivery.health import SubscriberHealth
+from headgate.delivery.identity_tokens import IdentityTokens
 from headgate.delivery.journal import AttemptRecorder, Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
 from headgate.delivery.retry import DELIVERED, Decision, Fate, Outcome, decide, judge
+from headgate.delivery.signature import batch_id, message_id
 from headgate.delivery.spans import AttemptTracing, end
 from headgate.delivery.subscribers import Subscriber, Subscribers
+from headgate.delivery.webhook_handshake import Handshakes
 from headgate.event.identity import path_of
 from headgate.event.model import Event
 from headgate.event.trace import context_of
@@ -49,6 +53,7 @@ class Recipient:
         origin: Why attempts are made.
         replies_to: The broker that replies go to, `namespace/name`; empty where none are taken.
         subscriber: Whose health an attempt tells of; None when it goes elsewhere.
+        access: How requests authenticate; None when they do not.
     """
 
     url: str
@@ -58,6 +63,7 @@ class Recipient:
     origin: Origin = Origin.DELIVERY
     replies_to: str = ""
     subscriber: Subscriber | None = None
+    access: Access | None = None
 
     @classmethod
     def subscriber_of(cls, subscriber: Subscriber, origin: Origin = Origin.DELIVERY) -> Recipient:
@@ -71,6 +77,7 @@ class Recipient:
             origin=origin,
             replies_to=path_of(target.broker),
             subscriber=subscriber,
+            access=Access.to_subscriber(target),
         )
 
 
@@ -104,10 +111,14 @@ class AttemptService:
         replies: For answers that are events.
         journal: Remembers attempts for people.
         health: Hears how subscribers do.
+        secrets: What requests authenticate by.
+        identities: Tokens that this server signs; None for none.
+        handshakes: Ask receivers first; None: nobody is asked.
         tracing: Makes spans; None for none.
         clocks: Time, and the jitter of pauses.
 
     Attributes:
+        authentication: Of requests.
         subscribers: Those that somebody sends to.
     """
 
@@ -118,16 +129,27 @@ class AttemptService:
         journal: AttemptRecorder,
         health: SubscriberHealth,
         *,
+        secrets: SecretStore | None = None,
+        identities: IdentityTokens | None = None,
+        handshakes: Handshakes | None = None,
         tracing: AttemptTracing | None = None,
         clocks: Clocks = SYSTEM,
     ) -> None:
         self._transport = transport
+        self._handshakes = handshakes
         self._replies = replies
         self.journal = journal
         self.health = health
         self._tracing = tracing
         self.clocks = clocks
+        self.authentication = RequestAuthentication(transport, secrets or NoSecrets(), clocks, identities)
         self.subscribers = Subscribers()
+
+    async def refresh(self) -> None:
+        """Take what has changed in the store: Secrets, and permissions of subscribers."""
+        await self.authentication.refresh()
+        if self._handshakes is not None:
+            await self._handshakes.refresh()
 
     async def send(
         self,
@@ -152,7 +174,22 @@ class AttemptService:
         if self._tracing is not None:
             span = self._tracing.attempt(to.name, event, delivery.failures, count, to.origin, stored_us)
             headers = traced(headers, span.context)
-        outcome = await self._transport.post(to.url, headers, body, to.rules.timeout_s)
+        handshakes = self._handshakes
+        if handshakes is not None and not handshakes.wanted(to.rules, to.url):
+            handshakes = None
+        if to.access is None and handshakes is None:
+            outcome = await self._transport.post(to.url, headers, body, to.rules.timeout_s)
+        else:
+            id_ = message_id(event, root if to.origin is Origin.REPLAY else "")
+            if count > 1:
+                id_ = batch_id(body)
+            access, timeout_s = to.access or Access("", None), to.rules.timeout_s
+            rate_per_s = to.rules.rate_per_s
+            outcome = await self.authentication.post(
+                access, id_, to.url, headers, body, timeout_s, handshakes, rate_per_s
+            )
+            if to.subscriber is not None:
+                to.subscriber.allowed_per_s = handshakes.per_s(to.url) if handshakes is not None else None
         if heard is not None:
             heard(outcome)
         if to.subscriber is not None:

@@ -93,7 +93,7 @@ class Attempts:
         """Start what may start of this target."""
         if not state.startable:
             return  # as after nearly every attempt
-        cautious, rate_per_s = self.permits.cautious(state), state.target.delivery.rate_per_s
+        cautious, rate_per_s = self.permits.cautious(state), state.subscriber.per_s
         while state.startable and not self.stopping:
             if cautious and state.deliveries.attempts:
                 break

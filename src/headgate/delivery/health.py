@@ -1,8 +1,8 @@
 """The health of subscribers: whether they take what they are sent, and what is given up.
 
-A subscriber is in trouble when its URL is refused, when its circuit is open, or when it was asked again and again for
-UNHEALTHY_AFTER_S and took nothing. A single event that fails tells so as well as a thousand. An answer that refuses
-an event for good is an answer: the event is at fault.
+A subscriber is in trouble when its URL is refused, when what requests to it authenticate by is missing, when its
+circuit is open, or when it was asked again and again for UNHEALTHY_AFTER_S and took nothing. A single event that fails
+tells so as well as a thousand. An answer that refuses an event for good is an answer: the event is at fault.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import structlog
 from headgate import limits
 from headgate.delivery.clock import Clocks
 from headgate.delivery.lifecycle import Delivery
-from headgate.delivery.retry import UNSENT, Fate, Outcome, judge
+from headgate.delivery.retry import CREDENTIALS, HANDSHAKE, UNSENT, Fate, Outcome, judge
 from headgate.delivery.subscribers import Subscriber
 
 _TELL_S: Final = 1.0
@@ -41,7 +41,8 @@ class SubscriberHealth:
         """An attempt has ended: what it says of the subscriber, whatever becomes of the event."""
         now = self._clocks.now()
         if outcome.reason in UNSENT:
-            self._tell(subscriber, f"UrlRefused: {outcome.detail}")
+            is_refused = outcome.reason not in (CREDENTIALS, HANDSHAKE)
+            self._tell(subscriber, f"UrlRefused: {outcome.detail}" if is_refused else outcome.detail)
             return
         told = subscriber.circuit.heard(outcome, now)
         if judge(outcome) is not Fate.AGAIN:

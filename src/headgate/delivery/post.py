@@ -10,7 +10,9 @@ decompressed.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from types import TracebackType
@@ -29,10 +31,12 @@ from pyreqwest.http import HeaderMap
 from pyreqwest.response import ResponseBodyReader
 
 from headgate import limits
+from headgate.control.credentials import ClientTls, CredentialsError
 from headgate.control.egress import UrlPolicy
 from headgate.delivery.resolver import Hop, Resolve, Routes
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Answer, Outcome
 
+_CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _IDLE_CONNECTION_S: Final = 4.0
 """Shorter than the 5 s after which Node.js and uvicorn close one: a POST into a connection that is being closed is a
 failed attempt, because nobody knows whether it was heard."""
@@ -47,10 +51,37 @@ _UNREADABLE: Final = Outcome(200, "reply-malformed", "a header of the reply's ev
 _TAKEN: Final = {status: Outcome(status) for status in range(200, 300)}
 
 
+@dataclass(frozen=True, slots=True)
+class PostOptions:
+    """What few requests need.
+
+    Attributes:
+        tls: What the client trusts and shows; None for the system's CAs alone.
+        kept_bytes: How much of the body of a 2xx is kept.
+        method: Of the request; anything but POST is no delivery, and its answer no event.
+        kept_headers: Names of headers of the answer that are kept, in lower case.
+    """
+
+    tls: ClientTls | None = None
+    kept_bytes: int = 0
+    method: str = "POST"
+    kept_headers: tuple[str, ...] = ()
+
+
+_NO_OPTIONS: Final = PostOptions()
+
+
 class Transport(Protocol):
     """What the scheduler needs of an HTTP client."""
 
-    async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
+    async def post(
+        self,
+        url: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: float,
+        options: PostOptions | None = None,
+    ) -> Outcome:
         """One attempt; never raises for what the subscriber or the network does."""
 
 
@@ -79,7 +110,14 @@ class HttpTransport:
         await self._routes.close()
         await self._client.close()
 
-    async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
+    async def post(
+        self,
+        url: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: float,
+        options: PostOptions | None = None,
+    ) -> Outcome:
         """One attempt.
 
         Args:
@@ -87,6 +125,7 @@ class HttpTransport:
             headers: The event's, in order.
             body: The event's data, sent as it is.
             timeout_s: For all of it: resolving the name, connecting, sending, the answer's last byte.
+            options: None for the usual ones.
 
         Returns:
             The status, or why there is none. Of a body is kept what somebody needs, the rest is read and dropped; over
@@ -94,9 +133,10 @@ class HttpTransport:
         """
         clock = self._clock
         ends, left_s = clock() + timeout_s, timeout_s
-        route = self._routes.known(url)
+        chosen = options or _NO_OPTIONS
+        route = self._routes.known(url, chosen.tls)
         if route is None:
-            route = await self._routes.find(url, timeout_s)
+            route = await self._routes.find(url, timeout_s, chosen.tls)
             left_s = ends - clock()
         if route.refusal is not None:
             return route.refusal
@@ -104,7 +144,7 @@ class HttpTransport:
         for hop in tuple(route.hops):
             if left_s <= 0:
                 break
-            outcome = await self._try(hop, headers, body, left_s)
+            outcome = await self._try(hop, headers, body, left_s, chosen)
             # Where an address gave no connection nothing was sent, and the next one may take it.
             if not outcome.unsent:
                 route.prefer(hop)
@@ -112,11 +152,13 @@ class HttpTransport:
             left_s = ends - clock()
         return outcome
 
-    async def _try(self, hop: Hop, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
+    async def _try(
+        self, hop: Hop, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float, options: PostOptions
+    ) -> Outcome:
         """One address."""
         try:
             request = (
-                hop.client.post(hop.url)
+                hop.client.request(options.method, hop.url)
                 .headers([*hop.headers, *headers] if hop.headers else headers)
                 .body_bytes(body)
                 .timeout(_duration(timeout_s))
@@ -127,14 +169,20 @@ class HttpTransport:
         try:
             async with request as response:
                 status = response.status
-                if status == 200 and (found := _event_headers(response.headers)) is not None:
+                is_post = options.method == "POST"
+                if status == 200 and is_post and (found := _event_headers(response.headers)) is not None:
                     return await self._read_reply(response.body_reader, found) if found else _UNREADABLE
-                kept = 0 if 200 <= status < 300 else limits.ERROR_BODY_BYTES_MAX
+                kept = options.kept_bytes
+                if not 200 <= status < 300:
+                    kept = max(kept, limits.ERROR_BODY_BYTES_MAX)
                 reader, size, body = response.body_reader, 0, b""
                 while size <= limits.RESPONSE_BYTES_MAX and (chunk := await reader.read_chunk()) is not None:
                     if size < kept:
                         body += bytes(chunk[: kept - size])
                     size += len(chunk)
+                if options.kept_headers:
+                    found_headers = ((name, _text(response.headers, name)) for name in options.kept_headers)
+                    return Outcome(status, headers=tuple((name, text) for name, text in found_headers if text))
                 if not kept:
                     return _TAKEN.get(status) or Outcome(status)
                 asked = _text(response.headers, "retry-after") if status in RETRY_AFTER_STATUSES else None
@@ -190,9 +238,27 @@ def _builder() -> ClientBuilder:
     )
 
 
-def _pinned_client(host: str, address: str) -> Client:
-    """A client for which `host` has this address and no other."""
-    return _builder().resolve(host, address, 0).build()
+def _pinned_client(host: str, address: str, tls: ClientTls | None) -> Client:
+    """A client for which `host`, unless it is empty, has this address and no other.
+
+    Raises:
+        CredentialsError: TLS cannot use what it is to trust or to show.
+    """
+    builder = _builder()
+    if host:
+        builder = builder.resolve(host, address, 0)
+    if tls is None:
+        return builder.build()
+    try:
+        if tls.ca_certs:
+            for certificate in _CERTIFICATE.findall(tls.ca_certs):
+                builder = builder.add_root_certificate_pem(certificate.encode())
+        if tls.identity:
+            builder = builder.identity_pem(tls.identity.encode())
+        return builder.build()
+    except (PyreqwestError, ValueError):  # what it says may quote a key
+        what = "certificate and key" if tls.identity else "CA certificates"
+        raise CredentialsError("CertificateUnusable", f"TLS cannot use the {what}") from None
 
 
 def _description(error: Exception) -> str:

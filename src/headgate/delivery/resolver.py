@@ -22,12 +22,15 @@ from typing import Final
 from pyreqwest.client import Client
 
 from headgate import limits
+from headgate.control.credentials import ClientTls, CredentialsError
 from headgate.control.egress import Address, Endpoint, UrlPolicy, UrlRefusedError
-from headgate.delivery.retry import Outcome
+from headgate.delivery.retry import CREDENTIALS, Outcome
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """From a host and a port to addresses as text, the best first. OSError when there are none, ValueError for no host."""
 
+RouteKey = tuple[str, ClientTls | None]
+"""A URL, and what TLS trusts and shows there."""
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -75,7 +78,8 @@ class Routes:
     Args:
         policy: Which URLs and addresses.
         plain: The client for URLs that need no resolver.
-        make_client: Makes a client that connects to an address for a name; it blocks for some milliseconds.
+        make_client: Makes a client that connects to an address for a name, if it is not empty, and what TLS trusts and
+            shows; it blocks for some milliseconds.
         resolve: None for the system's resolver.
     """
 
@@ -83,7 +87,7 @@ class Routes:
         self,
         policy: UrlPolicy,
         plain: Client,
-        make_client: Callable[[str, str], Client],
+        make_client: Callable[[str, str, ClientTls | None], Client],
         resolve: Resolve | None = None,
     ) -> None:
         self._policy = policy
@@ -92,26 +96,26 @@ class Routes:
         self._threads = ThreadPoolExecutor(limits.DNS_THREADS_MAX, thread_name_prefix="dns")
         self._resolve = resolve if resolve is not None else self._ask_system
         self._loop = asyncio.get_running_loop()
-        self._routes: OrderedDict[str, Route] = OrderedDict()
-        self._finding: dict[str, asyncio.Task[Route]] = {}
-        self._pinned: OrderedDict[tuple[str, str], Client] = OrderedDict()
+        self._routes: OrderedDict[RouteKey, Route] = OrderedDict()
+        self._finding: dict[RouteKey, asyncio.Task[Route]] = {}
+        self._pinned: OrderedDict[tuple[str, str, ClientTls | None], Client] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def known(self, url: str) -> Route | None:
+    def known(self, url: str, tls: ClientTls | None = None) -> Route | None:
         """The route of a URL when nothing has to be waited for; a stale one is renewed beside."""
-        route = self._routes.get(url)
+        route = self._routes.get((url, tls))
         if route is None:
             return None
         now = self._loop.time()
         if now >= route.fresh_until:
             if now >= route.stale_until:
                 return None
-            self._find(url)
+            self._find((url, tls))
         return route
 
-    async def find(self, url: str, wait_s: float) -> Route:
+    async def find(self, url: str, wait_s: float, tls: ClientTls | None = None) -> Route:
         """The route of a URL; shared by all who ask at the same time. Waits `wait_s` and DNS_S_MAX at most."""
-        task = self._find(url)
+        task = self._find((url, tls))
         wait_s = min(wait_s, limits.DNS_S_MAX)
         done, _ = await asyncio.wait([task], timeout=wait_s)
         if not done:
@@ -129,32 +133,42 @@ class Routes:
 
     # --- inside ---------------------------------------------------------------------------------------
 
-    def _find(self, url: str) -> asyncio.Task[Route]:
-        task = self._finding.get(url)
+    def _find(self, key: RouteKey) -> asyncio.Task[Route]:
+        task = self._finding.get(key)
         if task is None:
-            task = self._finding[url] = self._loop.create_task(self._look_up(url))
-            task.add_done_callback(lambda _: self._finding.pop(url, None))
+            task = self._finding[key] = self._loop.create_task(self._look_up(key))
+            task.add_done_callback(lambda _: self._finding.pop(key, None))
         return task
 
-    async def _look_up(self, url: str) -> Route:
+    async def _look_up(self, key: RouteKey) -> Route:
+        try:
+            return await self._looked_up(key)
+        except CredentialsError as error:
+            return self._keep(key, self._failed(CREDENTIALS, str(error), limits.DNS_FAILURE_S))
+
+    async def _looked_up(self, key: RouteKey) -> Route:
+        url, tls = key
         try:
             destination = self._policy.check(url)
         except UrlRefusedError as error:
-            return self._keep(url, self._failed("policy", error.message, limits.DNS_STALE_S))
+            return self._keep(key, self._failed("policy", error.message, limits.DNS_STALE_S))
+        if destination.scheme != "https":
+            tls = None
         if destination.address is not None:
             forever = float("inf")
-            return self._keep(url, Route([Hop(destination.url, (), self._plain)], None, forever, forever))
+            client = self._plain if tls is None else await self._client_for("", "", tls)
+            return self._keep(key, Route([Hop(destination.url, (), client)], None, forever, forever))
         try:
             addresses = await self._resolve(destination.host, destination.port)
-            return self._keep(url, await self._judge(destination, addresses))
+            return self._keep(key, await self._judge(destination, addresses, tls))
         except (OSError, ValueError) as error:  # the latter for a name that cannot be asked for
-            old = self._routes.get(url)
+            old = self._routes.get(key)
             if old is not None and old.hops and self._loop.time() < old.stale_until:
                 old.fresh_until = self._loop.time() + limits.DNS_FAILURE_S
                 return old
-            return self._keep(url, self._failed("connection", f"{destination.host}: {error}", limits.DNS_FAILURE_S))
+            return self._keep(key, self._failed("connection", f"{destination.host}: {error}", limits.DNS_FAILURE_S))
 
-    async def _judge(self, destination: Endpoint, addresses: list[str]) -> Route:
+    async def _judge(self, destination: Endpoint, addresses: list[str], tls: ClientTls | None) -> Route:
         """The addresses that the policy lets through; all others are as if they were not there."""
         good: list[Address] = []
         problem = ""
@@ -168,23 +182,23 @@ class Routes:
             why = f"{destination.host}: {problem or 'no address'}"
             return self._failed("policy", why, limits.DNS_FAILURE_S)
         now = self._loop.time()
-        hops = [await self._hop(destination, address) for address in good[: limits.DNS_ADDRESSES_MAX]]
+        hops = [await self._hop(destination, address, tls) for address in good[: limits.DNS_ADDRESSES_MAX]]
         return Route(hops, None, now + limits.DNS_TTL_S, now + limits.DNS_STALE_S)
 
-    async def _hop(self, destination: Endpoint, address: Address) -> Hop:
+    async def _hop(self, destination: Endpoint, address: Address, tls: ClientTls | None) -> Hop:
         if destination.scheme == "https":
-            return Hop(destination.url, (), await self._client_for(destination.host, str(address)))
+            return Hop(destination.url, (), await self._client_for(destination.host, str(address), tls))
         host = f"[{address}]" if address.version == 6 else str(address)
         scheme, rest = destination.url.split("://", 1)
         named, slash, path = rest.partition("/")
         port = "" if destination.port == _PORTS[scheme] else f":{destination.port}"
         return Hop(f"{scheme}://{host}{port}{slash}{path}", (("host", named),), self._plain)
 
-    async def _client_for(self, host: str, address: str) -> Client:
-        key = (host, address)
+    async def _client_for(self, host: str, address: str, tls: ClientTls | None) -> Client:
+        key = (host, address, tls)
         client = self._pinned.get(key)
         if client is None:
-            client = await self._loop.run_in_executor(self._threads, self._make_client, host, address)
+            client = await self._loop.run_in_executor(self._threads, self._make_client, host, address, tls)
             self._pinned[key] = client
             while len(self._pinned) > limits.TLS_CLIENTS_MAX:
                 _, old = self._pinned.popitem(last=False)
@@ -199,9 +213,9 @@ class Routes:
         until = self._loop.time() + kept_s
         return Route([], Outcome(0, reason, detail), until, until)
 
-    def _keep(self, url: str, route: Route) -> Route:
-        self._routes[url] = route
-        self._routes.move_to_end(url)
+    def _keep(self, key: RouteKey, route: Route) -> Route:
+        self._routes[key] = route
+        self._routes.move_to_end(key)
         while len(self._routes) > limits.ROUTES_KEPT_MAX:
             self._routes.popitem(last=False)
         return route

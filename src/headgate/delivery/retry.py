@@ -16,7 +16,11 @@ RETRY_AFTER_STATUSES: Final = frozenset({429, 503})
 JITTER: Final = 0.1
 """A pause is up to this part longer than the rules say, never shorter: what failed together does not come together."""
 
-UNSENT: Final = frozenset({"url", "policy"})
+CREDENTIALS: Final = "credentials"
+"""Reason of an attempt that was not made, because what it authenticates by is missing."""
+HANDSHAKE: Final = "handshake"
+"""Reason of an attempt that was not made, because its receiver has not agreed to it."""
+UNSENT: Final = frozenset({"url", "policy", CREDENTIALS, HANDSHAKE})
 """Reasons for which nothing was sent: they say nothing about the subscriber."""
 _RETRIED_CLIENT_ERRORS: Final = frozenset({404, 408, 409, 429})
 _SHIFT_MAX: Final = 32
@@ -68,12 +72,14 @@ class Outcome:
 
     Attributes:
         status: The HTTP status; 0 when no answer came.
-        reason: Why the attempt failed other than by its status: `timeout`, `connection`, `protocol`, `url`, and
-            `reply...` when the answer was a reply that could not be stored. Empty otherwise.
+        reason: Why the attempt failed other than by its status: `timeout`, `connection`, `protocol`, `url`,
+            `credentials`, `handshake`, and `reply...` when the answer was a reply that could not be stored. Empty
+            otherwise.
         detail: For people; never event data.
         retry_after: The header as it came, of an answer for which it counts.
         body: The first ERROR_BODY_BYTES_MAX bytes of an answer that says no.
         reply: The event in a 200 answer that says that it holds one.
+        headers: Those of the answer that were asked for, names in lower case.
         unsent: No connection was made, so nobody can have heard of it: another address may be tried.
     """
 
@@ -84,6 +90,7 @@ class Outcome:
     body: bytes = b""
     reply: Answer | None = None
     unsent: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def answered(self) -> bool:

@@ -22,12 +22,14 @@ class Subscriber:
         failing_since: Start of the attempts since then; None without one.
         failures_untold: Events given up since the last log line about it.
         told_at: When that was, monotonic seconds.
+        allowed_per_s: Attempts a second that it allows by a handshake; None for no bound.
         trouble: What was last told to be wrong with it.
     """
 
     __slots__ = (
         "__weakref__",
         "_rate",
+        "allowed_per_s",
         "answered_at",
         "circuit",
         "failing_since",
@@ -49,12 +51,19 @@ class Subscriber:
         self.failures_untold = 0
         self.told_at = _NEVER
         self.trouble = ""
+        self.allowed_per_s: float | None = None
         self._rate: Rate | None = None
+
+    @property
+    def per_s(self) -> float | None:
+        """Attempts a second at most, by its rules and by what it allows itself; None for no bound."""
+        own, allowed = self.target.delivery.rate_per_s, self.allowed_per_s
+        return own if allowed is None else allowed if own is None else min(own, allowed)
 
     @property
     def rate(self) -> Rate | None:
         """Its rate limit, as routing has it now."""
-        per_s = self.target.delivery.rate_per_s
+        per_s = self.per_s
         if per_s is None:
             return None
         if self._rate is None or self._rate.per_s != per_s:
@@ -70,7 +79,7 @@ class Subscriber:
     def begin(self, now: float) -> None:
         """An attempt begins: it counts for the rate."""
         self.in_flight += 1
-        if self.target.delivery.rate_per_s is not None and (rate := self.rate) is not None:
+        if self.per_s is not None and (rate := self.rate) is not None:
             rate.take(now)
 
     def end(self) -> None:

@@ -23,12 +23,15 @@ from headgate.auth.user import ANONYMOUS
 from headgate.errors import HeadgateError
 from headgate.ingress.protocol import CLIENT_CERTIFICATE
 from headgate.rpc.errors import status
+from headgate.rpc.service import PUBLISHER, SUBSCRIPTIONS
 from headgate.server.refusal import send_refusal
 from headgate.server.rpc_meta import HEALTH
 from headgate.settings import Settings
 
 _OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz"})
 """What probes ask, which have no token; only without a query, as `?verbose` says more."""
+_SUBSCRIBERS_PATHS: Final = frozenset({"/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow"})
+"""Of receivers of deliveries, who are no clients: they check tokens of this server, or allow deliveries by a key."""
 _CHALLENGE: Final = "www-authenticate"
 _HTTP_STATUSES: Final = {
     grpc.StatusCode.OK: 200,
@@ -41,6 +44,9 @@ _HTTP_STATUSES: Final = {
     grpc.StatusCode.UNAVAILABLE: 503,
 }
 """What a call's end is called in the audit log, which has statuses of HTTP."""
+
+_VERBS: Final = {PUBLISHER: "create", SUBSCRIPTIONS: "update"}
+"""Kubernetes' word for the calls of a service, until who decides knows better."""
 
 _Context = aio.ServicerContext[bytes, bytes]
 
@@ -123,7 +129,8 @@ class AuthenticatedRequests:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> str:
         """Answers a request; says why it was refused, if it was for want of a user."""
         try:
-            if self._authenticator is None or (scope["path"] in _OPEN_PATHS and not scope["query_string"]):
+            is_open = scope["path"] in _OPEN_PATHS and not scope["query_string"]
+            if self._authenticator is None or is_open or scope["path"] in _SUBSCRIBERS_PATHS:
                 scope[USER] = ANONYMOUS
             else:
                 scope[USER] = await self._authenticator.authenticate(_credentials(scope))
@@ -180,7 +187,8 @@ class AuthenticatedCalls(grpc.GenericRpcHandler):
         async def authenticated(request: object, context: _Context) -> None:
             entry = None
             if self._audit is not None:
-                entry = AuditEntry(method, _peer(context), _metadata(context, "user-agent"), "unknown")
+                verb = _VERBS.get(method.split("/")[1], "get")
+                entry = AuditEntry(method, _peer(context), _metadata(context, "user-agent"), verb)
                 current_entry.set(entry)
             message = ""
             try:
@@ -289,6 +297,8 @@ async def _abort(context: _Context, error: HeadgateError) -> None:
 
 
 def _ended(context: _Context) -> int:
+    if context.cancelled():  # the usual end of a stream: the client wants no more
+        return 200
     code: object = context.code()
     if isinstance(code, int):
         return 200 if code == 0 else 500

@@ -23,16 +23,19 @@ from headgate.control.egress import UrlPolicy
 from headgate.control.routing import RoutingTable
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService
+from headgate.delivery.authentication import SecretStore
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import Cursors, Flusher
 from headgate.delivery.gauges import Gauges
 from headgate.delivery.health import SubscriberHealth
+from headgate.delivery.identity_tokens import IdentityTokens, NoSigner, Signer
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.replies import IngressReplies, Replies
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.spans import AttemptTracing
 from headgate.delivery.tasks import tell_failure
 from headgate.delivery.verdicts import FilterErrors, Judge, LastLook, evaluate
+from headgate.delivery.webhook_handshake import GrantStore, Handshakes
 from headgate.errors import UnavailableError
 from headgate.log.directory import LogDirectory, OnCorrupt
 from headgate.log.files import FileOps
@@ -48,7 +51,7 @@ from headgate.replay.sender import Replaying
 from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
-from headgate.server.inward import SplitTransport
+from headgate.server.inward import SplitTransport, inside
 from headgate.server.matches import MatchReceiver
 from headgate.server.reporting import TargetReporter
 from headgate.server.routing_cache import RoutingCache, RoutingStore
@@ -75,6 +78,9 @@ class DispatcherOptions:
         inward: The way into the server itself; None for plain HTTP to its own address.
         policy: Which URLs the real one may send to.
         scanner: Scans the log's past; None for a thread of its own.
+        secrets: What deliveries authenticate by; None for nothing.
+        grants: Permissions of subscribers by callback; None: nobody is asked.
+        signer: Has the key of tokens for subscribers; None for none.
         tracing: Makes spans; None for none.
         on_ready: Called when the link listens.
         on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
@@ -96,6 +102,9 @@ class DispatcherOptions:
     inward: Transport | None = None
     policy: UrlPolicy = field(default_factory=UrlPolicy)
     scanner: Scanner | None = None
+    secrets: SecretStore | None = None
+    signer: Signer | None = None
+    grants: GrantStore | None = None
     tracing: Tracing | None = None
     on_ready: Callable[[], None] = lambda: None
     on_look: Callable[[str], object] = lambda _: None
@@ -196,11 +205,14 @@ class Dispatcher:
         self._routing = RoutingCache(options.store, self._update, shard)
         self._reporter = TargetReporter(options.store, errors)
         self._takeover = Takeover({})
-        service = AttemptService(
+        service = self._service = AttemptService(
             transport,
             replies,
             files.journal,
             SubscriberHealth(errors.trouble, clocks),
+            secrets=options.secrets,
+            handshakes=self._handshakes(transport),
+            identities=IdentityTokens(options.signer or NoSigner(), options.ingress_url, clocks),
             tracing=AttemptTracing(options.tracing) if options.tracing is not None else None,
             clocks=clocks,
         )
@@ -241,6 +253,19 @@ class Dispatcher:
             clock_us=clocks.now_us,
         )
         self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clocks.now_us)
+
+    def _handshakes(self, transport: Transport) -> Handshakes | None:
+        options = self._options
+        if options.grants is None:
+            return None
+        return Handshakes(
+            transport,
+            options.grants,
+            options.ingress_url,
+            options.clocks,
+            is_own=lambda url: bool(inside(options.policy, url)),
+            always=options.policy.reach == "public",
+        )
 
     def _subscriptions(self, scanner: Scanner) -> Subscriptions:
         files = self._files
@@ -348,11 +373,15 @@ class Dispatcher:
 
     async def _watch_routing(self) -> None:
         looks = Recurring(_log, "routing cannot be read", UnavailableError)
+        seen = -1
         while True:
             await asyncio.sleep(limits.ROUTING_POLL_S)
             self._options.on_look("the outbox does not take rows: matches wait" if self._outbox.failing else "")
             with looks.attempt():
                 await self._routing.refresh()
+                if (version := self._options.store.data_version()) != seen:
+                    await self._service.refresh()
+                    seen = version
 
     def _update(self, table: RoutingTable) -> None:
         self.scheduler.update(table)

@@ -22,7 +22,9 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
 from headgate.control.recompile import recompile_all
 from headgate.control.reconciler import Reconciler
+from headgate.control.reseal import reseal_all
 from headgate.control.served import ServedBrokers
+from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
 from headgate.inspect.api import InspectApi
@@ -40,6 +42,7 @@ from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
 from headgate.settings import Settings
+from headgate.storage.keyring import keyring_of
 
 _OTHER_FILES = 1_024
 """The database, files that are looked into, the event loop's own."""
@@ -56,7 +59,8 @@ async def _serve(context: child.Context) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
     child.on_stop(child.setter(stop))
-    with contextlib.closing(Store.open(settings.data / "control.db")) as store:
+    with contextlib.closing(Store.open(settings.data / "control.db", keys=keyring_of(settings))) as store:
+        store.secrets.check_keys()
         fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]
         store.on_broker(BrokerNews(fronts, loop).tell)
         store.set_public_url(settings.url)
@@ -70,10 +74,14 @@ async def _serve(context: child.Context) -> None:
         ca_certs = tls.read_ca(settings.tls_ca) if settings.tls_ca is not None else ""
         reconciler = Reconciler(store, server=ServerUrls(settings.urls, ca_certs))
         await asyncio.to_thread(reconciler.step)
+        await asyncio.to_thread(store.signing_keys.tend)
+        await asyncio.to_thread(store.handshakes.prepare)
         api = ControlApi(store, policy, grants)
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store)
         async with local_http.answering(UsersOfFronts(paths(settings, store, api)), settings.control_socket):
-            works = (reconciler.run(stop), rights.follow(), recompile_stored(store, state.compiling), state.show())
+            keys = tend_signing_keys(store.signing_keys)
+            compiles = recompile_stored(store, state.compiling)
+            works = (reconciler.run(stop), rights.follow(), compiles, reseal_stored(store), keys, state.show())
             tasks = [asyncio.create_task(one) for one in works]
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -99,6 +107,12 @@ def paths(settings: Settings, store: Store, api: ControlApi) -> Starlette:
 async def recompile_stored(store: Store, note: Callable[[str], None]) -> None:
     """Compiles stored filters anew where that is due; never ends, as the end of a task ends the process."""
     await recompile_all(store, note)
+    await asyncio.Event().wait()
+
+
+async def reseal_stored(store: Store) -> None:
+    """Encrypts Secrets anew where that is due; never ends, likewise."""
+    await reseal_all(store.secrets)
     await asyncio.Event().wait()
 
 

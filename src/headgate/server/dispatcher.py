@@ -22,6 +22,7 @@ from headgate.server.composition import Dispatcher, DispatcherOptions, opened
 from headgate.server.inward import InwardTransport
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
+from headgate.storage.keyring import keyring_of
 from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.rpc import SubscriptionsRpc
 
@@ -40,7 +41,7 @@ async def _dispatch(context: child.Context) -> None:
     mark = ready.Mark(settings.run_directory, context.part.name)
     tracer = tracing.configure(context.part.name)
     mark.note("reads what is unfinished")
-    store = Store.open(settings.data / "control.db")
+    store = Store.open(settings.data / "control.db", keys=keyring_of(settings))
 
     def on_ready() -> None:
         gc.freeze()
@@ -65,6 +66,9 @@ async def _dispatch(context: child.Context) -> None:
         inward=inward,
         policy=url_policy(settings),
         scanner=ReaderScanner(settings.reader_socket),
+        secrets=store.secrets,
+        signer=store.signing_keys,
+        grants=store.handshakes,
         tracing=tracer,
         bounds=BacklogBounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),
         on_ready=on_ready,

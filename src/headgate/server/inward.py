@@ -15,7 +15,7 @@ import httptools
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy, UrlRefusedError
-from headgate.delivery.post import Transport
+from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Outcome
 from headgate.server.local_http import requested
 
@@ -30,8 +30,15 @@ class InwardTransport:
     def __init__(self, sockets: Sequence[Path]) -> None:
         self._sockets = sockets
 
-    async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
-        """See `Transport`; of the URL the path counts."""
+    async def post(
+        self,
+        url: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: float,
+        options: PostOptions | None = None,
+    ) -> Outcome:
+        """See `Transport`; of the URL the path counts, and options do not."""
         target = _target(url)
         sent = [(name.encode(), value.encode("latin-1")) for name, value in headers]
         outcome = Outcome(0, "connection", "there is no front", unsent=True)
@@ -58,17 +65,24 @@ class SplitTransport:
     def __init__(self, policy: UrlPolicy, inward: Transport, outward: Transport) -> None:
         self._inward = inward
         self._outward = outward
-        self._inside = lru_cache(limits.ROUTES_KEPT_MAX)(lambda url: _inside(policy, url))
+        self._inside = lru_cache(limits.ROUTES_KEPT_MAX)(lambda url: inside(policy, url))
 
-    async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
+    async def post(
+        self,
+        url: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: float,
+        options: PostOptions | None = None,
+    ) -> Outcome:
         """See `Transport`."""
         inside = self._inside(url)
         if inside:
             return await self._inward.post(inside, headers, body, timeout_s)
-        return await self._outward.post(url, headers, body, timeout_s)
+        return await self._outward.post(url, headers, body, timeout_s, options)
 
 
-def _inside(policy: UrlPolicy, url: str) -> str:
+def inside(policy: UrlPolicy, url: str) -> str:
     """The URL, as it is read, when it is that of a broker of this server; else nothing."""
     try:
         found = policy.check(url)

@@ -19,6 +19,7 @@ from headgate.server.parts import Role
 from headgate.settings import ClientAuth, Settings, TlsMode
 from headgate.storage import sqlite
 from headgate.storage.dispatcher_directory import DispatcherDirectory, directories_of
+from headgate.storage.keyring import keyring_of
 from headgate.store.config import ClusterConfig
 
 _log = structlog.get_logger(__name__)
@@ -39,6 +40,7 @@ def check(settings: Settings, cluster: ClusterConfig | None = None) -> None:
             contradict each other, or those of a deployment on Kafka do.
         HeadgateError: Kafka does not answer, or its topics do not fit.
         TlsFileError: The certificate does not work.
+        SecretsKeyError: The keys of Secrets cannot be read.
         AuthFileError: A file of tokens or issuers, or the audit log, cannot be used.
         AddressError: An address is taken or cannot be had.
         SparkMissingError: There is no suitable Java, or no connector.
@@ -51,6 +53,7 @@ def check(settings: Settings, cluster: ClusterConfig | None = None) -> None:
             hint=f"--fronts {settings.partitions}, or --partitions {settings.fronts}: it may only grow",
         )
     check_tls(settings)
+    keyring_of(settings)
     authenticator_of(settings)
     if (audit := audit_log_of(settings)) is not None:
         audit.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from headgate.auth.context import USER, USER_HEADER, header_of
 from headgate.auth.user import ANONYMOUS
 from headgate.control.http import while_connected
 from headgate.errors import TooLargeError, UnavailableError
-from headgate.limits import OBJECT_BYTES_MAX
+from headgate.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
 from headgate.server.local_http import Header, LocalResponse, PeerAddress, requested
 
 FORWARDED: Final = b"headgate-forwarded"
@@ -25,6 +26,8 @@ FORWARDED: Final = b"headgate-forwarded"
 _PASSED_ON: Final = frozenset(
     {b"accept", b"content-type", b"if-none-match", b"last-event-id", b"user-agent", FORWARDED}
 )
+_SECRETS: Final = re.compile(rb"/api/v1/namespaces/[^/]+/secrets(/[^/]+)?")
+"""The paths of objects that may be larger than others."""
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"transfer-encoding", b"date", b"server"})
 
 
@@ -85,15 +88,16 @@ async def whole_request(scope: Scope, receive: Receive) -> WholeRequest | None:
         TooLargeError: The body is too large for any request that is passed on.
     """
     request = Request(scope, receive)
+    path = sent_path(scope).encode("latin-1")
+    bytes_max = SECRET_BODY_BYTES_MAX if _SECRETS.fullmatch(path) else OBJECT_BYTES_MAX
     body = bytearray()
     try:
         async for piece in request.stream():
             body += piece
-            if len(body) > OBJECT_BYTES_MAX:
-                raise TooLargeError(f"the body is over {OBJECT_BYTES_MAX} bytes")
+            if len(body) > bytes_max:
+                raise TooLargeError(f"the body is over {bytes_max} bytes")
     except ClientDisconnect:  # it has died: nobody waits for an answer
         return None
-    path = sent_path(scope).encode("latin-1")
     target = path + b"?" + scope["query_string"] if scope["query_string"] else path
     headers = tuple((name, value) for name, value in scope["headers"] if name in _PASSED_ON)
     return WholeRequest(request.method.encode(), target, headers, bytes(body))

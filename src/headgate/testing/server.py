@@ -142,7 +142,7 @@ class Server:
 
     def objects_url(self, kind: str, namespace: str) -> str:
         """Where the objects of `kind` (`brokers`, `triggers` or `subscriptions`) live."""
-        return f"{self.url}/apis/{_KINDS[kind].api_version}/namespaces/{namespace}/{kind}"
+        return f"{self.url}{_KINDS[kind].root}/namespaces/{namespace}/{kind}"
 
     def call(self, method: str, url: str, body: Object | None = None) -> Object:
         """One API call.

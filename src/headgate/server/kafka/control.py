@@ -25,6 +25,7 @@ from headgate.control.egress import UrlPolicy
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
 from headgate.control.reconciler import Reconciler
+from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
 from headgate.errors import UnavailableError
@@ -34,11 +35,12 @@ from headgate.server.absent import RoleAbsent
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import grants_of
 from headgate.server.broker_news import BrokerNews
-from headgate.server.control import ControlState, recompile_stored
+from headgate.server.control import ControlState, recompile_stored, reseal_stored
 from headgate.server.kafka import instance
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.settings import Settings
+from headgate.storage.keyring import keyring_of
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.cache import leader_of
 from headgate.store.kafka.election import Election
@@ -77,7 +79,7 @@ async def _serve(context: child.Context) -> None:
         url = instance.advertised_url(settings)
         objects = await asyncio.to_thread(KafkaObjects.open, path, config, url, on_lost=lambda _reason: told())
         stack.callback(objects.close)
-        store = Store.open(path, committer=objects)
+        store = Store.open(path, committer=objects, keys=keyring_of(settings))
         stack.callback(store.close)
         fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]
         store.on_broker(BrokerNews(fronts, loop).tell)
@@ -144,6 +146,7 @@ def leader_duties(
         await asyncio.to_thread(store.make_default_broker)
         await asyncio.to_thread(bootstrap, Admission(store, policy))
         await asyncio.to_thread(store.set_public_url, settings.url)
+        await asyncio.to_thread(store.handshakes.prepare)
         if settings.manifests is not None:
             counts = await asyncio.to_thread(load, Admission(store, policy), settings.manifests)
             _log.info("manifests applied", **counts)
@@ -157,7 +160,13 @@ def leader_duties(
         finally:
             stop.set()
 
-    return (prepare, lambda: recompile_stored(store, state.compiling), write_generations)
+    return (
+        prepare,
+        lambda: recompile_stored(store, state.compiling),
+        write_generations,
+        lambda: reseal_stored(store),
+        lambda: tend_signing_keys(store.signing_keys),
+    )
 
 
 class Leadership:

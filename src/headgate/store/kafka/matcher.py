@@ -21,7 +21,7 @@ from typing import Final
 import structlog
 from pyspark.sql import SparkSession
 
-from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate.errors import InvalidInputError, UnavailableError
 from headgate.limits import ELECTION_SESSION_S, JVM_HEAP_MIB, MATCH_RETRY_S_MIN, RUN_TASKS_S_MAX
 from headgate.match.errors import SparkGoneError, SparkSlotsError
 from headgate.match.matcher import Matcher, RoutingSource
@@ -63,9 +63,9 @@ class _Lead:
     """Whether this process has the lead, as its election says; what ends it."""
 
     ended: threading.Event = field(default_factory=threading.Event)  # of the loop that runs now
-    problem: HeadgateError | None = None
+    problem: Exception | None = None
 
-    def fail(self, error: HeadgateError) -> None:
+    def fail(self, error: Exception) -> None:
         self.problem = error
         self.ended.set()
 
@@ -107,7 +107,7 @@ class KafkaMatcher:
         """
         with closing(OutboxPlaces(self._config)) as places:
             wait_slots(self._tables.spark, places.sources, stop)
-            with self._election(stop) as election:
+            with self._election() as election:
                 while not stop.is_set():
                     if election.leads:
                         self._match(election, places, stop)
@@ -117,7 +117,7 @@ class KafkaMatcher:
                     self._raise_problem()
 
     @contextmanager
-    def _election(self, stop: threading.Event) -> Iterator[Election]:
+    def _election(self) -> Iterator[Election]:
         """Takes part in a thread, which ends with the block."""
         election = Election(
             self._config,
@@ -131,7 +131,7 @@ class KafkaMatcher:
         def take_part() -> None:
             try:
                 election.run(left)
-            except HeadgateError as error:
+            except Exception as error:  # noqa: BLE001 - `run` raises it
                 self._lead.fail(error)
 
         thread = threading.Thread(target=take_part, name="election")
@@ -150,12 +150,12 @@ class KafkaMatcher:
 
     def _stand_by(self, places: OutboxPlaces) -> None:
         self._hooks.on_step()
-        generation = self._filters.desired_generation()
-        if generation == self._warm:
-            return
-        self._warm = generation
-        self._hooks.on_note("stands by: another matcher leads")
         try:
+            generation = self._filters.desired_generation()
+            if generation == self._warm:
+                return
+            self._warm = generation
+            self._hooks.on_note("stands by: another matcher leads")
             self._tables.warm(self._filters.snapshot(), places.starts())
         except UnavailableError as error:
             _log.warning("the stand-by is not warm", reason=error.message)

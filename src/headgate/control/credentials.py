@@ -1,0 +1,206 @@
+"""What deliveries authenticate by: references to Secrets, and their values as an attempt needs them. Pure.
+
+The reconciler asks whether the values are there, and the dispatcher uses them: both by `credentials_of`. No message
+repeats a value.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import quote_plus
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+
+from headgate.control.auth_spec import AuthSpec, OAuth2Auth, SecretReference
+from headgate.control.objects import Secret
+from headgate.control.secret_rules import value_of
+from headgate.limits import CREDENTIAL_BYTES_MAX, SIGNING_SECRETS_MAX
+
+SecretOf = Callable[[str], Secret | None]
+"""A Secret of the trigger's namespace by its name; None when there is none."""
+_SIGNING_PREFIX: Final = "whsec_"
+_SIGNING_BYTES: Final = (24, 64)
+_VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?", re.ASCII)
+_BREAKS: Final = b"\r\n"
+
+
+class CredentialsError(Exception):
+    """What a delivery is to authenticate by is not there, or does not do.
+
+    Args:
+        reason: In one word, for a condition.
+        message: In a sentence.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """What a TLS client trusts beside the system's CAs, and shows.
+
+    Attributes:
+        ca_certs: As PEM; empty for none.
+        identity: Certificate and key as PEM; empty for none.
+    """
+
+    ca_certs: str = ""
+    identity: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthClient:
+    """A client of an OAuth 2.0 server: what a token is asked for by.
+
+    Attributes:
+        url: Of the token endpoint.
+        headers: Of the request.
+        body: Of the request.
+        tls: Of the connection; None for the system's CAs alone.
+    """
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    body: bytes = field(repr=False)
+    tls: ClientTls | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryCredentials:
+    """What an attempt carries.
+
+    Attributes:
+        headers: To be sent, in the place of any others of these names, which are in lower case.
+        identity: Client certificate and key as PEM; empty for none.
+        signing: Keys of signatures, the newest first.
+        oauth: Where a bearer token comes from; None for none.
+    """
+
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    identity: str = field(default="", repr=False)
+    signing: tuple[bytes, ...] = field(default=(), repr=False)
+    oauth: OAuthClient | None = None
+
+
+def credentials_of(auth: AuthSpec, secret_of: SecretOf) -> DeliveryCredentials:
+    """What the Secrets hold now.
+
+    Args:
+        auth: Validated.
+        secret_of: Finds Secrets.
+
+    Raises:
+        CredentialsError: A Secret or a value is missing, or does not do.
+    """
+    found = _Secrets(secret_of)
+    headers: list[tuple[str, str]] = []
+    if auth.bearer is not None:
+        headers.append(("authorization", f"Bearer {found.header(auth.bearer.secret_ref, 'token')}"))
+    if auth.basic is not None:
+        user, password = (found.value(auth.basic.secret_ref, key) for key in ("username", "password"))
+        if b":" in user:
+            raise found.wrong(auth.basic.secret_ref, "username", "a user's name has no colon")
+        headers.append(("authorization", f"Basic {base64.b64encode(user + b':' + password).decode()}"))
+    if auth.header is not None:
+        headers.append((auth.header.name.lower(), found.header(auth.header.secret_ref, "value")))
+    return DeliveryCredentials(
+        headers=tuple(headers),
+        identity=_identity(found, auth.client_certificate.secret_ref) if auth.client_certificate else "",
+        signing=_signing(found, auth.signature.secret_ref) if auth.signature else (),
+        oauth=_oauth(found, auth.oauth2) if auth.oauth2 else None,
+    )
+
+
+class _Secrets:
+    """Values of Secrets, with the words for those that are missing."""
+
+    def __init__(self, secret_of: SecretOf) -> None:
+        self._secret_of = secret_of
+
+    def value(self, reference: SecretReference, key: str) -> bytes:
+        """A value without a line break at its end, which files have and values do not."""
+        secret = self._secret_of(reference.name)
+        if secret is None:
+            raise CredentialsError("SecretNotFound", f'the Secret "{reference.name}" does not exist')
+        value = value_of(secret, key)
+        if value is None:
+            raise CredentialsError("SecretKeyNotFound", f'the Secret "{reference.name}" has no value "{key}"')
+        value = value.rstrip(_BREAKS)
+        if not value:
+            raise self.wrong(reference, key, "it is empty")
+        if len(value) > CREDENTIAL_BYTES_MAX:
+            raise self.wrong(reference, key, f"it is over {CREDENTIAL_BYTES_MAX} bytes")
+        return value
+
+    def header(self, reference: SecretReference, default: str) -> str:
+        """A value that a header can hold."""
+        key = reference.key or default
+        text = self.value(reference, key).decode("latin-1")
+        if not _VALUE.fullmatch(text):
+            raise self.wrong(reference, key, "a header holds printable ASCII, and no line break")
+        return text
+
+    def wrong(self, reference: SecretReference, key: str, why: str) -> CredentialsError:
+        """The error of a value that does not do."""
+        return CredentialsError("SecretValueInvalid", f'the value "{key}" of the Secret "{reference.name}": {why}')
+
+
+def _identity(found: _Secrets, reference: SecretReference) -> str:
+    """A certificate and the key that belongs to it."""
+    certificate, key = (found.value(reference, name) for name in ("tls.crt", "tls.key"))
+    try:
+        public = x509.load_pem_x509_certificates(certificate)[0].public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        raise found.wrong(reference, "tls.crt", "it is no certificate in PEM format") from None
+    try:
+        own = serialization.load_pem_private_key(key, password=None).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise found.wrong(reference, "tls.key", "it is no key in PEM format without a passphrase") from None
+    if public != own:
+        raise found.wrong(reference, "tls.key", "it is the key of another certificate")
+    return f"{certificate.decode('ascii', 'replace')}\n{key.decode('ascii', 'replace')}\n"
+
+
+def _signing(found: _Secrets, reference: SecretReference) -> tuple[bytes, ...]:
+    """Keys of Standard Webhooks: `whsec_` and Base64 of 24 to 64 bytes, several with spaces between."""
+    key = reference.key or "secret"
+    texts = found.value(reference, key).decode("latin-1").split()
+    if not 1 <= len(texts) <= SIGNING_SECRETS_MAX:
+        raise found.wrong(reference, key, f"it has {len(texts)} signing secrets, expected 1 to {SIGNING_SECRETS_MAX}")
+    keys: list[bytes] = []
+    low, high = _SIGNING_BYTES
+    for text in texts:
+        try:
+            made = base64.b64decode(text.removeprefix(_SIGNING_PREFIX), validate=True)
+        except (binascii.Error, ValueError):
+            made = b""
+        if not text.startswith(_SIGNING_PREFIX) or not low <= len(made) <= high:
+            raise found.wrong(reference, key, f"a signing secret is whsec_ and Base64 of {low} to {high} bytes")
+        keys.append(made)
+    return tuple(keys)
+
+
+def _oauth(found: _Secrets, oauth: OAuth2Auth) -> OAuthClient:
+    client, secret = (found.value(oauth.secret_ref, key) for key in ("client_id", "client_secret"))
+    fields = {"grant_type": b"client_credentials"}
+    if oauth.scopes:
+        fields["scope"] = " ".join(oauth.scopes).encode()
+    if oauth.audience:
+        fields["audience"] = oauth.audience.encode()
+    headers = [("content-type", "application/x-www-form-urlencoded"), ("accept", "application/json")]
+    if oauth.client_authentication == "body":
+        fields |= {"client_id": client, "client_secret": secret}
+    else:  # RFC 6749, section 2.3.1: both are encoded as in a form first
+        pair = f"{quote_plus(client)}:{quote_plus(secret)}".encode()
+        headers.append(("authorization", f"Basic {base64.b64encode(pair).decode()}"))
+    body = "&".join(f"{name}={quote_plus(value)}" for name, value in fields.items()).encode()
+    tls = ClientTls(ca_certs=oauth.ca_certs) if oauth.ca_certs else None
+    return OAuthClient(oauth.token_url, tuple(headers), body, tls)

@@ -1,0 +1,144 @@
+"""Tokens of OAuth 2.0 servers by client credentials (RFC 6749, section 4.4): asked for once, kept until they expire.
+
+A token endpoint is a URL of a person like any other: it is asked through the same policy, without redirects, bounded in
+time and bytes. Nothing of its answer but an error's name is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from headgate import limits
+from headgate.control.credentials import CredentialsError, OAuthClient
+from headgate.delivery.clock import Clocks
+from headgate.delivery.post import PostOptions, Transport
+from headgate.delivery.retry import Outcome
+from headgate.delivery.tasks import tell_failure
+
+_ERROR: Final = re.compile(r"[a-z_]{1,64}", re.ASCII)
+_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}", re.ASCII)
+_EARLY: Final = 0.1
+"""The part of a token's life in which the next one is asked for."""
+
+
+class _Granted(msgspec.Struct, frozen=True):
+    """The answer (RFC 6749, section 5.1)."""
+
+    access_token: str
+    token_type: str
+    expires_in: int | float | str | None = None
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    """The answer (RFC 6749, section 5.2)."""
+
+    error: str = ""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is known of one client's token.
+
+    Attributes:
+        value: The token; empty while there is none.
+        problem: Why there is none.
+        got_at: When it was asked for, monotonic seconds.
+        until: When it is asked for again, monotonic seconds.
+    """
+
+    value: str
+    problem: str
+    got_at: float
+    until: float
+
+
+class Tokens:
+    """Tokens of all clients. Lives on one event loop.
+
+    Args:
+        transport: The HTTP client of deliveries.
+        clocks: Time.
+    """
+
+    def __init__(self, transport: Transport, clocks: Clocks) -> None:
+        self._transport = transport
+        self._clocks = clocks
+        self._kept: OrderedDict[OAuthClient, _Kept] = OrderedDict()
+        self._asking: dict[OAuthClient, asyncio.Task[_Kept]] = {}
+
+    async def get(self, client: OAuthClient) -> str:
+        """A token that has not expired; who asks at the same time for the same one shares the request.
+
+        Raises:
+            CredentialsError: There is none; it is asked for again after OAUTH_RETRY_S.
+        """
+        kept = self._kept.get(client)
+        if kept is None or self._clocks.now() >= kept.until:
+            task = self._asking.get(client)
+            if task is None:
+                task = self._asking[client] = asyncio.create_task(self._ask(client))
+                task.add_done_callback(lambda done: self._asked(client, done))
+            kept = await asyncio.shield(task)
+        if kept.problem:
+            raise CredentialsError("TokenNotGranted", kept.problem)
+        return kept.value
+
+    def refused(self, client: OAuthClient, token: str) -> bool:
+        """A subscriber refused a token: forget it, once in OAUTH_REFUSED_S at most; whether there will be another."""
+        kept = self._kept.get(client)
+        if kept is None or kept.value != token:
+            return True  # somebody else was faster
+        if self._clocks.now() - kept.got_at < limits.OAUTH_REFUSED_S:
+            return False
+        del self._kept[client]
+        return True
+
+    def _asked(self, client: OAuthClient, task: asyncio.Task[_Kept]) -> None:
+        self._asking.pop(client, None)
+        tell_failure(task, "asking for a token failed")
+
+    async def _ask(self, client: OAuthClient) -> _Kept:
+        options = PostOptions(tls=client.tls, kept_bytes=limits.OAUTH_ANSWER_BYTES_MAX)
+        outcome = await self._transport.post(client.url, client.headers, client.body, limits.OAUTH_S_MAX, options)
+        now = self._clocks.now()
+        value, problem, life_s = _read(outcome)
+        if problem:
+            kept = _Kept("", f"{client.url}: {problem}", now, now + limits.OAUTH_RETRY_S)
+        else:
+            kept = _Kept(value, "", now, now + life_s * (1.0 - _EARLY))
+        self._kept[client] = kept
+        while len(self._kept) > limits.OAUTH_TOKENS_MAX:
+            self._kept.popitem(last=False)
+        return kept
+
+
+def _read(outcome: Outcome) -> tuple[str, str, float]:
+    """The token, or why there is none; and how long it lives, in seconds."""
+    if outcome.reason:
+        return "", f"{outcome.reason}: {outcome.detail}", 0.0
+    if outcome.status != 200:
+        return "", f"status {outcome.status}{_error_of(outcome.body)}", 0.0
+    try:
+        granted = msgspec.json.decode(outcome.body, type=_Granted)
+        life_s = float(granted.expires_in) if granted.expires_in is not None else limits.OAUTH_LIFE_S_DEFAULT
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+        return "", "the answer is no token", 0.0
+    if granted.token_type.lower() != "bearer":
+        return "", "the answer is no bearer token", 0.0
+    if not _TOKEN.fullmatch(granted.access_token):
+        return "", "the token cannot stand in a header", 0.0
+    return granted.access_token, "", min(max(life_s, limits.OAUTH_RETRY_S), limits.OAUTH_LIFE_S_MAX)
+
+
+def _error_of(body: bytes) -> str:
+    try:
+        error = msgspec.json.decode(body, type=_Refused).error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return f" {error}" if _ERROR.fullmatch(error) else ""

@@ -1,0 +1,182 @@
+"""The CloudEvents webhook handshake: a subscriber is asked whether it wants deliveries before it gets any.
+
+    OPTIONS, WebHook-Request-Origin -> WebHook-Allowed-Origin: granted | nothing: refused, until the callback is called
+
+Specification: CloudEvents, HTTP 1.1 Web Hooks for Event Delivery, section 4. A server of this name sends nothing to who
+did not agree, and not more often than was agreed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+from headgate import limits
+from headgate.control.handshake_grants import PATH, Grant, allowed_per_s
+from headgate.control.routing import DeliveryRules
+from headgate.delivery.circuit import Rate
+from headgate.delivery.clock import Clocks
+from headgate.delivery.post import PostOptions, Transport
+from headgate.delivery.retry import HANDSHAKE, Outcome
+from headgate.delivery.tasks import tell_failure
+from headgate.errors import UnavailableError
+
+ORIGIN: Final = "webhook-request-origin"
+_ANSWERS: Final = ("webhook-allowed-origin", "webhook-allowed-rate")
+_S_MAX: Final = 10.0
+_LOOKED_AT: Final = 100
+"""Refusals that are looked at when something has changed; the others wait for HANDSHAKE_RETRY_S."""
+
+
+class GrantStore(Protocol):
+    """What is needed of `control.handshake_grants.HandshakeGrants`."""
+
+    def get(self, url: str) -> Grant | None:
+        """A permission by callback; may block."""
+
+    def query(self, url: str) -> str:
+        """What its callback says; may block."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a URL answered.
+
+    Attributes:
+        problem: Why nothing may be sent; empty for leave.
+        rate: How often; None for no bound.
+        until: When it is asked again, monotonic seconds.
+    """
+
+    problem: str
+    rate: Rate | None
+    until: float
+
+
+class Handshakes:
+    """Permissions of all URLs. Lives on one event loop.
+
+    Args:
+        transport: The HTTP client of deliveries.
+        grants: Permissions by callback.
+        public_url: Of this server: its host is the origin.
+        clocks: Time.
+        is_own: Whether a URL is a broker of this server, which needs no permission.
+        always: Whether everybody is asked, and not only whose rules say so.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        grants: GrantStore,
+        public_url: str,
+        clocks: Clocks,
+        *,
+        is_own: Callable[[str], bool] = lambda _: False,
+        always: bool = False,
+    ) -> None:
+        self._transport = transport
+        self._grants = grants
+        self._public_url = public_url
+        self._clocks = clocks
+        self._is_own = is_own
+        self._always = always
+        self.origin = urlsplit(public_url).hostname or "headgate"
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[_Known]] = {}
+
+    def wanted(self, rules: DeliveryRules, url: str) -> bool:
+        """Whether somebody is asked before events are sent to a URL."""
+        return (self._always or rules.handshake) and not self._is_own(url)
+
+    def per_s(self, url: str) -> float | None:
+        """The rate that a URL allows, as far as it is known; None for no bound."""
+        known = self._known.get(url)
+        return known.rate.per_s if known is not None and known.rate is not None else None
+
+    async def refusal(
+        self, url: str, rate_per_s: float | None, options: PostOptions | None, wait_s: float
+    ) -> Outcome | None:
+        """Why nothing may be sent to a URL now; None when it may, and an attempt has been counted.
+
+        Args:
+            url: Where.
+            rate_per_s: How often it would be sent to; None for no bound.
+            options: Of requests there.
+            wait_s: How long to wait for a turn at most.
+        """
+        known = self._known.get(url)
+        if known is None or self._clocks.now() >= known.until:
+            task = self._asking.get(url)
+            if task is None:
+                task = self._asking[url] = asyncio.create_task(self._ask(url, rate_per_s, options))
+                task.add_done_callback(lambda done: self._asked(url, done))
+            known = await asyncio.shield(task)
+        if known.problem:
+            return Outcome(0, HANDSHAKE, f"HandshakeRefused: {known.problem}")
+        if known.rate is not None:
+            turn_s = known.rate.wait_s(self._clocks.now())
+            if turn_s > wait_s:
+                return Outcome(0, HANDSHAKE, f"AllowedRate: {known.rate.per_s * 60:.0f} requests a minute are allowed")
+            known.rate.take(self._clocks.now())
+            if turn_s > 0:
+                await asyncio.sleep(turn_s)
+        return None
+
+    async def refresh(self) -> None:
+        """Permissions may have come by callback: forget who refused and has one now."""
+        refused = [url for url, known in self._known.items() if known.problem][:_LOOKED_AT]
+        if refused:
+            granted = await asyncio.to_thread(lambda: [url for url in refused if self._grants.get(url) is not None])
+            for url in granted:
+                self._known.pop(url, None)
+
+    def _asked(self, url: str, task: asyncio.Task[_Known]) -> None:
+        self._asking.pop(url, None)
+        tell_failure(task, "a handshake failed")
+
+    async def _ask(self, url: str, rate_per_s: float | None, options: PostOptions | None) -> _Known:
+        problem, per_s = await self._answer(url, rate_per_s, options)
+        before = self._known.get(url)
+        rate = before.rate if before is not None else None
+        if per_s is None:
+            rate = None
+        elif rate is None or rate.per_s != per_s:
+            rate = Rate(per_s)
+        kept_s = limits.HANDSHAKE_RETRY_S if problem else limits.HANDSHAKE_S
+        known = self._known[url] = _Known(problem, rate, self._clocks.now() + kept_s)
+        while len(self._known) > limits.ROUTES_KEPT_MAX:
+            self._known.popitem(last=False)
+        return known
+
+    async def _answer(
+        self, url: str, rate_per_s: float | None, options: PostOptions | None
+    ) -> tuple[str, float | None]:
+        """Why nothing may be sent, or nothing; and how often."""
+        try:
+            grant, query = await asyncio.to_thread(lambda: (self._grants.get(url), self._grants.query(url)))
+        except UnavailableError as error:
+            return error.message, None
+        if grant is not None:
+            return "", grant.per_s
+        headers = [(ORIGIN, self.origin)]
+        if query:
+            headers.append(("webhook-request-callback", f"{self._public_url}{PATH}?{query}"))
+        if rate_per_s is not None:
+            headers.append(("webhook-request-rate", str(max(1, int(rate_per_s * 60)))))
+        tls = options.tls if options is not None else None
+        asked = PostOptions(tls=tls, method="OPTIONS", kept_headers=_ANSWERS)
+        outcome = await self._transport.post(url, headers, b"", _S_MAX, asked)
+        if outcome.reason:
+            return f"{outcome.reason}: {outcome.detail}", None
+        answer = dict(outcome.headers)
+        if answer.get("webhook-allowed-origin", "").strip() not in ("*", self.origin):
+            return f"it did not allow {self.origin} (status {outcome.status}, no WebHook-Allowed-Origin)", None
+        try:
+            return "", allowed_per_s(answer.get("webhook-allowed-rate"))
+        except ValueError as error:
+            return str(error), None
