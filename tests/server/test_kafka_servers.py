@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 import urllib.error
@@ -31,9 +32,10 @@ from headgate.store.config import ClusterConfig, KafkaConfig
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.reader import KafkaReader
 from headgate.testing.kafka import Kafka
-from headgate.testing.server import ApiError, Server, parts_of
+from headgate.testing.server import ApiError, Server, object_of, parts_of
 from tests.store.contract import PARTITIONS
 from tests.store.stores import kafka_config
+from tests.support import executable
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 WAIT_S_MAX = 120.0
@@ -79,7 +81,8 @@ def verbose(server: Server) -> str:
         with urllib.request.urlopen(f"{server.url}/readyz?verbose", timeout=10) as answer:
             return answer.read().decode()
     except urllib.error.HTTPError as error:
-        return error.read().decode()
+        with error:
+            return error.read().decode()
     except DOWN:
         return ""
 
@@ -125,7 +128,8 @@ def post(server: Server, name: str, body: bytes = b"{}", kind: str = "applicatio
         with urllib.request.urlopen(request, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
-        return error.code
+        with error:
+            return int(error.code)
 
 
 def stored(config: KafkaConfig) -> dict[int, list[str]]:
@@ -243,6 +247,26 @@ def test_what_is_not_on_kafka_says_so(deployment: Deployment) -> None:
     assert "over-grpc" in ids(stored(deployment.config))
 
 
+def test_kubectl_writes_and_reads_at_any_server(deployment: Deployment, tmp_path: Path) -> None:
+    manifest = json.dumps(object_of("triggers", "default", "by-kubectl", TRIGGER))
+    versions = set()
+    for server in (deployment.leader()[1], deployment.leader()[0], deployment.fronts):
+        command = [executable("kubectl"), "--server", server.url, "--cache-dir", str(tmp_path / "cache")]
+        for arguments in (("apply", "-f", "-"), ("get", "trigger", "by-kubectl", "-o", "jsonpath={.metadata.uid}")):
+            done = subprocess.run(
+                [*command, *arguments],
+                env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": "/dev/null"},
+                input=manifest,
+                capture_output=True,
+                text=True,
+                timeout=WAIT_S_MAX,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+        versions.add(done.stdout)
+    assert len(versions) == 1, "one object, whoever is asked"
+
+
 def test_every_control_process_tells_the_same(deployment: Deployment) -> None:
     leader, other = deployment.leader()
     since = leader.call("GET", leader.objects_url("triggers", "default"))["metadata"]["resourceVersion"]
@@ -312,6 +336,22 @@ def test_another_one_leads_when_the_leader_is_killed(
     assert silent_s < 3 * LEAD_S_MAX
 
 
+def test_a_leader_that_stood_still_leads_no_more(deployment: Deployment) -> None:
+    leader, other = deployment.leader()
+    control = parts_of(leader.pid)["control"]
+    os.kill(control, signal.SIGSTOP)
+    try:
+        names = [create(other)[0]]
+    finally:
+        os.kill(control, signal.SIGCONT)
+    names.append(create(leader)[0])
+    names.append(create(other)[0])
+    until(lambda: f"control ok: follows {other.url}" in verbose(leader))
+    assert "control ok: leads" in verbose(other)
+    for server in (leader, other):
+        assert {one["metadata"]["name"] for one in server.list("triggers", "default")} >= set(names)
+
+
 def test_a_killed_front_loses_nothing_that_it_has_accepted(deployment: Deployment) -> None:
     server, stop = deployment.fronts, threading.Event()
     accepted: list[str] = []
@@ -362,6 +402,7 @@ def test_without_kafka_events_and_writes_are_refused(deployment: Deployment) -> 
         started = time.monotonic()
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(request, timeout=60)
+        caught.value.close()
         assert caught.value.code == 503
         assert caught.value.headers["Retry-After"]
         assert time.monotonic() - started < KAFKA_APPEND_S_MAX / 2, "it has waited for Kafka"

@@ -35,6 +35,9 @@ _ASKED_HERE: Final = (f"/apis/{discovery.AUTHORIZATION}/", f"/apis/{discovery.AU
 """Paths that take a POST and change nothing."""
 _REDIRECTED: Final = 300
 _LOOK_S: Final = 0.01
+"""Between two looks whether the cache has read a write."""
+_LEADER_LOOK_S: Final = 0.25
+"""Between two looks whether another process leads than the one that is asked."""
 
 
 class NoLeaderError(NotLeaderError):
@@ -119,10 +122,24 @@ class ObjectRequests:
             return
         shown = [(name, value) for name, value in scope["headers"] if name == AUTHORIZATION]
         request = dataclasses.replace(request, headers=(*request.headers, *shown, (FORWARDED, b"1")))
+        answered = asyncio.Event()
+
+        async def before(response: LocalResponse) -> None:
+            answered.set()
+            await self._read_it(response)
+
+        place = self._place(leader)
+        passing = asyncio.create_task(pass_on(place, request, receive, send, before, LEADER_ANSWER_S_MAX))
         try:
-            await pass_on(self._place(leader), request, receive, send, self._read_it, LEADER_ANSWER_S_MAX)
+            while not (passing.done() or answered.is_set()):
+                await asyncio.wait([passing], timeout=_LEADER_LOOK_S)
+                if not answered.is_set() and await asyncio.to_thread(leader_of, self._cache) != leader:
+                    raise LeaderSilentError(leader)  # it stands still, or cannot be reached, and another one leads
+            await passing
         except PartUnavailableError as error:
             raise LeaderSilentError(leader) from error
+        finally:
+            passing.cancel()
 
     def _place(self, leader: str) -> PeerAddress:
         host, port, is_tls = instance.host_and_port(leader)
