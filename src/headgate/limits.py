@@ -532,6 +532,8 @@ ATTEMPTS_SLOW_MAX: Final = 1_024
 """New attempts to targets that do not answer start only below it: they cannot use up the permits of the others."""
 ATTEMPTS_MAX: Final = 4_096
 """Attempts at the same time, all together: sockets."""
+ATTEMPTS_PART_MIN: Final = 64
+"""The same for each of many schedulers in a process, which divide the three above among themselves."""
 ATTEMPT_BYTES_MAX: Final = 256 << 20
 """Event bytes in attempts at the same time."""
 SLOW_AFTER_S: Final = 1.0
@@ -759,6 +761,24 @@ OUTBOX_READ_BYTES_MAX: Final = 8 << 20
 """The same in bytes; one record more may be there."""
 OUTBOX_SESSION_S: Final = 6.0
 """A dispatcher that Kafka has not heard of for so long is dead: the others take its partitions over."""
+OUTBOX_PAGES_WAITING_MAX: Final = 4
+"""Pages of the outbox in a dispatcher that wait for their rows to be walked: over it, nothing more is read."""
+OUTBOX_SWEEP_RECORDS: Final = 20_000
+"""Records that a search for the rows of lagging targets reads at once: then the target furthest behind is next."""
+OUTBOX_CHECKPOINTS_MAX: Final = 64
+"""Places of an outbox partition at which such a search can begin; when there are more, every second one goes."""
+OUTBOX_CHECKPOINT_RECORDS: Final = 1_000
+"""Offsets between two of them, at first."""
+CHANGELOG_FLUSH_S: Final = 0.2
+"""How old committed cursors may be on Kafka: deliveries ended since then are repeated after a crash."""
+CHANGELOG_PROGRESS_S: Final = 1.0
+"""How late the group commits where nothing was to be delivered: a new matcher run begins there."""
+CHANGELOG_SEGMENT_BYTES: Final = 64 << 20
+"""A file of the topic `changelog`: the newest one is never compacted, and who takes a partition over reads it."""
+REBALANCE_DRAIN_S_MAX: Final = 3.0
+"""Attempts in flight to targets of a partition that goes to another dispatcher may end within this."""
+REBALANCE_S_MAX: Final = 30.0
+"""Until a partition that goes is given up: over it the dispatcher ends, as it cannot say what it still does."""
 ELECTION_SESSION_S: Final = 6.0
 """A process that leads and is silent for so long leads no more: the shortest session that brokers admit by default."""
 ELECTION_POLL_S_MAX: Final = 30.0

@@ -20,7 +20,7 @@ from headgate.delivery.lifecycle import (
     TargetDeliveries,
     TransitionError,
 )
-from headgate.delivery.permits import Permits
+from headgate.delivery.permits import PermitCounts, Permits
 from headgate.delivery.subscribers import Subscriber
 from headgate.delivery.targets import TargetState
 from tests.delivery.harness import target
@@ -60,7 +60,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.permits = Permits(lambda _: None, lambda: 0.0, self.loop)
+        self.permits = Permits(lambda _: None, lambda: 0.0, self.loop, PermitCounts())
         self.states = [TargetState(Subscriber(target(n, "http://x/", ordered=True))) for n in (1, 2)]
         self.model: dict[Delivery, tuple[TargetState, DeliveryState]] = {}
         self.attempts: list[tuple[TargetState, Attempt]] = []

@@ -10,6 +10,7 @@ import pytest
 from headgate import limits
 from headgate.event.hops import place_root, with_lineage
 from headgate.observe import metrics
+from headgate.server.shard_deliveries import SenderIdentity
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
 CE = (("ce-specversion", "1.0"), ("ce-id", "r1"), ("ce-source", "/reply"), ("ce-type", "reply"))
@@ -38,7 +39,7 @@ def exchange(
     async def work() -> None:
         async with Subscriber(reply) as subscriber, Subscriber(take) as ingress:
             routes = Routes(target(1, subscriber.url, retry=2))
-            async with running(tmp_path, routes, ingress_url=ingress.url.rstrip("/")) as work:
+            async with running(tmp_path, routes, identity=SenderIdentity(url=ingress.url.rstrip("/"))) as work:
                 one = event(0)
                 log.append([with_lineage(one, hops, root)])
                 async with matcher(work) as peer:
@@ -123,7 +124,7 @@ def test_a_reply_waits_for_a_front_that_starts(tmp_path: Path, log: EventLog):
             pass
         async with Subscriber(reply) as subscriber:
             routes = Routes(target(1, subscriber.url, retry=2))
-            async with running(tmp_path, routes, ingress_url=port.url.rstrip("/")) as work:
+            async with running(tmp_path, routes, identity=SenderIdentity(url=port.url.rstrip("/"))) as work:
                 log.append([event(0)])
                 async with matcher(work) as peer:
                     peer.match((0, 1))
@@ -147,7 +148,7 @@ def test_a_reply_that_front_may_have_stored_is_not_offered_again(tmp_path: Path,
     async def work() -> None:
         async with Subscriber(reply) as subscriber, Subscriber(break_off) as ingress:
             routes = Routes(target(1, subscriber.url, retry=1))
-            async with running(tmp_path, routes, ingress_url=ingress.url.rstrip("/")) as work:
+            async with running(tmp_path, routes, identity=SenderIdentity(url=ingress.url.rstrip("/"))) as work:
                 log.append([event(0)])
                 async with matcher(work) as peer:
                     peer.match((0, 1))
@@ -166,7 +167,7 @@ def test_nobody_at_ingress(tmp_path: Path, log: EventLog, monkeypatch: pytest.Mo
     async def work() -> None:
         async with Subscriber(reply) as subscriber:
             routes = Routes(target(1, subscriber.url, retry=1))
-            async with running(tmp_path, routes, ingress_url="http://127.0.0.1:1") as work:
+            async with running(tmp_path, routes, identity=SenderIdentity(url="http://127.0.0.1:1")) as work:
                 log.append([event(0)])
                 async with matcher(work) as peer:
                     peer.match((0, 1))

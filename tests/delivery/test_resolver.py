@@ -16,6 +16,7 @@ from headgate.delivery import post as post_module
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.resolver import Hop
 from headgate.delivery.retry import Outcome
+from headgate.server.shard_deliveries import SenderIdentity
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target, until
 from tests.support import executable
 
@@ -309,7 +310,8 @@ def test_a_refused_name_is_tried_again_told_and_never_connected_to(
         async with Subscriber() as subscriber:
             url = f"http://localhost:{subscriber.port}/"
             routes = Routes(target(1, url, retry=2, backoff_delay_s=0.01))
-            async with running(tmp_path, routes, policy=UrlPolicy(reach="public")) as work, matcher(work) as peer:
+            public = SenderIdentity(policy=UrlPolicy(reach="public"))
+            async with running(tmp_path, routes, identity=public) as work, matcher(work) as peer:
                 log.append([event(0)])
                 peer.match((0, 1))
                 await until(lambda: any(report.trouble for report in routes.reports))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -31,10 +32,15 @@ from tests.delivery.harness import BROKER, attempt_service, event, run, target
 
 
 class Rows:
-    """An outbox in memory: (offset, target) by position; also the backlog that reads it again."""
+    """An outbox in memory: (offset, target) by position; also the backlog that reads it again.
 
-    def __init__(self) -> None:
+    Args:
+        shares: Rows of one event share a position, as those of a record do.
+    """
+
+    def __init__(self, *, shares: bool = False) -> None:
         self.rows: list[tuple[int, int]] = []
+        self.shares = shares
         self.reads = 0
         self.blocked = False
         self.pause = 0
@@ -44,6 +50,22 @@ class Rows:
         self.rows += rows
         row_group = RowGroup(0, 1, [(offset, t, 3) for offset, t in rows])
         return DurableChunk(first, [row_group], len(self.rows), {0: rows[-1][0] + 1})
+
+    def position(self, index: int) -> int:
+        return self.rows[index][0] if self.shares else index
+
+    @property
+    def end(self) -> int:
+        return self.position(len(self.rows) - 1) + 1 if self.rows else 0
+
+    def hand(self, scheduler: Scheduler, first: int) -> None:
+        """Hands the rows from an index on over."""
+        if not self.shares:
+            scheduler.hand(self.chunk_from(first))
+            return
+        for offset, rows in itertools.groupby(self.rows[first:], key=lambda row: row[0]):
+            group = RowGroup(0, 1, [(offset, t, 3) for _, t in rows])
+            scheduler.hand(DurableChunk(offset, [group], offset + 1, {}, row_step=0))
 
     def chunk_from(self, position: int) -> DurableChunk:
         row_group = RowGroup(0, 1, [(offset, t, 3) for offset, t in self.rows[position:]])
@@ -58,9 +80,9 @@ class Rows:
         for _ in range(self.pause):
             await asyncio.sleep(0)
         found: list[OutboxRow] = []
-        for position in range(start, upto):
-            offset, of = self.rows[position]
-            if of == number and wants(position):
+        for index, (offset, of) in enumerate(self.rows):
+            position = self.position(index)
+            if of == number and start <= position < upto and wants(position):
                 found.append(OutboxRow(position, 0, offset, 3))
                 if len(found) >= count_max:
                     return RowPage(found, position + 1)
@@ -178,9 +200,9 @@ def made(rows: Rows, transport: Subscribers, chance: random.Random, *, ordered: 
     return scheduler
 
 
-async def world(seed: int, queue_max: int, crashes: int) -> None:
+async def world(seed: int, queue_max: int, crashes: int, *, shares: bool) -> None:
     chance = random.Random(seed)
-    rows, disk, subscribers = Rows(), Disk(), Subscribers(chance)
+    rows, disk, subscribers = Rows(shares=shares), Disk(), Subscribers(chance)
     rows.pause = chance.randint(0, 5)
     scheduler = made(rows, subscribers, chance, ordered=True)
     offset = 0
@@ -189,17 +211,21 @@ async def world(seed: int, queue_max: int, crashes: int) -> None:
     def not_recorded() -> Counter[tuple[str, str]]:
         """What a crash now may repeat: all that the cursors on disk do not say to have ended."""
         floors = {c.target: (c.lag_from if c.lag_from is not None else disk.position) for c in disk.targets.values()}
-        again = [p for p, (_, t) in enumerate(rows.rows) if p >= floors.get(t, disk.position)]
-        again += [p for cursor in disk.targets.values() for p in cursor.pending]
-        return Counter((str(rows.rows[p][1]), f"e{rows.rows[p][0]}") for p in set(again))
+        pending = {(cursor.target, position) for cursor in disk.targets.values() for position in cursor.pending}
+        return Counter(
+            (str(t), f"e{offset}")
+            for index, (offset, t) in enumerate(rows.rows)
+            if rows.position(index) >= floors.get(t, disk.position) or (t, rows.position(index)) in pending
+        )
 
     crash_at = set(chance.sample(range(120), crashes))
     for turn in range(120):
         if chance.random() < 0.5:
             new = [(offset + n, t) for n in range(chance.randint(1, 6)) for t in range(1, 5) if chance.random() < 0.7]
             if new:
-                offset = new[-1][0] + 1
-                scheduler.hand(rows.append(new))
+                offset, first = new[-1][0] + 1, len(rows.rows)
+                rows.append(new)
+                rows.hand(scheduler, first)
         if chance.random() < 0.3:
             disk.flush(scheduler.take_change())
         for _ in range(chance.randint(0, 8)):
@@ -210,13 +236,14 @@ async def world(seed: int, queue_max: int, crashes: int) -> None:
             scheduler = made(rows, subscribers, chance, ordered=True)
             cursors = disk.load()
             scheduler.restore(cursors.position, cursors.targets)
-            scheduler.hand(rows.chunk_from(cursors.position))
+            indexes = range(len(rows.rows))
+            rows.hand(scheduler, next((i for i in indexes if rows.position(i) >= cursors.position), len(indexes)))
     subscribers.calm = True
     wanted = Counter((str(t), f"e{offset}") for offset, t in rows.rows)
     while set(subscribers.delivered) != set(wanted) or scheduler.live_count:
         await asyncio.sleep(0)
     disk.flush(scheduler.take_change())
-    while disk.targets or disk.position < len(rows.rows):  # the last lag ends
+    while disk.targets or disk.position < rows.end:  # the last lag ends
         await asyncio.sleep(0)
         disk.flush(scheduler.take_change())
     got = Counter(subscribers.delivered)
@@ -231,8 +258,13 @@ async def world(seed: int, queue_max: int, crashes: int) -> None:
 
 
 @settings(max_examples=150)
-@given(seed=st.integers(0, 2**32), queue_max=st.sampled_from([1, 2, 5, 50, 1_000]), crashes=st.integers(0, 6))
-def test_every_row_is_delivered_and_only_crashes_repeat(seed: int, queue_max: int, crashes: int):
+@given(
+    seed=st.integers(0, 2**32),
+    queue_max=st.sampled_from([1, 2, 5, 50, 1_000]),
+    crashes=st.integers(0, 6),
+    shares=st.booleans(),
+)
+def test_every_row_is_delivered_and_only_crashes_repeat(seed: int, queue_max: int, crashes: int, shares: bool):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "TARGET_QUEUE_MAX", queue_max)
         patch.setattr(limits, "HAND_ROWS_PER_TURN", 3)
@@ -240,7 +272,7 @@ def test_every_row_is_delivered_and_only_crashes_repeat(seed: int, queue_max: in
         patch.setattr(limits, "DELIVERIES_LIVE_MAX", 40)
         patch.setattr(limits, "ATTEMPTS_HEALTHY_MAX", 4)
         patch.setattr(limits, "ATTEMPTS_SLOW_MAX", 2)
-        run(world(seed, queue_max, crashes))
+        run(world(seed, queue_max, crashes, shares=shares))
 
 
 def test_a_restored_target_keeps_its_floor_while_the_position_moves():

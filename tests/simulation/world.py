@@ -32,6 +32,7 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
 from headgate.outbox.shards import Shard
 from headgate.server import composition as dispatcher_module
+from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from tests.delivery.harness import BROKER, Routes, Running, target
 from tests.simulation.ledger import PARTITIONS, Ledger, Life
@@ -239,7 +240,7 @@ class World:
             self.routes,
             shard=Shard(number, self.dispatchers),
             transport=Subscribers(self, life_number, disk),
-            ingress_url="http://front",
+            identity=SenderIdentity(url="http://front"),
             drain_s=5.0 if over else 0.0,
             clocks=Clocks(self.loop.time, self.now_us, self.rng.random),
             files=disk,

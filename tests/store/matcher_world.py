@@ -48,7 +48,8 @@ def world_config(bootstrap: str, prefix: str) -> KafkaConfig:
         return RecordsConfig(partitions=partitions, replication=1, min_insync=1)
 
     topics = TopicsConfig(
-        events=records(SOURCES), outbox=records(OUTBOX), refused=records(1), progress=one, runs=one, objects=one
+        **{"events": records(SOURCES), "outbox": records(OUTBOX), "refused": records(1)},
+        **dict.fromkeys(("progress", "runs", "objects", "changelog"), one),
     )
     return KafkaConfig(bootstrap=bootstrap, topic_prefix=prefix, topics=topics)
 
@@ -214,6 +215,9 @@ class Reader:
     def has(self, place: tuple[int, int]) -> bool:
         """Whether an event has counted in every outbox partition."""
         return all((partition, *place) in self.rows for partition in range(OUTBOX))
+
+    def taking(self, partitions: Sequence[int]) -> None:
+        pass
 
     def assigned(self, partition: int, state: OutboxState) -> None:
         self._reports.assigned(partition, state)

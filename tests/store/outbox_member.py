@@ -27,6 +27,9 @@ def say(**what: object) -> None:
 class Owner:
     """Takes everything at once, and commits some of it later."""
 
+    def taking(self, partitions: Sequence[int]) -> None:
+        pass
+
     def assigned(self, partition: int, state: OutboxState) -> None:
         say(assigned=partition, runs=[run.run for run in state.takeover.runs])
 

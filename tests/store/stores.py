@@ -63,7 +63,10 @@ def kafka_config(bootstrap: str, prefix: str, copies: int = 1) -> KafkaConfig:
     insync = max(1, copies - 1)
     records = RecordsConfig(partitions=PARTITIONS, replication=copies, min_insync=insync)
     state = TopicConfig(replication=copies, min_insync=insync)
-    topics = TopicsConfig(events=records, outbox=records, refused=records, progress=state, runs=state, objects=state)
+    topics = TopicsConfig(
+        **dict.fromkeys(("events", "outbox", "refused"), records),
+        **dict.fromkeys(("progress", "runs", "objects", "changelog"), state),
+    )
     return KafkaConfig(bootstrap=bootstrap, topic_prefix=prefix, topics=topics)
 
 

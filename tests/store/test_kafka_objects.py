@@ -24,8 +24,9 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.library import KafkaUnreachableError
 from headgate.store.kafka.object_reader import ObjectsLostError
-from headgate.store.kafka.object_rows import ObjectRecordError, version_header
+from headgate.store.kafka.object_rows import OBJECT_ROWS
 from headgate.store.kafka.objects import KafkaObjects
+from headgate.store.kafka.rows import RowRecordError
 from headgate.testing import free_port
 from headgate.testing.kafka import Kafka
 from tests.control.support import eventually
@@ -204,7 +205,7 @@ def test_a_row_that_is_too_large_is_refused_and_the_lead_remains(start: Start, m
     leader, follower = start("a"), start("b", leads=False)
     before = dump(leader.path)
     with monkeypatch.context() as small:
-        small.setattr("headgate.store.kafka.object_rows.KAFKA_RECORD_BYTES_MAX", 900)
+        small.setattr("headgate.store.kafka.rows.KAFKA_RECORD_BYTES_MAX", 900)
         with pytest.raises(TooLargeError):
             create(leader.store, "t1", filter={"expression": f"ce.type == '{'x' * 2_000}'"})
     assert dump(leader.path) == before
@@ -332,11 +333,11 @@ def test_objects_of_a_server_without_kafka_are_not_taken_for_a_cache(config: Kaf
 @pytest.mark.parametrize(
     ("name", "value", "header", "reason"),
     [
-        (b"?", b"", version_header()[1], "no row that Headgate stored"),
-        (b'["objects","a"]', None, version_header()[1], "its columns are not those of objects"),
-        (b'["counters","version"]', b"\x81\xa1x\x01", version_header()[1], "its columns are not those of counters"),
-        (b'["nothing",1]', None, version_header()[1], "no row that Headgate stored"),
-        (b'["counters","version"]', b"\x81\xa5value\xc0", version_header()[1], "NOT NULL"),
+        (b"?", b"", OBJECT_ROWS.header[1], "no row that Headgate stored"),
+        (b'["objects","a"]', None, OBJECT_ROWS.header[1], "its columns are not those of objects"),
+        (b'["counters","version"]', b"\x81\xa1x\x01", OBJECT_ROWS.header[1], "its columns are not those of counters"),
+        (b'["nothing",1]', None, OBJECT_ROWS.header[1], "no row that Headgate stored"),
+        (b'["counters","version"]', b"\x81\xa5value\xc0", OBJECT_ROWS.header[1], "NOT NULL"),
         (b'["counters","version"]', b"\x81\xa5value\x01", b"99", "its tables have version '99'"),
         (b'["counters","version"]', b"\x81\xa5value\x01", None, "its tables have version none"),
     ],
@@ -349,7 +350,7 @@ def test_a_record_that_is_no_row_stops_a_reader_at_its_place(
         config.topic("objects"), value, name, 0, headers=[] if header is None else [("headgate_tables", header)]
     )
     assert foreign.flush(30) == 0
-    with pytest.raises(ObjectRecordError, match="objects at offset 0: ") as caught:
+    with pytest.raises(RowRecordError, match="objects at offset 0: ") as caught:
         KafkaObjects.open(tmp_path / "control.db", config, "a")
     assert reason in caught.value.message
 

@@ -236,6 +236,7 @@ def world(kafka: Kafka) -> World:
         progress=one,
         runs=one,
         objects=one,
+        changelog=one,
     )
     config = KafkaConfig(bootstrap=kafka.bootstrap, topic_prefix=f"match{time.monotonic_ns()}.", topics=topics)
     Admin(config).create_missing()

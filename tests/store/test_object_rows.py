@@ -14,12 +14,13 @@ from headgate.control.errors import AlreadyExistsError, ObjectNotFoundError
 from headgate.control.objects import Kind
 from headgate.control.routing import TargetReport
 from headgate.control.store import Store
-from headgate.store.kafka.object_rows import CacheTables, RowCapture, prepare, version_header
+from headgate.store.kafka.object_rows import OBJECT_ROWS, empty, prepare
+from headgate.store.kafka.rows import CacheTables, RowCapture
 from headgate.store.kafka.state_record import StateRecord
 from tests.control.support import broker
 from tests.store.objects_contract import create, dump, key, label
 
-HEADERS = dict([version_header()])
+HEADERS = dict([OBJECT_ROWS.header])
 
 
 class _Recorded:
@@ -29,7 +30,7 @@ class _Recorded:
         self.changes: list[list[StateRecord]] = []
 
     def attach(self, connection: sqlite3.Connection) -> None:
-        self._capture = RowCapture(connection)
+        self._capture = RowCapture(connection, OBJECT_ROWS)
 
     def begin(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
@@ -47,11 +48,11 @@ def prepared(path: Path) -> Path:
     return path
 
 
-def applied(path: Path, records: list[StateRecord], *, empty: bool = False) -> dict[str, list[tuple[object, ...]]]:
+def applied(path: Path, records: list[StateRecord], *, anew: bool = False) -> dict[str, list[tuple[object, ...]]]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        cache = CacheTables(connection)
-        if empty:
-            cache.empty()
+        cache = CacheTables(connection, OBJECT_ROWS)
+        if anew:
+            empty(connection)
         for record in records:
             cache.apply(record.key, record.value, HEADERS)
     return dump(path)
@@ -96,7 +97,7 @@ def test_a_cache_follows_change_by_change_and_is_built_of_the_last_records_alone
         connection.execute("INSERT INTO settings VALUES ('junk', '')")
         connection.execute("DELETE FROM counters")
     connection.close()
-    assert applied(follower, kept, empty=True) == expected
+    assert applied(follower, kept, anew=True) == expected
     store.close()
 
 

@@ -201,6 +201,9 @@ class Owner:
         self.lost: list[tuple[int, int, int]] = []
         self.on_revoke: Callable[[], object] = lambda: None
 
+    def taking(self, partitions: Sequence[int]) -> None:
+        pass
+
     def assigned(self, partition: int, state: OutboxState) -> None:
         self.states[partition] = state
 

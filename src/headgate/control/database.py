@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.commit import Committer, SqliteCommitter
 from headgate.errors import UnavailableError
+from headgate.storage.commit import Committer, SqliteCommitter
 from headgate.storage.sqlite import DatabaseDamagedError
 
 BUSY_TIMEOUT_MS: Final = 10_000

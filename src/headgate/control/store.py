@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 
 from headgate.control import history, recompile
-from headgate.control.commit import Committer
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
@@ -48,6 +47,7 @@ from headgate.control.stored_form import SEALED_KINDS, StoredForm
 from headgate.control.targets import SnapshotCache, move_public_url
 from headgate.control.writes import ObjectWriter, default_broker, kube_time, load
 from headgate.filter.compile.plan import CompiledFilter
+from headgate.storage.commit import Committer
 from headgate.storage.keyring import Keyring
 
 

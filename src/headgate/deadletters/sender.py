@@ -46,6 +46,7 @@ from headgate.event.hops import root_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.outbox.shards import WHOLE, Shard
+from headgate.storage.commit import Committer
 
 _T = TypeVar("_T")
 
@@ -62,16 +63,22 @@ class DeadLetters:
         service: Makes attempts.
         find: The target of an id, as routing has it now.
         shard: Which dispatcher's they are.
+        committer: Ends the transactions of the file; None for SQLite alone.
     """
 
     def __init__(
-        self, path: Path, service: AttemptService, find: Callable[[int], Target | None], shard: Shard = WHOLE
+        self,
+        path: Path,
+        service: AttemptService,
+        find: Callable[[int], Target | None],
+        shard: Shard = WHOLE,
+        committer: Committer | None = None,
     ) -> None:
         self._service = service
         self._find = find
         self._clocks = service.clocks
         self._loop = asyncio.get_running_loop()
-        self._store = DeadLetterStore(path, shard)
+        self._store = DeadLetterStore(path, shard, committer)
         self._store.resume(self._clocks.now_us())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
         self._new: deque[tuple[StoredDeadLetter, asyncio.Future[None]]] = deque()

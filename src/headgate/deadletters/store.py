@@ -30,6 +30,7 @@ from headgate import limits
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.event.model import Event
 from headgate.outbox.shards import WHOLE, Shard
+from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, read_only
 
 _SCHEMA: Final = """
@@ -257,13 +258,14 @@ class DeadLetterStore(StoreFile):
     Args:
         path: `deadletters.db`, made when absent.
         shard: Which dispatcher's; ids of dead letters are another one's nowhere.
+        committer: Ends its transactions; None for SQLite alone.
 
     Attributes:
         reader: What is read of it.
     """
 
-    def __init__(self, path: Path, shard: Shard = WHOLE) -> None:
-        super().__init__(path, _SCHEMA)
+    def __init__(self, path: Path, shard: Shard = WHOLE, committer: Committer | None = None) -> None:
+        super().__init__(path, _SCHEMA, committer=committer)
         self._shard = shard
         self.reader = DeadLetterReader(self._connection)
 
@@ -335,14 +337,15 @@ class DeadLetterStore(StoreFile):
 
         A dead letter stands `pace_us` behind the one before it, whatever pace that one has.
         """
-        self._connection.execute(
-            "UPDATE letters SET due_us = ?1 + behind_us FROM ("
-            " SELECT id AS one, sum(pace_us) OVER queue - first_value(pace_us) OVER queue AS behind_us FROM letters"
-            " WHERE state = 'redriving' AND failures = 0"
-            " WINDOW queue AS (PARTITION BY target ORDER BY due_us, id ROWS UNBOUNDED PRECEDING)"
-            ") WHERE id = one AND due_us < ?1 + behind_us",
-            (now_us,),
-        )
+        with self._transaction() as connection:
+            connection.execute(
+                "UPDATE letters SET due_us = ?1 + behind_us FROM ("
+                " SELECT id AS one, sum(pace_us) OVER queue - first_value(pace_us) OVER queue AS behind_us FROM letters"
+                " WHERE state = 'redriving' AND failures = 0"
+                " WINDOW queue AS (PARTITION BY target ORDER BY due_us, id ROWS UNBOUNDED PRECEDING)"
+                ") WHERE id = one AND due_us < ?1 + behind_us",
+                (now_us,),
+            )
 
     def waiting(self) -> dict[SendQueue, int]:
         """Queues with dead letters to send, and when the first one of each is due."""

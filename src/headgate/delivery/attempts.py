@@ -23,7 +23,7 @@ from headgate.delivery.attempt_service import TURN_S, AttemptService, OutgoingMe
 from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetterQueue, dead_letter_of, give_up
 from headgate.delivery.events import Events, SharedEvent, load_or_none
 from headgate.delivery.lifecycle import Attempt, Delivery
-from headgate.delivery.permits import Permits
+from headgate.delivery.permits import PermitCounts, Permits
 from headgate.delivery.retry import UNSENT, Fate, Outcome, judge, left_s
 from headgate.delivery.targets import TargetState
 from headgate.delivery.tasks import tell_failure
@@ -61,6 +61,7 @@ class Attempts:
         service: Makes attempts.
         look: Decides what the matcher left open.
         dead_letters: For events that are given up.
+        counts: How many attempts there may be.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Attempts:
         service: AttemptService,
         look: LastLook,
         dead_letters: DeadLetterQueue,
+        counts: PermitCounts,
     ) -> None:
         self._owner = owner
         self._events = events
@@ -79,7 +81,7 @@ class Attempts:
         self._clock = service.clocks.now
         self._clock_us = service.clocks.now_us
         self._loop = asyncio.get_running_loop()
-        self.permits = Permits(self.pump, self._clock, self._loop)
+        self.permits = Permits(self.pump, self._clock, self._loop, counts)
         self._tasks: set[asyncio.Task[None]] = set()
         self._pauses: dict[Delivery, asyncio.TimerHandle] = {}
         self._held: dict[TargetState, asyncio.TimerHandle] = {}
@@ -302,7 +304,8 @@ class Attempts:
         event = self._events.kept(delivery.partition, delivery.offset)
         if event is None and delivery.position >= self.warm_from:
             event = self._events.recent(delivery.partition, delivery.offset)
-            metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
+            if event is not None:
+                metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
         return event
 
     async def _give_up_unjudged(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from headgate import limits
+from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, decoding, read_only
 
 _log = structlog.get_logger(__name__)
@@ -111,10 +112,12 @@ class CursorStore(StoreFile):
 
     Args:
         path: `dispatch.db` of the data directory, made when absent.
+        schema: Statements that make further tables.
+        committer: Ends its transactions; None for SQLite alone.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, _SCHEMA, synced=False)
+    def __init__(self, path: Path, schema: str = "", committer: Committer | None = None) -> None:
+        super().__init__(path, _SCHEMA + schema, synced=False, committer=committer)
 
     @classmethod
     def read(cls, path: Path) -> Cursors:
@@ -135,10 +138,20 @@ class CursorStore(StoreFile):
     def flush(self, change: CursorChange) -> None:
         """Write a change, all or nothing."""
         with self._transaction() as connection:
-            connection.execute("REPLACE INTO position VALUES (0, ?)", (change.position,))
-            connection.executemany("REPLACE INTO watermarks VALUES (?, ?)", change.watermarks.items())
-            connection.executemany("DELETE FROM targets WHERE id = ?", [(target,) for target in change.done])
-            connection.executemany("REPLACE INTO targets VALUES (?, ?, ?, ?)", map(_row, change.behind))
+            self._write(connection, change)
+
+    def _write(self, connection: sqlite3.Connection, change: CursorChange) -> None:
+        """Writes a change, in the open transaction."""
+        connection.execute("REPLACE INTO position VALUES (0, ?)", (change.position,))
+        connection.executemany("REPLACE INTO watermarks VALUES (?, ?)", change.watermarks.items())
+        connection.executemany("DELETE FROM targets WHERE id = ?", [(target,) for target in change.done])
+        connection.executemany("REPLACE INTO targets VALUES (?, ?, ?, ?)", map(_row, change.behind))
+
+    def oldest_needed(self, position: int) -> int:
+        """The lowest position that a restart would read again: `position`, or what a target has not ended below it."""
+        rows = self._connection.execute("SELECT lag_from, pending FROM targets")
+        needed = [array("q", pending[:8])[0] if pending else lag_from for lag_from, pending in rows]
+        return min((one for one in needed if one is not None), default=position)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -173,16 +186,24 @@ def _packed(positions: Iterable[int]) -> bytes:
 
 
 class Flusher:
-    """Writes cursor changes, one transaction every CURSOR_FLUSH_S at most, in a thread of its own.
+    """Writes cursor changes, in a thread of its own.
 
     Args:
         store: The file.
         take: Gives what changed since it was last asked.
         on_flush: Called on the loop after a transaction.
+        pause_s: Between two transactions at least.
     """
 
-    def __init__(self, store: CursorStore, take: Callable[[], CursorChange], on_flush: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: CursorStore,
+        take: Callable[[], CursorChange],
+        on_flush: Callable[[], None],
+        pause_s: float = limits.CURSOR_FLUSH_S,
+    ) -> None:
         self._store = store
+        self._pause_s = pause_s
         self._take = take
         self._on_flush = on_flush
         self._loop = asyncio.get_running_loop()
@@ -200,7 +221,7 @@ class Flusher:
         if self._writing:
             self._again = True
         elif self._timer is None:
-            self._timer = self._loop.call_later(limits.CURSOR_FLUSH_S, self._flush)
+            self._timer = self._loop.call_later(self._pause_s, self._flush)
 
     async def close(self) -> None:
         """Write what is left, giving up when the disk refuses; what changes later is not written."""

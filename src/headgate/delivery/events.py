@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Final, Protocol
@@ -86,10 +87,10 @@ def _large_view(shared: SharedEvent) -> EventView:
 
 
 class Events(Protocol):
-    """What the scheduler needs of the log."""
+    """What the scheduler needs of the log. `LogEvents` has it, and `store/kafka/event_lookup.py`."""
 
-    def recent(self, partition: int, offset: int) -> SharedEvent:
-        """An event just stored: in the page cache, so this is quick enough for the event loop."""
+    def recent(self, partition: int, offset: int) -> SharedEvent | None:
+        """An event just stored, where that takes no waiting: quick enough for the event loop. Raises EventGoneError."""
 
     def kept(self, partition: int, offset: int) -> SharedEvent | None:
         """The event when it is in memory."""
@@ -106,6 +107,31 @@ async def load_or_none(events: Events, partition: int, offset: int) -> SharedEve
         return None
 
 
+class EventCache:
+    """Events that were needed a moment ago, first in, first out, up to EVENT_CACHE_BYTES_MAX.
+
+    Targets of one event stand together; who comes much later reads it again.
+    """
+
+    def __init__(self) -> None:
+        self._events: OrderedDict[tuple[int, int], SharedEvent] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, partition: int, offset: int) -> SharedEvent | None:
+        """The event when it is here."""
+        return self._events.get((partition, offset))
+
+    def keep(self, partition: int, found: Iterable[tuple[int, SharedEvent]]) -> None:
+        """Keeps events of a partition, by offset; the last of them in any case."""
+        events = self._events
+        for offset, event in found:
+            if (partition, offset) not in events:
+                events[partition, offset] = event
+                self._bytes += event.size_bytes
+        while self._bytes > limits.EVENT_CACHE_BYTES_MAX and len(events) > 1:
+            self._bytes -= events.popitem(last=False)[1].size_bytes
+
+
 class LogEvents:
     """Events of a log.
 
@@ -118,8 +144,7 @@ class LogEvents:
         self._hot = RecordLookup(log)
         self._cold = RecordLookup(log, cache_bytes_max=limits.LOOKUP_CACHE_BYTES_MAX // 4)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
-        self._cache: OrderedDict[tuple[int, int], SharedEvent] = OrderedDict()
-        self._cache_bytes = 0
+        self._cache = EventCache()
 
     def recent(self, partition: int, offset: int) -> SharedEvent:
         """See `Events`.
@@ -131,7 +156,7 @@ class LogEvents:
 
     def kept(self, partition: int, offset: int) -> SharedEvent | None:
         """See `Events`."""
-        return self._cache.get((partition, offset))
+        return self._cache.get(partition, offset)
 
     async def load(self, partition: int, offset: int) -> SharedEvent:
         """See `Events`."""
@@ -149,16 +174,8 @@ class LogEvents:
         self._cold.close()
 
     def _keep(self, partition: int, offset: int, found: list[tuple[int, SharedEvent]]) -> SharedEvent:
-        cache = self._cache
-        for at, event in found:
-            if (partition, at) not in cache:
-                cache[partition, at] = event
-                self._cache_bytes += event.size_bytes
-        wanted = cache[partition, offset]
-        # First in, first out: targets of one event stand together, who comes much later reads it again.
-        while self._cache_bytes > limits.EVENT_CACHE_BYTES_MAX and len(cache) > 1:
-            self._cache_bytes -= cache.popitem(last=False)[1].size_bytes
-        return wanted
+        self._cache.keep(partition, found)
+        return next(event for at, event in found if at == offset)
 
 
 def _read(lookup: RecordLookup, partition: int, offset: int) -> list[tuple[int, SharedEvent]]:

@@ -22,11 +22,21 @@ _SWEEP_S: Final = 0.25
 
 
 class PermitCounts:
-    """How many permits are taken on either side, and the bytes of their attempts. Sides: slow or not. Pure."""
+    """How many permits are taken on either side, and the bytes of their attempts. Sides: slow or not. Pure.
 
-    def __init__(self) -> None:
+    Args:
+        sharers: Into how many parts the process's permits are divided, one of which this is; a part has at least
+            ATTEMPTS_PART_MIN.
+    """
+
+    def __init__(self, sharers: int = 1) -> None:
         self._taken = {False: 0, True: 0}
-        self._max = {False: limits.ATTEMPTS_HEALTHY_MAX, True: limits.ATTEMPTS_SLOW_MAX}
+        self._max = {
+            False: _part(limits.ATTEMPTS_HEALTHY_MAX, sharers),
+            True: _part(limits.ATTEMPTS_SLOW_MAX, sharers),
+        }
+        self._all_max = _part(limits.ATTEMPTS_MAX, sharers)
+        self._bytes_max = limits.ATTEMPT_BYTES_MAX // sharers
         self._bytes = {False: 0, True: 0}
 
     @property
@@ -44,8 +54,8 @@ class PermitCounts:
         taken = self._taken
         return (
             taken[slow] < self._max[slow]
-            and taken[False] + taken[True] < limits.ATTEMPTS_MAX
-            and self._bytes[slow] < limits.ATTEMPT_BYTES_MAX // 2
+            and taken[False] + taken[True] < self._all_max
+            and self._bytes[slow] < self._bytes_max // 2
         )
 
     def acquire(self, slow: bool) -> None:
@@ -69,6 +79,10 @@ class PermitCounts:
         self._bytes[not to_slow] -= size_bytes
 
 
+def _part(permits: int, sharers: int) -> int:
+    return max(permits // sharers, min(permits, limits.ATTEMPTS_PART_MIN))
+
+
 class Permits:
     """The permits of all targets, and the line before either side's. Lives on one event loop.
 
@@ -76,15 +90,20 @@ class Permits:
         pump: Starts what may start of a target: its turn has come.
         clock: Monotonic seconds.
         loop: For the look at attempts that hang.
+        counts: How many there are.
     """
 
     def __init__(
-        self, pump: Callable[[TargetState], None], clock: Callable[[], float], loop: asyncio.AbstractEventLoop
+        self,
+        pump: Callable[[TargetState], None],
+        clock: Callable[[], float],
+        loop: asyncio.AbstractEventLoop,
+        counts: PermitCounts,
     ) -> None:
         self._pump = pump
         self._clock = clock
         self._loop = loop
-        self._counts = PermitCounts()
+        self._counts = counts
         self._busy: set[TargetState] = set()
         self._lines: dict[bool, deque[TargetState]] = {False: deque(), True: deque()}
         self._sweeper: asyncio.TimerHandle | None = None

@@ -31,6 +31,7 @@ from headgate.delivery.cursors import CursorChange, TargetCursor
 from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import Events
 from headgate.delivery.lifecycle import Delivery
+from headgate.delivery.permits import PermitCounts
 from headgate.delivery.targets import Lag, TargetState
 from headgate.delivery.verdicts import LastLook
 from headgate.filter.compile.plan import Verdict
@@ -71,6 +72,7 @@ class Scheduler:
         service: Makes attempts.
         look: Decides CANDIDATE rows, and counts filter errors.
         dead_letters: For events that are given up.
+        sharers: How many schedulers share the process's memory and sockets: each has that part of the limits.
 
     Attributes:
         rows_waiting: Rows that were handed over and not walked yet.
@@ -87,6 +89,7 @@ class Scheduler:
         service: AttemptService,
         look: LastLook,
         dead_letters: DeadLetterQueue,
+        sharers: int = 1,
     ) -> None:
         self._listener = listener
         self._events = events
@@ -95,7 +98,8 @@ class Scheduler:
         self._journal = service.journal
         self._subscribers = service.subscribers
         self._loop = asyncio.get_running_loop()
-        self._attempts = Attempts(self, events, service, look, dead_letters)
+        self._attempts = Attempts(self, events, service, look, dead_letters, PermitCounts(sharers))
+        self._live_max = limits.DELIVERIES_LIVE_MAX // sharers
         self._table: dict[int, Target] = {}
         self._states: dict[int, TargetState] = {}
         self._dirty: set[TargetState] = set()
@@ -103,6 +107,7 @@ class Scheduler:
         self._incoming: deque[DurableChunk] = deque()
         self._walk: Iterator[None] | None = None
         self._handed = 0
+        self._is_within_record = False
         self._marks: deque[tuple[float, int]] = deque()  # (time, position), one a second
         self._watermarks: dict[int, int] = {}
         self.rows_waiting = 0
@@ -166,7 +171,7 @@ class Scheduler:
         They are walked in turns, so that answers are heard in between.
         """
         self._incoming.append(chunk)
-        self.rows_waiting += chunk.next_position - chunk.first_position
+        self.rows_waiting += chunk.row_count
         if self._walk is None:
             self._walk = self._turns()
             self._turn()
@@ -181,24 +186,27 @@ class Scheduler:
             self._loop.call_soon(self._turn)
 
     def _turns(self) -> Iterator[None]:
-        """Walks all rows that have come; yields after HAND_ROWS_PER_TURN. Between two turns `_handed` is exact."""
+        """Walks all rows that have come; yields after HAND_ROWS_PER_TURN.
+
+        Between two turns `_handed` is exact; within a record, whose rows share a position, it stays at it.
+        """
         budget = limits.HAND_ROWS_PER_TURN
         while self._incoming:
             chunk = self._incoming.popleft()
-            position = chunk.first_position
+            position, step = chunk.first_position, chunk.row_step
             for row_group in chunk.row_groups:
                 partition = row_group.partition
                 for offset, target, verdict in row_group.rows:
                     self._row(position, partition, offset, target, verdict)
-                    position += 1
+                    position += step
                     budget -= 1
                     if budget <= 0:
-                        self._handed = position
+                        self._handed, self._is_within_record = position, not step
                         yield
                         budget = limits.HAND_ROWS_PER_TURN
-            self._handed = chunk.next_position
+            self._handed, self._is_within_record = chunk.next_position, False
             self._watermarks.update(chunk.watermarks)
-            self.rows_waiting -= chunk.next_position - chunk.first_position
+            self.rows_waiting -= chunk.row_count
             self._mark_time()
             self._listener.cursors_changed()
             self._listener.rows_walked()
@@ -256,11 +264,13 @@ class Scheduler:
             event = self._events.recent(partition, offset)
         except EventGoneError:
             return
+        if event is None:
+            return
         self._look.errors.describe(target.id, self._look.message(target, event), event)
 
     def _bound(self) -> int:
         """How many deliveries a target may have in memory now."""
-        full = self.live_count >= limits.DELIVERIES_LIVE_MAX
+        full = self.live_count >= self._live_max
         return limits.TARGET_CROWDED_MAX if full else limits.TARGET_QUEUE_MAX
 
     def _enqueue(self, state: TargetState, delivery: Delivery) -> None:
@@ -314,7 +324,9 @@ class Scheduler:
         self._attempts.spawn(self._refill_now(state, room))
 
     async def _refill_now(self, state: TargetState, room: int) -> None:
-        # A task starts between two turns: `_handed` is exact here, and rows from it on go to the tail.
+        while self._is_within_record:  # a row at `_handed` may have been walked, or not
+            await asyncio.sleep(0)
+        # A task runs between two turns: `_handed` is exact here, and rows from it on go to the tail.
         lag, upto = state.lag, self._handed
         if lag is not None:
             lag.tail = []

@@ -73,12 +73,22 @@ class DurableChunk:
         row_groups: Its rows, in the order of their positions; progress rows follow behind them.
         next_position: Outbox offset behind the chunk.
         watermarks: Those of its progress rows, per partition.
+        row_step: By how much positions grow from row to row; 0 where they are rows of one record, which share its
+            offset. A position names a row of one target.
     """
 
     first_position: int
     row_groups: list[RowGroup]
     next_position: int
     watermarks: dict[int, int]
+    row_step: int = 1
+
+    @property
+    def row_count(self) -> int:
+        """How many rows it has; those of progress count where they have positions."""
+        if self.row_step:
+            return self.next_position - self.first_position
+        return sum(len(row_group.rows) for row_group in self.row_groups)
 
 
 @dataclass(slots=True)

@@ -8,21 +8,21 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from headgate.errors import HeadgateError
-from headgate.server.parts import ON_KAFKA, Role
+from headgate.server.parts import ON_KAFKA, SILENT_ON_KAFKA, Role
 
 
 class RoleAbsentError(HeadgateError):
-    """The server has no process of the role that would answer."""
+    """The server has no process of the role that would answer, or on Kafka it answers nothing yet."""
 
     code = "role-absent"
     http_status = 501
 
     def __init__(self, role: Role) -> None:
-        if role in ON_KAFKA:
+        if role in ON_KAFKA - SILENT_ON_KAFKA:
             hint = f"ask a server of the deployment that has it: headgate serve --role {role}"
         else:
             hint = "docs/howto/kafka.md says what works on Kafka today"
-        super().__init__(f"this server has no {role}", hint=hint)
+        super().__init__(f"this server has no {role} that answers", hint=hint)
 
 
 class RoleAbsent:

@@ -19,23 +19,13 @@ from typing import Any
 import structlog
 
 from headgate import limits
-from headgate.control.egress import UrlPolicy
-from headgate.control.routing import RoutingTable
-from headgate.deadletters.sender import DeadLetters
-from headgate.delivery.attempt_service import AttemptService
-from headgate.delivery.authentication import SecretStore
 from headgate.delivery.clock import SYSTEM, Clocks
-from headgate.delivery.cursors import Cursors, Flusher
+from headgate.delivery.cursors import Cursors
 from headgate.delivery.gauges import Gauges
-from headgate.delivery.health import SubscriberHealth
-from headgate.delivery.identity_tokens import IdentityTokens, NoSigner, Signer
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.replies import IngressReplies, Replies
-from headgate.delivery.scheduler import Scheduler
-from headgate.delivery.spans import AttemptTracing
 from headgate.delivery.tasks import tell_failure
-from headgate.delivery.verdicts import FilterErrors, Judge, LastLook, evaluate
-from headgate.delivery.webhook_handshake import GrantStore, Handshakes
+from headgate.delivery.verdicts import Judge, evaluate
 from headgate.errors import UnavailableError
 from headgate.log.directory import LogDirectory, OnCorrupt
 from headgate.log.files import FileOps
@@ -51,10 +41,10 @@ from headgate.replay.sender import Replaying
 from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
-from headgate.server.inward import SplitTransport, inside
+from headgate.server.inward import SplitTransport
 from headgate.server.matches import MatchReceiver
-from headgate.server.reporting import TargetReporter
-from headgate.server.routing_cache import RoutingCache, RoutingStore
+from headgate.server.routing_cache import RoutingStore
+from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity, ShardDeliveries, ShardState
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
@@ -74,13 +64,9 @@ class DispatcherOptions:
         shard: Which dispatcher it is, and so which targets are its own.
         judge_filter: Decides CANDIDATE rows.
         transport: The HTTP client; None for the real one.
-        ingress_url: The server's own address, where replies are stored.
+        identity: What receivers are shown: the server's own address, Secrets.
         inward: The way into the server itself; None for plain HTTP to its own address.
-        policy: Which URLs the real one may send to.
         scanner: Scans the log's past; None for a thread of its own.
-        secrets: What deliveries authenticate by; None for nothing.
-        grants: Permissions of subscribers by callback; None: nobody is asked.
-        signer: Has the key of tokens for subscribers; None for none.
         tracing: Makes spans; None for none.
         on_ready: Called when the link listens.
         on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
@@ -98,13 +84,9 @@ class DispatcherOptions:
     shard: Shard = WHOLE
     judge_filter: Judge = evaluate
     transport: Transport | None = None
-    ingress_url: str = ""
+    identity: SenderIdentity = field(default_factory=SenderIdentity)
     inward: Transport | None = None
-    policy: UrlPolicy = field(default_factory=UrlPolicy)
     scanner: Scanner | None = None
-    secrets: SecretStore | None = None
-    signer: Signer | None = None
-    grants: GrantStore | None = None
     tracing: Tracing | None = None
     on_ready: Callable[[], None] = lambda: None
     on_look: Callable[[str], object] = lambda _: None
@@ -156,12 +138,12 @@ async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterat
             inward = options.inward
             if inward is None:
                 inward = await stack.enter_async_context(HttpTransport())
-            replies = IngressReplies(inward, options.ingress_url, options.token)
+            replies = IngressReplies(inward, options.identity.url, options.token)
             transport = options.transport
             if transport is None:
-                transport = await stack.enter_async_context(HttpTransport(options.policy))
+                transport = await stack.enter_async_context(HttpTransport(options.identity.policy))
                 if options.inward is not None:
-                    transport = SplitTransport(options.policy, options.inward, transport)
+                    transport = SplitTransport(options.identity.policy, options.inward, transport)
             dispatcher = Dispatcher(options, files, scanner, transport, replies, stop)
             stack.push_async_callback(dispatcher.dead_letters.close)
             stack.callback(dispatcher.replays.close)
@@ -200,32 +182,25 @@ class Dispatcher:
         self._files = files
         self.log = files.log
         self._stop = stop
-        errors = FilterErrors()
-        self._look = LastLook(options.judge_filter, errors)
-        self._routing = RoutingCache(options.store, self._update, shard)
-        self._reporter = TargetReporter(options.store, errors)
         self._takeover = Takeover({})
-        service = self._service = AttemptService(
-            transport,
-            replies,
-            files.journal,
-            SubscriberHealth(errors.trouble, clocks),
-            secrets=options.secrets,
-            handshakes=self._handshakes(transport),
-            identities=IdentityTokens(options.signer or NoSigner(), options.ingress_url, clocks),
-            tracing=AttemptTracing(options.tracing) if options.tracing is not None else None,
-            clocks=clocks,
-        )
-        self.dead_letters = DeadLetters(own.dead_letters, service, lambda id_: self.scheduler.find(id_), shard)
-        self.scheduler = Scheduler(
+        self._deliveries = deliveries = ShardDeliveries(
+            shard,
+            DeliveryMeans(
+                store=options.store,
+                transport=transport,
+                replies=replies,
+                journal=files.journal,
+                identity=options.identity,
+                judge_filter=options.judge_filter,
+                tracing=options.tracing,
+                clocks=clocks,
+            ),
+            ShardState(events=files.events, backlog=files.outbox, cursors=files.cursors, dead_letters=own.dead_letters),
             self,
-            events=files.events,
-            backlog=files.outbox,
-            service=service,
-            look=self._look,
-            dead_letters=self.dead_letters,
+            on_table=lambda table: self.subscriptions.update(table),
         )
-        self._flusher = Flusher(files.cursors, self.scheduler.take_change, self._reporter.wake)
+        self._routing, self._look, self._flusher = deliveries.routing, deliveries.look, deliveries.flusher
+        self.dead_letters, self.scheduler = deliveries.dead_letters, deliveries.scheduler
         self.subscriptions = self._subscriptions(scanner)
         outbox = self._outbox = Outbox(files.writer, self.scheduler.hand, self.rows_walked)
         self.matches = MatchReceiver(outbox, self.scheduler, self._routing, self._takeover, files.ends)
@@ -234,7 +209,7 @@ class Dispatcher:
             own.replays,
             scanner=scanner,
             events=files.events,
-            service=service,
+            service=deliveries.service,
             dead_letters=self.dead_letters,
             trigger=self._routing.trigger,
             rule_of=self._routing.rule_of,
@@ -253,19 +228,6 @@ class Dispatcher:
             clock_us=clocks.now_us,
         )
         self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clocks.now_us)
-
-    def _handshakes(self, transport: Transport) -> Handshakes | None:
-        options = self._options
-        if options.grants is None:
-            return None
-        return Handshakes(
-            transport,
-            options.grants,
-            options.ingress_url,
-            options.clocks,
-            is_own=lambda url: bool(inside(options.policy, url)),
-            always=options.policy.reach == "public",
-        )
 
     def _subscriptions(self, scanner: Scanner) -> Subscriptions:
         files = self._files
@@ -342,9 +304,7 @@ class Dispatcher:
     async def close(self) -> None:
         """Write everything down: matches, what attempts in flight end with, cursors."""
         await self._outbox.close()
-        await self.scheduler.stop(self._options.drain_s)
-        await self._reporter.close()
-        await self._flusher.close()
+        await self._deliveries.stop(self._options.drain_s)
         try:
             await self.subscriptions.flush()
         except UnavailableError as error:  # what was acknowledged is on disk; the rest is handed out again
@@ -373,19 +333,11 @@ class Dispatcher:
 
     async def _watch_routing(self) -> None:
         looks = Recurring(_log, "routing cannot be read", UnavailableError)
-        seen = -1
         while True:
             await asyncio.sleep(limits.ROUTING_POLL_S)
             self._options.on_look("the outbox does not take rows: matches wait" if self._outbox.failing else "")
             with looks.attempt():
-                await self._routing.refresh()
-                if (version := self._options.store.data_version()) != seen:
-                    await self._service.refresh()
-                    seen = version
-
-    def _update(self, table: RoutingTable) -> None:
-        self.scheduler.update(table)
-        self.subscriptions.update(table)
+                await self._deliveries.refresh()
 
 
 def _part(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

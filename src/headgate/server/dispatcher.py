@@ -22,6 +22,7 @@ from headgate.server.composition import Dispatcher, DispatcherOptions, opened
 from headgate.server.inward import InwardTransport
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
+from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
 from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.rpc import SubscriptionsRpc
@@ -62,13 +63,15 @@ async def _dispatch(context: child.Context) -> None:
         token=context.token,
         store=store,
         shard=shard,
-        ingress_url=settings.url,
+        identity=SenderIdentity(
+            url=settings.url,
+            policy=url_policy(settings),
+            secrets=store.secrets,
+            signer=store.signing_keys,
+            grants=store.handshakes,
+        ),
         inward=inward,
-        policy=url_policy(settings),
         scanner=ReaderScanner(settings.reader_socket),
-        secrets=store.secrets,
-        signer=store.signing_keys,
-        grants=store.handshakes,
         tracing=tracer,
         bounds=BacklogBounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),
         on_ready=on_ready,
@@ -95,6 +98,6 @@ def _api(options: DispatcherOptions, store: Store, dispatcher: Dispatcher) -> St
     routes = [
         *SubscriptionsApi(dispatcher.subscriptions).routes(),
         *DeadLettersApi(options.own.dead_letters, dispatcher.dead_letters).routes(),
-        *ReplaysApi(dispatcher.replays, dispatcher.log, store, options.policy).routes(),
+        *ReplaysApi(dispatcher.replays, dispatcher.log, store, options.identity.policy).routes(),
     ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)

@@ -178,7 +178,7 @@ def other_paths(
 ) -> Starlette:
     """Every path that is no publisher's: health, and what the other processes answer."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
-    roles = parts.roles_of(settings)
+    roles = parts.answering(settings)
     group = DispatcherGroup(settings, objects)
     owner = OwnerProxy(settings, group)
     reading = [Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])]

@@ -28,8 +28,10 @@ class Role(StrEnum):
 
 ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Role.READER)
 """Those that `--role` takes."""
-ON_KAFKA: Final = frozenset({Role.CONTROL, Role.FRONT, Role.MATCHER, Role.OBJECTS})
+ON_KAFKA: Final = frozenset({Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Role.OBJECTS})
 """Those that a deployment on Kafka has: a module of `server/kafka/` each. The others are refused there."""
+SILENT_ON_KAFKA: Final = frozenset({Role.DISPATCHER})
+"""Those of them that do their work and answer no request yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,12 @@ def roles_of(settings: Settings) -> frozenset[Role]:
             hint=f"--role {','.join(role for role in asked if role in ON_KAFKA) or 'control,front'}",
         )
     return frozenset(asked) if Role.CONTROL in asked else frozenset({Role.OBJECTS, *asked})
+
+
+def answering(settings: Settings) -> frozenset[Role]:
+    """The roles of a server whose processes answer requests; raises as `roles_of` does."""
+    roles = roles_of(settings)
+    return roles - SILENT_ON_KAFKA if settings.is_on_kafka else roles
 
 
 def of_server(settings: Settings) -> tuple[ServerPart, ...]:

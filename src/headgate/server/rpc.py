@@ -26,7 +26,7 @@ from headgate.server.absent import RoleAbsentError
 from headgate.server.addresses import addresses_of
 from headgate.server.authentication import Authentication, UsersOfCalls
 from headgate.server.authorization import Authorization
-from headgate.server.parts import Role, roles_of
+from headgate.server.parts import Role, answering
 from headgate.server.proxy import PartUnavailableError
 from headgate.server.publishers_home import PublishersHome
 from headgate.server.ready import parts_ready
@@ -130,7 +130,7 @@ async def front(
     if not addresses:
         yield
         return
-    roles = roles_of(settings)
+    roles = answering(settings)
     # Producers have a home where fronts own partitions.
     fronts = 1 if settings.is_on_kafka else settings.fronts
     others = {one: HandedOn(PUBLISHER, [settings.front_rpc(one)]) for one in range(fronts) if one != number}

@@ -13,6 +13,7 @@ import msgspec
 
 from headgate.errors import FatalError
 from headgate.settings import ACCEPTABLE_LOSSES
+from headgate.storage.commit import Committer, SqliteCommitter
 
 LOSSES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -146,13 +147,17 @@ class StoreFile:
         schema: Statements that make what is not there.
         version: Of the tables; a file with a higher one is refused.
         synced: Whether a commit is on disk when it returns; else it is whole after a crash, but may be gone.
+        committer: Ends its transactions; None for SQLite alone.
 
     Raises:
         DatabaseNewerError: A newer Headgate wrote it.
     """
 
-    def __init__(self, path: Path, schema: str, *, version: int = 1, synced: bool = True) -> None:
+    def __init__(
+        self, path: Path, schema: str, *, version: int = 1, synced: bool = True, committer: Committer | None = None
+    ) -> None:
         self._path = path
+        self._committer = committer or SqliteCommitter()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
@@ -162,6 +167,7 @@ class StoreFile:
             self._connection.executescript(schema)
             if found != version:
                 self._connection.execute(f"PRAGMA user_version = {version}")
+            self._committer.attach(self._connection)
         except BaseException:
             self._connection.close()
             raise
@@ -185,10 +191,10 @@ class StoreFile:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Everything in the block, or nothing."""
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._committer.begin(self._connection)
         try:
             yield self._connection
-            self._connection.execute("COMMIT")
+            self._committer.commit(self._connection)
         finally:
             if self._connection.in_transaction:  # an error of the disk may have ended it
                 self._connection.execute("ROLLBACK")

@@ -138,6 +138,7 @@ class TopicsConfig(_Model):
         progress: Up to where every match of a partition is in the outbox; compacted.
         runs: The matcher's runs: generation and start; compacted.
         objects: Brokers, triggers and subscriptions; compacted.
+        changelog: What dispatchers keep of targets: cursors, dead letters; compacted, as many partitions as `outbox`.
     """
 
     events: RecordsConfig = RecordsConfig()
@@ -146,6 +147,7 @@ class TopicsConfig(_Model):
     progress: TopicConfig = TopicConfig()
     runs: TopicConfig = TopicConfig()
     objects: TopicConfig = TopicConfig()
+    changelog: TopicConfig = TopicConfig()
 
     def model_post_init(self, _context: object) -> None:
         """Refuses more source partitions than a dispatcher's state holds."""

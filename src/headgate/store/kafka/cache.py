@@ -14,6 +14,7 @@ from typing import Final
 from headgate.control.commit import NotLeaderError
 from headgate.control.store import Store
 from headgate.errors import UnavailableError
+from headgate.storage.keyring import Keyring
 from headgate.storage.sqlite import read_only
 
 _LOOK_S: Final = 0.05
@@ -41,12 +42,13 @@ class ReaderCommitter:
         raise AssertionError("no transaction was begun")
 
 
-def open_cache(path: Path, is_stopped: Callable[[], bool]) -> Store:
+def open_cache(path: Path, is_stopped: Callable[[], bool], keys: Keyring | None = None) -> Store:
     """Opens the cache for reading, once the process that follows the topic has made it; blocking.
 
     Args:
         path: control.db of this server.
         is_stopped: Whether to wait no longer.
+        keys: Of Secrets; None: none can be read.
 
     Raises:
         UnavailableError: The wait was ended.
@@ -55,7 +57,7 @@ def open_cache(path: Path, is_stopped: Callable[[], bool]) -> Store:
         if is_stopped():
             raise UnavailableError("the process ends before it has read any objects")
         time.sleep(_LOOK_S)
-    return Store.open(path, committer=ReaderCommitter())
+    return Store.open(path, committer=ReaderCommitter(), keys=keys)
 
 
 def leader_of(path: Path) -> str:

@@ -21,19 +21,20 @@ _FETCH_WAIT_MS: Final = 50
 late."""
 
 
-def committed_reader(config: KafkaConfig, faults: Faults) -> Consumer:
+def committed_reader(config: KafkaConfig, faults: Faults, group: str = "reader") -> Consumer:
     """A consumer that reads committed records and tells the end of a partition; it joins no group.
 
     Args:
         config: Of the deployment.
         faults: Where its connections report.
+        group: Whose commits it can be asked for.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
     """
     kafka = library()
     own = {
-        "group.id": config.topic("reader"),  # demanded by the library; no group is joined, nothing is committed
+        "group.id": config.topic(group),  # demanded by the library; no group is joined, nothing is committed
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -19,7 +19,7 @@ from headgate.store.kafka.library import Faults, library, options, refused_optio
 from headgate.store.kafka.state_record import StateRecord
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
+    from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 
 _POLL_S: Final = 0.1
 
@@ -45,12 +45,13 @@ class Office:
     """What only the newest writer may write.
 
     Attributes:
-        topic: With one partition, by its name in `TopicsConfig`.
+        topic: By its name in `TopicsConfig`.
         name: The `transactional.id`, without the prefix of topics.
         doing: What fails, as the beginning of a sentence.
         unsure: What to do where it is not known whether a transaction is stored.
         fenced: Makes the error of a writer that is not the newest; takes a hint, which may be empty.
         headers: Of every record.
+        partition: Of the topic.
     """
 
     topic: str
@@ -59,12 +60,13 @@ class Office:
     unsure: str
     fenced: Callable[[str], HeadgateError]
     headers: tuple[tuple[str, bytes], ...] = ()
+    partition: int = 0
 
 
 class FencedWriter:
-    """The one writer of a topic until a newer one is made, in whichever process; blocking, one thread at a time.
+    """The one writer of a partition until a newer one is made, in whichever process; blocking, one thread at a time.
 
-    `transactional.id` is the deployment's. Making a writer ends what an earlier one left open: when it is made,
+    `transactional.id` is that of its office. Making a writer ends what an earlier one left open: when it is made,
     everything that was ever committed can be read. After an error of Kafka a writer is used no more: what is on its
     way could come into a later transaction of it.
 
@@ -112,10 +114,10 @@ class FencedWriter:
         What `records` raises aborts the transaction and is raised here; the writer goes on.
 
         Args:
-            records: At least one.
+            records: The records.
 
         Returns:
-            The offset of the last.
+            The offset of the last; -1 without one.
 
         Raises:
             HeadgateError: What `Office.fenced` makes: a newer writer was made; nothing is stored.
@@ -142,12 +144,31 @@ class FencedWriter:
         while True:
             try:
                 self._producer.produce(
-                    self._topic, record.value, record.key, 0, on_delivery=done, headers=list(self._office.headers)
+                    self._topic,
+                    record.value,
+                    record.key,
+                    self._office.partition,
+                    on_delivery=done,
+                    headers=list(self._office.headers),
                 )
                 break
             except BufferError:  # its queue is full: acknowledgements make room
                 self._producer.poll(_POLL_S)
         self._producer.poll(0)
+
+    def add_places(self, places: Sequence[TopicPartition], group: object) -> None:
+        """Makes commits of a consumer group part of the transaction that is open.
+
+        Args:
+            places: Partitions, offsets and metadata.
+            group: What a consumer of the group says that it is (`consumer_group_metadata`).
+
+        Raises:
+            HeadgateError: What `Office.fenced` makes: a newer writer was made; nothing is stored.
+            UnavailableError: Kafka did not take them; nothing is stored.
+        """
+        with self._errors():
+            self._producer.send_offsets_to_transaction(list(places), group, KAFKA_TRANSACTION_S_MAX)
 
     def commit(self) -> None:
         """Makes the records of the transaction readable, all of them or none.

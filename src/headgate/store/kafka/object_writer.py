@@ -7,7 +7,7 @@ from typing import Final
 from headgate.control.commit import NotLeaderError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.fenced_writer import FencedWriter, Office
-from headgate.store.kafka.object_rows import version_header
+from headgate.store.kafka.object_rows import OBJECT_ROWS
 
 
 def _fenced(hint: str) -> NotLeaderError:
@@ -23,7 +23,7 @@ _OFFICE: Final = Office(
     doing="objects cannot be written",
     unsure="read the object: the change may be stored all the same",
     fenced=_fenced,
-    headers=(version_header(),),
+    headers=(OBJECT_ROWS.header,),
 )
 
 

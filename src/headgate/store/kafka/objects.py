@@ -25,17 +25,9 @@ from headgate.errors import InvalidInputError, UnavailableError
 from headgate.limits import OBJECT_CACHE_AGE_S_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.object_reader import ObjectTopicReader, lost
-from headgate.store.kafka.object_rows import (
-    CachePosition,
-    CacheTables,
-    ObjectRecordError,
-    RowCapture,
-    position,
-    prepare,
-    put_position,
-    tables,
-)
+from headgate.store.kafka.object_rows import OBJECT_ROWS, CachePosition, empty, position, prepare, put_position
 from headgate.store.kafka.object_writer import ObjectTopicWriter
+from headgate.store.kafka.rows import CacheTables, RowCapture, RowRecordError, tables
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -48,7 +40,7 @@ _log = structlog.get_logger(__name__)
 
 
 class KafkaObjects:
-    """The cache control.db of the topic, and its `Committer` (see `control/commit.py`).
+    """The cache control.db of the topic, and its `Committer` (see `storage/commit.py`).
 
     A process opens it, then the `Store` of the same file with it; calls `lead` when it is to write; and lets a thread
     `follow`. A write that needs the lead fails without it. Who leads loses the lead when another process takes it, and
@@ -83,7 +75,7 @@ class KafkaObjects:
         self._name = name
         self._on_lost = on_lost
         self._clock_s = clock_s
-        self._cache = CacheTables(connection)
+        self._cache = CacheTables(connection, OBJECT_ROWS)
         self._capture: RowCapture | None = None
         # Changes only under SQLite's lock for writing, but for the step from None: a write looks at it under that lock.
         self._writer: ObjectTopicWriter | None = None
@@ -113,7 +105,7 @@ class KafkaObjects:
         Raises:
             UnavailableError: Kafka or SQLite does not work.
             ObjectsLostError: The topic is not the one that the cache was read from.
-            ObjectRecordError: A record is none that this version can apply.
+            RowRecordError: A record is none that this version can apply.
             InvalidInputError: The file holds objects of a server without Kafka.
             DatabaseNewerError: A newer Headgate wrote the file.
         """
@@ -146,7 +138,7 @@ class KafkaObjects:
             if was is not None and was.topic != topic_id:
                 raise lost(self._topic, "Kafka has another topic of this name now")
             if was is not None and self._clock_s() - was.read_at_s > OBJECT_CACHE_AGE_S_MAX:
-                self._cache.empty()
+                empty(self._connection)
                 start = 0
             end = self._reader.end()
             if was is not None and was.next_offset > end:
@@ -163,7 +155,7 @@ class KafkaObjects:
         Raises:
             UnavailableError: Kafka or SQLite does not work.
             ObjectsLostError: The topic ends before what was read.
-            ObjectRecordError: A record is none that this version can apply.
+            RowRecordError: A record is none that this version can apply.
         """
         with self._turn():
             return self._catch_up()
@@ -191,9 +183,9 @@ class KafkaObjects:
                 self._step_down("another control process has taken the lead")
             try:
                 self._cache.apply(message.key(), message.value(), _headers(message))
-            except ObjectRecordError as error:
+            except RowRecordError as error:
                 place = f"{self._topic} at offset {message.offset()}"
-                raise ObjectRecordError(f"{place}: {error.message}", hint=error.hint) from error
+                raise RowRecordError(f"{place}: {error.message}", hint=error.hint) from error
             count += 1
         self._seen_s = self._clock_s()
         put_position(self._connection, self._at(max(start, end)))
@@ -206,7 +198,7 @@ class KafkaObjects:
 
         Raises:
             ObjectsLostError: The topic ends before what was read.
-            ObjectRecordError: A record is none that this version can apply.
+            RowRecordError: A record is none that this version can apply.
         """
         while not stop.is_set():
             try:
@@ -267,7 +259,7 @@ class KafkaObjects:
                         " VALUES (1, ?, ifnull((SELECT term FROM topic_leader), 0) + 1)",
                         (self._name,),
                     )
-                    last = writer.send([tables(connection)["topic_leader"].record(connection, [1])])
+                    last = writer.send([tables(connection, OBJECT_ROWS)["topic_leader"].record(connection, [1])])
                     put_position(connection, self._at(last + 1))
                     writer.commit()
             except BaseException:
@@ -289,7 +281,7 @@ class KafkaObjects:
     def attach(self, connection: sqlite3.Connection) -> None:
         """See `Committer.attach`."""
         connection.execute("PRAGMA synchronous = NORMAL")  # the topic is what is durable
-        self._capture = RowCapture(connection)
+        self._capture = RowCapture(connection, OBJECT_ROWS)
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """See `Committer.begin`."""
@@ -353,7 +345,7 @@ def _headers(message: Message) -> dict[str, bytes | None]:
     try:
         return dict(message.headers() or ())  # type: ignore[arg-type] # a list of pairs, as documented
     except UnicodeDecodeError as error:
-        raise ObjectRecordError(f"the name of a header is no UTF-8: {error.reason}") from error
+        raise RowRecordError(f"the name of a header is no UTF-8: {error.reason}") from error
 
 
 def _leader(connection: sqlite3.Connection) -> str:

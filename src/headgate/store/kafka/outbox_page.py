@@ -23,6 +23,7 @@ class OutboxEvent:
         generation: Of the filters that it was matched by.
         targets: Target and verdict, by target, ascending.
         stored: The event, with its broker's identity.
+        position: Offset in the outbox partition of its record, the last one where it has several.
     """
 
     source: int
@@ -31,6 +32,7 @@ class OutboxEvent:
     generation: int
     targets: tuple[tuple[int, int], ...]
     stored: StoredEvent
+    position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,12 @@ class OutboxPage:
 
 class OutboxListener(Protocol):
     """Who owns the deliveries; called within `OutboxMember.read` and `close`, in their thread."""
+
+    def taking(self, partitions: Sequence[int]) -> None:
+        """The member is given partitions, whose commits it reads next.
+
+        Who commits by other means than the reader's `commit` makes sure here that no former owner does so any more.
+        """
 
     def assigned(self, partition: int, state: OutboxState) -> None:
         """The member is given a partition; it goes on with this state."""

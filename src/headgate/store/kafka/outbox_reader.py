@@ -28,7 +28,7 @@ from headgate.outbox.takeover import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import committed_places, watermarks
 from headgate.store.kafka.library import Faults, library, options, refused_option, translated
-from headgate.store.kafka.outbox_decoder import EventRecord, decode, decode_event
+from headgate.store.kafka.outbox_decoder import decode, decode_event
 from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxListener, OutboxPage
 from headgate.store.kafka.outbox_state import decode_state, encode_state
 from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover
@@ -205,12 +205,13 @@ class OutboxMember:
                 assigned.runs.append(outcome)
                 continue
             try:
-                assigned.events.append(_event(outcome.record, outcome.targets))
+                assigned.events.append(matched_event(outcome, offset))
             except RecordError as error:
                 self._listener.passed_over(partition, offset, error)
 
     def _on_assign(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         try:
+            self._listener.taking(sorted(place.partition for place in places))
             committed = committed_places(self._consumer, places, self._config, self._faults, _DOING)
             self._consumer.incremental_assign([self._restored(place) for place in committed])
         except BaseException as error:  # noqa: BLE001 - `read` raises it
@@ -308,6 +309,18 @@ def _checkpoint(partition: int, assigned: _Assigned) -> Checkpoint:
     return Checkpoint(partition, takeover.resume_at, takeover.state, assigned.assignment)
 
 
-def _event(record: EventRecord, targets: tuple[tuple[int, int], ...]) -> OutboxEvent:
+def matched_event(matched: Matched, position: int) -> OutboxEvent:
+    """An event that counts, with what its record holds.
+
+    Args:
+        matched: What the takeover gave.
+        position: Offset of the record that it gave it for.
+
+    Raises:
+        RecordError: The event cannot be read.
+    """
+    record = matched.record
     stored = decode_event(record)
-    return OutboxEvent(record.source, record.offset, record.stored_us, record.generation, targets, stored)
+    return OutboxEvent(
+        record.source, record.offset, record.stored_us, record.generation, matched.targets, stored, position
+    )

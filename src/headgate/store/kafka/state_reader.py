@@ -21,21 +21,25 @@ _POLL_S: Final = 0.5
 
 
 class StateTopicReader:
-    """Reads the one partition of the topic; blocking, for one thread at a time.
+    """Reads one partition of a topic; blocking, for one thread at a time.
 
     An end is always the end of a transaction: Kafka shows no reader of committed records the place behind an open one.
 
     Args:
         config: Of the deployment.
-        topic: With one partition, by its name in `TopicsConfig`.
+        topic: By its name in `TopicsConfig`.
         lost: Makes the error where the topic ends before what was read: of the topic's name in Kafka and a reason.
+        partition: Of the topic.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
     """
 
-    def __init__(self, config: KafkaConfig, topic: str, lost: Callable[[str, str], HeadgateError]) -> None:
+    def __init__(
+        self, config: KafkaConfig, topic: str, lost: Callable[[str, str], HeadgateError], partition: int = 0
+    ) -> None:
         self._config = config
+        self._partition = partition
         self._topic = config.topic(topic)
         self._doing = f"{topic} cannot be read"
         self._lost = lost
@@ -69,7 +73,7 @@ class StateTopicReader:
         Raises:
             UnavailableError: Kafka does not answer.
         """
-        place = library().TopicPartition(self._topic, 0)
+        place = library().TopicPartition(self._topic, self._partition)
         return watermarks(self._consumer, place, self._config, self._faults, self._doing)[1]
 
     def comes(self, start: int, timeout_s: float) -> bool:
@@ -113,7 +117,7 @@ class StateTopicReader:
         if start < self._from or self._next < 0:
             self._held.clear()
             self._from = self._next = start
-            self._consumer.assign([library().TopicPartition(self._topic, 0, start)])
+            self._consumer.assign([library().TopicPartition(self._topic, self._partition, start)])
         self._drop(start)
 
     def _drop(self, start: int) -> None:

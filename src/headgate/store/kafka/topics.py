@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from headgate.limits import KAFKA_RECORD_BYTES_MAX, OBJECT_COMPACTION_S_MIN, OBJECT_TOMBSTONE_S_MIN
+from headgate.limits import (
+    CHANGELOG_SEGMENT_BYTES,
+    KAFKA_RECORD_BYTES_MAX,
+    OBJECT_COMPACTION_S_MIN,
+    OBJECT_TOMBSTONE_S_MIN,
+)
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig
 
 _HOUR_MS: Final = 3_600_000
@@ -91,14 +96,14 @@ def wanted_topics(config: KafkaConfig) -> list[WantedTopic]:
     """Every topic of a deployment."""
     topics = config.topics
     return [
-        _wanted(config.topic(role), role, topic)
+        _wanted(config.topic(role), role, topic, topics.outbox.partitions if role == "changelog" else 1)
         for role, topic in ((role, getattr(topics, role)) for role in type(topics).model_fields)
     ]
 
 
-def _wanted(name: str, role: str, topic: TopicConfig) -> WantedTopic:
+def _wanted(name: str, role: str, topic: TopicConfig, partitions: int) -> WantedTopic:
+    """One topic; a partition of state has one writer, whose order is that of its records."""
     settings = {**_COMMON, "min.insync.replicas": str(topic.min_insync)}
-    partitions = 1  # of state: its order is the order in which one writer wrote it
     if isinstance(topic, RecordsConfig):
         partitions = topic.partitions
         size = -1 if topic.retention_mb is None else topic.retention_mb * _MIB
@@ -114,6 +119,8 @@ def _wanted(name: str, role: str, topic: TopicConfig) -> WantedTopic:
         # A process that reads on must meet every deletion; one that reads from the start, whole changes.
         settings["delete.retention.ms"] = str(OBJECT_TOMBSTONE_S_MIN * 1_000)
         settings["min.compaction.lag.ms"] = str(OBJECT_COMPACTION_S_MIN * 1_000)
+    if role == "changelog":
+        settings["segment.bytes"] = str(CHANGELOG_SEGMENT_BYTES)
     given = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in topic.options.items()}
     return WantedTopic(name, role, partitions, topic.replication, topic.min_insync, {**settings, **given})
 

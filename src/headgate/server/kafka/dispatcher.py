@@ -1,0 +1,142 @@
+"""The process that delivers in a deployment on Kafka: its share of the outbox's partitions, and their deliveries.
+
+Replies go to the fronts of its own server. What it sees of targets is logged; nothing brings it into the status of
+triggers yet. Dead letters are kept, and move with their partition; nobody is asked for them yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+import uvloop
+
+from headgate.control.log_spec import ServedBroker
+from headgate.control.routing import RoutingTable, TargetReport
+from headgate.control.store import Store
+from headgate.errors import FatalError
+from headgate.limits import ATTEMPTS_MAX
+from headgate.observe import tracing
+from headgate.server import child, parts, ready
+from headgate.server.inward import InwardTransport
+from headgate.server.kafka.group import KafkaDispatcherOptions, kafka_dispatcher
+from headgate.server.parts import Role
+from headgate.server.policy import url_policy
+from headgate.server.shard_deliveries import SenderIdentity
+from headgate.storage.keyring import keyring_of
+from headgate.store.kafka.cache import open_cache
+from headgate.store.kafka.run_reports import RunReports
+
+_OTHER_FILES: Final = 4_096
+"""Sockets to brokers, and files of partitions."""
+_REPORTS_S: Final = 5.0
+_log = structlog.get_logger(__name__)
+
+
+class FrontMissingError(FatalError):
+    """The server has no front that would store what subscribers answer."""
+
+    code = "front-missing"
+
+
+def run(context: child.Context) -> None:
+    """Delivers until told to stop."""
+    uvloop.run(_dispatch(context))
+
+
+class FollowedRouting:
+    """Routing as the cache of the objects has it; see `RoutingStore`. One snapshot serves all partitions.
+
+    Args:
+        store: The cache.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: tuple[int, RoutingTable] | None = None
+
+    def data_version(self) -> int:
+        """See `RoutingStore`."""
+        return self._store.data_version()
+
+    def snapshot(self) -> RoutingTable:
+        """See `RoutingStore`."""
+        version, known = self._store.data_version(), self._known
+        if known is None or known[0] != version:
+            known = self._known = version, self._store.snapshot()
+        return known[1]
+
+    def served(self, path: str) -> ServedBroker | None:
+        """See `RoutingStore`."""
+        return self._store.served(path)
+
+    def report(self, reports: list[TargetReport]) -> None:
+        """Logs what was seen: who leads the objects writes them, and does not hear of it yet."""
+        for each in reports:
+            facts = {"trouble": each.trouble, "filter_errors": each.filter_errors, "last_error": each.last_error}
+            seen = {name: value for name, value in facts.items() if value}
+            if seen or each.dropped:
+                _log.warning("report on a target", target=each.target, dropped=each.dropped, **seen)
+
+    def forget_trouble(self, owns: Callable[[int], bool]) -> None:
+        """Nothing was written."""
+
+
+async def _dispatch(context: child.Context) -> None:
+    child.raise_file_limit(2 * ATTEMPTS_MAX + _OTHER_FILES)
+    settings, config = context.settings, context.on_kafka.kafka
+    if Role.FRONT not in parts.roles_of(settings):
+        raise FrontMissingError(
+            "a server with the role dispatcher has the role front, too: replies of subscribers go there",
+            hint="--role front,dispatcher",
+        )
+    stop = asyncio.Event()
+    child.on_stop(child.setter(stop))
+    mark = ready.Mark(settings.run_directory, context.part.name)
+    tracer = tracing.configure(context.part.name)
+    mark.note("waits for the objects")
+    store = await asyncio.to_thread(open_cache, settings.data / "control.db", stop.is_set, keyring_of(settings))
+    runs = RunReports(config)
+
+    def on_ready() -> None:
+        gc.freeze()
+        mark.ready(True)
+        mark.note("")
+
+    def on_look(problem: str) -> None:
+        mark.beat()
+        mark.note(problem)
+
+    inward = None
+    if not settings.is_reached_plain:
+        others = [(context.part.index + number) % settings.fronts for number in range(settings.fronts)]
+        inward = InwardTransport([settings.front_inward(number) for number in others])
+    options = KafkaDispatcherOptions(
+        config=config,
+        data=settings.data / context.part.name,
+        store=FollowedRouting(store),
+        token=context.token,
+        identity=SenderIdentity(
+            url=settings.url,
+            policy=url_policy(settings),
+            secrets=store.secrets,
+            signer=store.signing_keys,
+            grants=store.handshakes,
+        ),
+        inward=inward,
+        runs=runs,
+        tracing=tracer,
+        on_ready=on_ready,
+        on_look=on_look,
+    )
+    try:
+        async with kafka_dispatcher(options, stop) as dispatcher:
+            await dispatcher.run()
+    finally:
+        await asyncio.to_thread(runs.close, _REPORTS_S)
+        store.close()
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)

@@ -1,0 +1,304 @@
+"""The deliveries of one outbox partition, for as long as this process owns it: the same parts as on one machine.
+
+What those take from files comes from Kafka here: rows from the pages of the outbox, with their record's offset as their
+position; a lagging target's from the topic again; cursors and dead letters from the changelog.
+docs/adr/0019-deliveries-move-with-their-partition.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections import deque
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headgate import limits
+from headgate.deadletters.sender import DeadLetters
+from headgate.deadletters.store import DeadLetterStore
+from headgate.delivery.scheduler import Scheduler
+from headgate.delivery.tasks import tell_failure
+from headgate.errors import UnavailableError
+from headgate.observe import metrics
+from headgate.observe.logs import Recurring
+from headgate.outbox.shards import Shard
+from headgate.outbox.writer import DurableChunk, RowGroup
+from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, ShardState
+from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.changelog import ChangelogWriter, restore
+from headgate.store.kafka.checkpoints import CheckpointedCursors, Checkpoints, KnownPlace
+from headgate.store.kafka.event_lookup import TopicEvents, shared_event
+from headgate.store.kafka.outbox_backlog import TopicBacklog
+from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxPage
+
+_EVENTS_PER_TURN: Final = 64
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionOptions:
+    """What the partitions of a process share.
+
+    Attributes:
+        config: Of the deployment.
+        data: The data directory; what is in it of a partition is made anew.
+        means: What attempts are made with.
+        events: The log.
+    """
+
+    config: KafkaConfig
+    data: Path
+    means: DeliveryMeans
+    events: TopicEvents
+
+
+class PartitionDispatcher:
+    """Begins at once; `close` ends it. Lives on one event loop.
+
+    Args:
+        number: Of the partition.
+        writer: Of its changelog; this object's own.
+        options: What the partitions of a process share.
+    """
+
+    def __init__(self, number: int, writer: ChangelogWriter, options: PartitionOptions) -> None:
+        self._number = number
+        self._writer = writer
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._count = options.config.topics.outbox.partitions
+        self._checkpoints = Checkpoints()
+        self._cursors: CheckpointedCursors | None = None
+        self._deliveries: ShardDeliveries | None = None
+        self._begins_at = self._position = 0
+        self._pages: deque[OutboxPage] = deque()
+        self._page_came = asyncio.Event()
+        self._is_walking = False
+        self._is_progress_alone = False
+        self._progress_timer: asyncio.TimerHandle | None = None
+        self._stack = AsyncExitStack()
+        self._stack.callback(writer.close)
+        self._stopped = threading.Event()
+        self._drain_s = 0.0
+        self._task = self._loop.create_task(self._run())
+        self._task.add_done_callback(partial(tell_failure, what="a partition of the outbox has ended"))
+
+    @property
+    def pages_waiting(self) -> int:
+        """Pages that were read and not walked to their end."""
+        return len(self._pages) + self._is_walking
+
+    @property
+    def scheduler(self) -> Scheduler | None:
+        """The deliveries; None until the partition's state is read."""
+        return self._deliveries.scheduler if self._deliveries is not None else None
+
+    @property
+    def dead_letters(self) -> DeadLetters | None:
+        """The events that were given up; None until the partition's state is read."""
+        return self._deliveries.dead_letters if self._deliveries is not None else None
+
+    def take(self, page: OutboxPage) -> None:
+        """The next page of the partition."""
+        self._pages.append(page)
+        self._page_came.set()
+
+    async def close(self, *, is_lost: bool, drain_s: float) -> None:
+        """Gives the partition up: attempts may end for so long, then everything that is known is stored.
+
+        Args:
+            is_lost: Another process has it already: attempts are broken off, nothing is stored.
+            drain_s: How long attempts in flight may last.
+        """
+        self._stopped.set()
+        if is_lost:
+            self._writer.lose()
+        self._drain_s = 0.0 if is_lost else drain_s
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if self._progress_timer is not None:
+            self._progress_timer.cancel()
+        await self._stack.aclose()
+
+    # --- start ------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        own = DispatcherDirectory.of(self._options.data, self._number)
+        restoring = self._loop.run_in_executor(None, self._restore, own)
+        try:
+            records = await asyncio.shield(restoring)
+        finally:
+            await asyncio.wait([restoring])  # its thread works on the files
+        await self._begin(own, records)
+        while True:
+            await self._page_came.wait()
+            self._page_came.clear()
+            while self._pages:
+                self._is_walking = True
+                await self._walk(self._pages.popleft())
+                self._is_walking = False
+
+    def _restore(self, own: DispatcherDirectory) -> int:
+        """Makes the partition's files as its changelog says; blocking."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(own.path)
+        CheckpointedCursors(own.cursors, Checkpoints()).close()
+        DeadLetterStore(own.dead_letters).close()
+        return restore(self._options.config, self._number, [own.cursors, own.dead_letters], self._stopped)
+
+    async def _begin(self, own: DispatcherDirectory, records: int) -> None:
+        options, stack = self._options, self._stack
+        backlog = TopicBacklog(
+            options.config,
+            self._number,
+            self._checkpoints,
+            on_event=self._keep_soon,
+            on_removed=self._removed,
+        )
+        stack.push_async_callback(asyncio.to_thread, backlog.close)
+        committer = self._writer.committer(self._place)
+        cursors = self._cursors = CheckpointedCursors(own.cursors, self._checkpoints, committer)
+        stack.callback(cursors.close)
+        state = ShardState(
+            events=options.events,
+            backlog=backlog,
+            cursors=cursors,
+            dead_letters=own.dead_letters,
+            committer=self._writer.committer(),
+            flush_s=limits.CHANGELOG_FLUSH_S,
+        )
+        deliveries = ShardDeliveries(Shard(self._number, self._count), options.means, state, self, sharers=self._count)
+        stack.push_async_callback(deliveries.dead_letters.close)
+        self._deliveries = deliveries
+        found = cursors.load()
+        await self._routed(cursors.generation)
+        deliveries.scheduler.restore(found.position, found.targets)
+        self._begins_at = self._position = found.position
+        deliveries.dead_letters.start()
+        stack.push_async_callback(self._stop)  # not before: what has not been read must not be written
+        watching = self._loop.create_task(self._watch_routing())
+        watching.add_done_callback(partial(tell_failure, what="routing is not watched any more"))
+        stack.callback(watching.cancel)
+        _log.info(
+            "partition begins", partition=self._number, position=found.position, behind=len(found.targets), rows=records
+        )
+
+    async def _stop(self) -> None:
+        assert self._deliveries is not None, "`_begin` made it"
+        await self._deliveries.stop(self._drain_s)
+
+    def _place(self) -> Checkpoint | None:
+        """What the group commits with the cursors; in their thread."""
+        place = self._cursors.place if self._cursors is not None else None
+        return None if place is None else Checkpoint(self._number, place.offset, place.state, 0)
+
+    # --- routing ----------------------------------------------------------------------------------------
+
+    async def _routed(self, generation: int) -> None:
+        """Waits until the targets of a generation are known: their rows would end as those of deleted ones."""
+        assert self._deliveries is not None, "`_begin` made it"
+        routing, told = self._deliveries.routing, False
+        looks = Recurring(_log, "routing cannot be read", UnavailableError)
+        while True:
+            with looks.attempt(partition=self._number):
+                await routing.refresh()
+            if routing.generation >= generation:
+                return
+            if not told:
+                told = True
+                _log.info("waits for newer objects", partition=self._number, generation=generation)
+            await asyncio.sleep(limits.ROUTING_POLL_S)
+
+    async def _watch_routing(self) -> None:
+        assert self._deliveries is not None, "`_begin` made it"
+        looks = Recurring(_log, "routing cannot be read", UnavailableError)
+        while True:
+            await asyncio.sleep(limits.ROUTING_POLL_S)
+            with looks.attempt(partition=self._number):
+                await self._deliveries.refresh()
+
+    # --- rows -------------------------------------------------------------------------------------------
+
+    async def _walk(self, page: OutboxPage) -> None:
+        """Hands a page's rows over; returns when all of them have a place in their targets' queues, or none."""
+        deliveries, cursors = self._deliveries, self._cursors
+        assert deliveries is not None, "`_begin` made it"
+        assert cursors is not None, "`_begin` made it"
+        generation = max((event.generation for event in page.events), default=0)
+        await self._routed(generation)
+        cursors.generation = max(cursors.generation, generation)
+        scheduler = deliveries.scheduler
+        for number, event in enumerate(page.events):
+            if event.position < self._begins_at:
+                continue  # the cursors know of it: its place in the group was committed later than it was read
+            self._keep(event)
+            metrics.MATCH_SECONDS.observe((self._options.means.clocks.now_us() - event.stored_us) / 1e6)
+            rows = [(event.offset, target, verdict) for target, verdict in event.targets]
+            group = RowGroup(event.source, event.generation, rows)
+            self._position = event.position + 1
+            scheduler.hand(DurableChunk(event.position, [group], self._position, {}, row_step=0))
+            if number % _EVENTS_PER_TURN == 0 or scheduler.rows_waiting > limits.HAND_ROWS_PER_TURN:
+                await self._walked(scheduler)
+        await self._walked(scheduler)
+        checkpoint = page.checkpoint
+        self._position = end = max(self._position, checkpoint.offset)
+        self._checkpoints.add(KnownPlace(end, checkpoint.offset, checkpoint.state))
+        self._is_progress_alone = not page.events
+        scheduler.hand(DurableChunk(end, [], end, {}, row_step=0))
+        self._is_progress_alone = False
+
+    async def _walked(self, scheduler: Scheduler) -> None:
+        await asyncio.sleep(0)
+        while scheduler.rows_waiting:
+            await asyncio.sleep(0)
+
+    def _keep(self, event: OutboxEvent) -> None:
+        events = self._options.events
+        if events.kept(event.source, event.offset) is None:
+            shared = shared_event(event.stored, event.source, event.offset, event.stored_us)
+            events.keep(event.source, event.offset, shared)
+
+    def _keep_soon(self, event: OutboxEvent) -> None:
+        self._loop.call_soon_threadsafe(self._keep, event)
+
+    def _removed(self, target: int, start: int, end: int) -> None:
+        """Retention has taken rows that a target had not read; how many of them were its own is not known."""
+        assert self._deliveries is not None, "`_begin` made it"
+        words = f"the outbox was trimmed from offset {start} to {end} before it was read"
+        _log.error("events of a lagging target are lost", partition=self._number, target=target, why=words)
+        self._deliveries.look.errors.dropped(target, words)
+        self._deliveries.reporter.wake()
+
+    # --- what the scheduler tells -----------------------------------------------------------------------
+
+    def target_unknown(self) -> None:
+        """See `scheduler.SchedulerListener`."""
+        assert self._deliveries is not None, "`_begin` made it"
+        self._deliveries.routing.refresh_now()
+
+    def cursors_changed(self) -> None:
+        """See `scheduler.SchedulerListener`."""
+        if not self._is_progress_alone:
+            self._wake_flusher()
+        elif self._progress_timer is None:
+            self._progress_timer = self._loop.call_later(limits.CHANGELOG_PROGRESS_S, self._wake_flusher)
+
+    def _wake_flusher(self) -> None:
+        assert self._deliveries is not None, "`_begin` made it"
+        if self._progress_timer is not None:
+            self._progress_timer.cancel()
+            self._progress_timer = None
+        self._deliveries.flusher.wake()
+
+    def rows_walked(self) -> None:
+        """See `scheduler.SchedulerListener`."""
+
+    def row_kept(self, target: int) -> None:
+        """See `scheduler.SchedulerListener`: consumers are answered with 501 in this deployment."""

@@ -1,0 +1,237 @@
+"""The changelog: what a dispatcher keeps of an outbox partition's targets, as rows of a compacted topic.
+
+Cursors and dead letters stand in SQLite files, by the code that one machine has. Here their transactions become
+durable: the rows that one changed go to the partition of the topic `changelog` with the outbox partition's number, in a
+Kafka transaction; cursors together with the group's commit. Who is given the partition makes a `ChangelogWriter`, which
+fences the one before it; reads the rows into new files (`restore`); and goes on. docs/spec/changelog-topic.md has the
+format, docs/adr/0019-deliveries-move-with-their-partition.md the reasons.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import FatalError, UnavailableError
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.consumers import committed_reader
+from headgate.store.kafka.fenced_writer import FencedWriter, Office
+from headgate.store.kafka.library import Faults, library
+from headgate.store.kafka.outbox_page import Checkpoint
+from headgate.store.kafka.outbox_state import encode_state
+from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, table_of
+from headgate.store.kafka.state_reader import StateTopicReader
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+CHANGELOG_ROWS: Final = RowFormat(1)
+"""The tables of a dispatcher's files, all of them."""
+
+
+class ChangelogLostError(FatalError):
+    """The changelog has lost its end while it was read."""
+
+    code = "changelog-lost"
+
+
+class PartitionFencedError(UnavailableError):
+    """Another dispatcher has taken the partition over."""
+
+    code = "partition-fenced"
+
+
+def group_identity(config: KafkaConfig) -> object:
+    """How commits of the dispatchers' group are signed in a transaction: by the group alone, not by a member.
+
+    Who may commit is decided by the transaction's name, which belongs to a partition's newest owner. A member's word
+    would be refused while the group changes, which is when a partition that goes has its last commit.
+    """
+    consumer = committed_reader(config, Faults(), group="dispatchers")
+    try:
+        return consumer.consumer_group_metadata()
+    finally:
+        consumer.close()
+
+
+class ChangelogWriter:
+    """The one writer of an outbox partition's state until a newer one is made, wherever; for several threads.
+
+    Args:
+        config: Of the deployment.
+        partition: Of the topics `outbox` and `changelog`.
+        group: See `group_identity`.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+        UnavailableError: Kafka does not answer.
+    """
+
+    def __init__(self, config: KafkaConfig, partition: int, group: object) -> None:
+        self._topic = config.topic("outbox")
+        self._partition = partition
+        self._group = group
+        self._lock = threading.Lock()
+        self._is_lost = False
+        office = Office(
+            topic="changelog",
+            name=f"dispatcher-{partition}",
+            doing="the state of deliveries cannot be written",
+            unsure="the next owner of the partition reads whether it is stored",
+            fenced=self._fenced,
+            headers=(CHANGELOG_ROWS.header,),
+            partition=partition,
+        )
+        self._writer = FencedWriter(config, office)
+
+    def committer(self, place: Callable[[], Checkpoint | None] = lambda: None) -> ChangelogCommitter:
+        """The committer of one file.
+
+        Args:
+            place: What the group is to commit with the file's next transaction; None for nothing.
+        """
+        return ChangelogCommitter(self, place)
+
+    @contextmanager
+    def transaction(
+        self, capture: RowCapture, connection: sqlite3.Connection, place: Checkpoint | None
+    ) -> Iterator[None]:
+        """Stores the rows that a connection's transaction has changed; the block runs before they count.
+
+        Raises:
+            PartitionFencedError: Another dispatcher has the partition; nothing is stored, or that is not known.
+            UnavailableError: Kafka did not take them; the hint says where that is not known.
+        """
+        with self._lock:
+            records = [] if self._is_lost else list(capture.records(connection))
+            if not records and (place is None or self._is_lost):
+                yield
+                return
+            self._writer.send(records)
+            try:
+                if place is not None:
+                    metadata = encode_state(place.state)
+                    there = library().TopicPartition(self._topic, self._partition, place.offset, metadata)
+                    self._writer.add_places([there], self._group)
+                yield
+            except BaseException:
+                if not self._writer.is_failed:
+                    self._writer.abort()
+                raise
+            self._writer.commit()
+
+    def lose(self) -> None:
+        """The partition is another one's: from now on nothing is stored, and nobody is told that it is not."""
+        self._is_lost = True
+
+    def close(self) -> None:
+        """Gives the producer back."""
+        with self._lock:
+            self._writer.close()
+
+    def _fenced(self, hint: str) -> PartitionFencedError:
+        return PartitionFencedError(
+            f"another dispatcher has taken partition {self._partition} of {self._topic} over",
+            hint=hint or "this process stood still for too long; it begins anew",
+        )
+
+
+class ChangelogCommitter:
+    """Ends the transactions of one file (see `storage/commit.py`). `ChangelogWriter.committer` makes it."""
+
+    def __init__(self, writer: ChangelogWriter, place: Callable[[], Checkpoint | None]) -> None:
+        self._writer = writer
+        self._place = place
+        self._capture: RowCapture | None = None
+
+    def attach(self, connection: sqlite3.Connection) -> None:
+        """See `Committer.attach`."""
+        connection.execute("PRAGMA synchronous = OFF")  # the topic is what is durable; the file is made anew
+        self._capture = RowCapture(connection, CHANGELOG_ROWS)
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """See `Committer.begin`."""
+        connection.execute("BEGIN IMMEDIATE")
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        """See `Committer.commit`."""
+        capture = self._capture
+        assert capture is not None, "`attach` made it"
+        with self._writer.transaction(capture, connection, self._place()):
+            capture.clear(connection)
+        connection.execute("COMMIT")
+
+
+def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: threading.Event) -> int:
+    """Reads a partition's rows into files that have their tables, and no rows of the topic; blocking.
+
+    Whoever wrote the partition before is fenced: nothing comes behind the end that is found.
+
+    Args:
+        config: Of the deployment.
+        partition: Of the topic.
+        files: SQLite files.
+        stop: Set where the files are not needed any more.
+
+    Returns:
+        How many records there were.
+
+    Raises:
+        RowRecordError: One is none that this version can apply.
+        UnavailableError: Kafka does not answer.
+    """
+    topic, count = config.topic("changelog"), 0
+    with ExitStack() as stack:
+        caches: dict[str, CacheTables] = {}
+        for path in files:
+            connection = stack.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
+            cache = CacheTables(connection, CHANGELOG_ROWS)
+            stack.enter_context(rows_alone(connection))
+            caches |= dict.fromkeys(cache.tables, cache)
+        reader = StateTopicReader(config, "changelog", _lost, partition)
+        stack.callback(reader.close)
+        for message in reader.records(0, reader.end()):
+            if stop.is_set():
+                break
+            try:
+                _apply(caches, message)
+            except RowRecordError as error:
+                place = f"{topic}/{partition} at offset {message.offset()}"
+                raise RowRecordError(f"{place}: {error.message}", hint=error.hint) from error
+            count += 1
+    return count
+
+
+def _lost(topic: str, reason: str) -> ChangelogLostError:
+    return ChangelogLostError(f"{topic}: {reason}", hint="was the topic made anew while it was read?")
+
+
+def _apply(caches: Mapping[str, CacheTables], message: Message) -> None:
+    key = message.key()
+    table = table_of(key)
+    if table not in caches:
+        raise RowRecordError(
+            f"no row that Headgate stored: there is no table {table}",
+            hint="all dispatchers of a deployment run the same version of Headgate",
+        )
+    headers: dict[str, bytes | None] = {}
+    with suppress(UnicodeDecodeError):
+        headers = dict(message.headers() or ())  # type: ignore[arg-type] # a list of pairs, as documented
+    caches[table].apply(key, message.value(), headers)
+
+
+@contextmanager
+def rows_alone(connection: sqlite3.Connection) -> Iterator[None]:
+    """One transaction in which the file's triggers do nothing: what they had done comes as rows, too."""
+    connection.execute("BEGIN IMMEDIATE")
+    triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+    for name, _ in triggers:
+        connection.execute(f"DROP TRIGGER {name}")
+    yield
+    for _, statement in triggers:
+        connection.execute(statement)
+    connection.execute("COMMIT")

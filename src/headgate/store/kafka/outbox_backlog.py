@@ -1,0 +1,254 @@
+"""The rows of targets that lag, read again from the topic `outbox`: one sweep serves all that wait.
+
+A partition of the topic has everybody's records, so a target's own rows cost a walk over all. Targets that lag wait
+together: a sweep begins where the one furthest behind goes on, and each target joins it as it passes its place. After
+OUTBOX_SWEEP_RECORDS everybody gets what was found until there. Which records count is decided as it was the first time,
+from the newest checkpoint before the place on (`checkpoints.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from headgate.errors import UnavailableError
+from headgate.limits import KAFKA_READ_S_MAX, OUTBOX_SWEEP_RECORDS
+from headgate.outbox.reader import OutboxRow, RowPage, every_row
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.checkpoints import Checkpoints
+from headgate.store.kafka.consumers import committed_reader, watermarks
+from headgate.store.kafka.library import Faults, library, translated
+from headgate.store.kafka.outbox_decoder import decode
+from headgate.store.kafka.outbox_page import OutboxEvent
+from headgate.store.kafka.outbox_reader import matched_event
+from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover
+from headgate.store.kafka.reader import headers_of, offset_of
+from headgate.store.kafka.records import RecordError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+_DOING: Final = "the outbox cannot be read again"
+_POLL_S: Final = 0.2
+_RECORDS_A_TIME: Final = 500
+_RETRY_S: Final = 1.0
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    """One target's wish for rows."""
+
+    target: int
+    start: int
+    upto: int
+    count_max: int
+    wants: Callable[[int], bool]
+    page: asyncio.Future[RowPage]
+    rows: list[OutboxRow] = field(default_factory=list)
+
+
+class TopicBacklog:
+    """See `outbox.reader.Backlog`; of one outbox partition, on one event loop.
+
+    Args:
+        config: Of the deployment.
+        partition: Of the topic `outbox`.
+        checkpoints: Of the partition.
+        on_event: Called in a thread with each event of which a row was found.
+        on_removed: Called on the loop with a target, and the positions between which retention has removed records
+            before it had read them.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        partition: int,
+        checkpoints: Checkpoints,
+        *,
+        on_event: Callable[[OutboxEvent], None],
+        on_removed: Callable[[int, int, int], None],
+    ) -> None:
+        self._config = config
+        self._topic, self._events_topic = config.topic("outbox"), config.topic("events")
+        self._partition = partition
+        self._partition_count = config.topics.outbox.partitions
+        self._checkpoints = checkpoints
+        self._on_event = on_event
+        self._on_removed = on_removed
+        self._loop = asyncio.get_running_loop()
+        self._faults = Faults()
+        self._consumer = committed_reader(config, self._faults)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="backlog")
+        self._lock = threading.Lock()
+        self._waiting: list[_Request] = []
+        self._is_sweeping = False
+        self._closing = threading.Event()
+
+    async def read(
+        self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
+    ) -> RowPage:
+        """See `Backlog`."""
+        if start >= upto:
+            return RowPage([], upto)
+        page: asyncio.Future[RowPage] = self._loop.create_future()
+        with self._lock:
+            self._waiting.append(_Request(target, start, upto, count_max, wants, page))
+            begins, self._is_sweeping = not self._is_sweeping, True
+        if begins:
+            self._thread.submit(self._work).add_done_callback(self._ended)
+        return await page
+
+    def close(self) -> None:
+        """Gives everything back; nobody waits for rows any more. Blocks."""
+        self._closing.set()
+        self._thread.shutdown(wait=True)
+        self._consumer.close()
+
+    # --- the thread -------------------------------------------------------------------------------------
+
+    def _ended(self, done: object) -> None:
+        error = done.exception()  # type: ignore[attr-defined] # a future, of a thread
+        if error is not None:
+            context = {"message": "reading the outbox again failed", "exception": error}
+            self._loop.call_soon_threadsafe(self._loop.call_exception_handler, context)
+
+    def _work(self) -> None:
+        told = ""
+        while not self._closing.is_set():
+            with self._lock:
+                requests, self._waiting = self._waiting, []
+                self._is_sweeping = bool(requests)
+            if not requests:
+                return
+            try:
+                self._sweep(requests)
+                told = ""
+            except UnavailableError as error:
+                if told != error.message:
+                    told = error.message
+                    _log.error("lagging targets wait", error=error.message, hint=error.hint, partition=self._partition)
+                with self._lock:
+                    self._waiting += requests
+                self._closing.wait(_RETRY_S)
+
+    def _sweep(self, requests: list[_Request]) -> None:
+        """Reads once from the lowest place on; at its end `requests` holds only what is to be asked again."""
+        place = self._checkpoints.before(min(each.start for each in requests))
+        offset, state = place.offset, place.state
+        first, end = self._bounds(self._topic, self._partition)
+        if offset < first:
+            self._tell_removed(requests, first)
+            offset = first
+        takeover = OutboxTakeover(self._partition_count, self._floor, offset, state)
+        self._consumer.assign([library().TopicPartition(self._topic, self._partition, offset)])
+        count = 0
+        while requests and takeover.next_position < min(end, max(each.upto for each in requests)):
+            if self._closing.is_set():
+                return
+            if count >= OUTBOX_SWEEP_RECORDS:
+                break
+            records, end_seen = self._records()
+            for message in records:  # all of them, though nobody may wait any more: who joins goes on behind them
+                self._take(takeover, message, requests)
+            count += len(records)
+            if not records and end_seen > takeover.next_position:  # offsets have holes
+                takeover.pass_over(end_seen - 1)
+            with self._lock:
+                joining = [each for each in self._waiting if each.start >= takeover.next_position]
+                self._waiting = [each for each in self._waiting if each.start < takeover.next_position]
+            requests += joining
+        reached = takeover.next_position
+        for request in list(requests):
+            # Behind the end of the topic there is nothing: what was handed over stands before it.
+            upto = request.upto if reached >= min(end, request.upto) else max(reached, request.start)
+            self._answer(request, upto, requests)
+
+    def _take(self, takeover: OutboxTakeover, message: Message, requests: list[_Request]) -> None:
+        offset = offset_of(message)
+        try:
+            headers = headers_of(message)
+            record = decode(headers, message.key(), message.value(), self._partition, self._partition_count)
+            outcomes = takeover.feed(offset, record)
+        except RecordError:
+            takeover.pass_over(offset)  # it was told when it was read the first time
+            return
+        for outcome in outcomes:
+            if isinstance(outcome, Matched):
+                self._found(outcome, offset, requests)
+
+    def _found(self, matched: Matched, position: int, requests: list[_Request]) -> None:
+        verdicts = dict(matched.targets)
+        is_new = True
+        for request in list(requests):
+            verdict = verdicts.get(request.target)
+            if verdict is None or not request.start <= position < request.upto or not request.wants(position):
+                continue
+            if is_new:
+                is_new = False
+                try:
+                    self._on_event(matched_event(matched, position))
+                except RecordError:
+                    return  # it was told when it was read the first time
+            record = matched.record
+            request.rows.append(OutboxRow(position, record.source, record.offset, verdict))
+            if len(request.rows) >= request.count_max:
+                self._answer(request, position + 1, requests)
+
+    def _answer(self, request: _Request, reached: int, requests: list[_Request]) -> None:
+        requests.remove(request)
+        page = RowPage(request.rows, reached)
+        self._loop.call_soon_threadsafe(_put, request.page, page)
+
+    def _tell_removed(self, requests: list[_Request], first: int) -> None:
+        for each in requests:
+            if each.start < first:
+                self._loop.call_soon_threadsafe(self._on_removed, each.target, each.start, first)
+
+    def _records(self) -> tuple[list[Message], int]:
+        """The records that come next, and the end of the partition where it was met; none where we close."""
+        kafka = library().KafkaError
+        found: list[Message] = []
+        end = -1
+        deadline = time.monotonic() + KAFKA_READ_S_MAX
+        while not found and end < 0:
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"{_DOING}: {self._topic}/{self._partition} does not answer")
+            if self._closing.is_set():
+                break
+            for message in self._consumer.consume(_RECORDS_A_TIME, _POLL_S):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                elif error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
+                    raise UnavailableError(f"{_DOING}: {self._topic}/{self._partition} was trimmed meanwhile")
+                elif error.code() == kafka._PARTITION_EOF:
+                    end = offset_of(message)
+                elif not error.retriable():
+                    raise self._translated(error)
+        return found, end
+
+    def _translated(self, error: KafkaError) -> Exception:
+        return translated(self._faults.cause(error), _DOING, self._config)
+
+    def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        place = library().TopicPartition(topic, partition)
+        return watermarks(self._consumer, place, self._config, self._faults, _DOING)
+
+    def _floor(self, source: int) -> int:
+        return self._bounds(self._events_topic, source)[0]
+
+
+def _put(page: asyncio.Future[RowPage], found: RowPage) -> None:
+    if not page.done():  # else: whoever asked was broken off
+        page.set_result(found)

@@ -1,0 +1,154 @@
+"""What the scheduler needs of its backlog and of the log, held by both stores: rows by target, events by place."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from headgate.delivery.events import Events, LogEvents
+from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
+from headgate.log.directory import LogDirectory, Partition
+from headgate.log.writer import Encoded, PartitionWriter
+from headgate.outbox.errors import EventGoneError
+from headgate.outbox.reader import Backlog, OutboxReader, OutboxRow
+from headgate.outbox.shards import dispatcher_of
+from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
+from headgate.store.kafka.admin import Admin
+from headgate.store.kafka.checkpoints import Checkpoints, KnownPlace
+from headgate.store.kafka.event_lookup import TopicEvents
+from headgate.store.kafka.outbox_backlog import TopicBacklog
+from headgate.store.kafka.outbox_page import OutboxEvent
+from headgate.store.kafka.outbox_takeover import OutboxTakeover
+from headgate.testing.kafka import Kafka
+from tests.delivery.harness import run
+from tests.store.dispatch_feed import SOURCES, Feed, made_event
+from tests.store.outbox_stream import BROKER, OUTBOX_PARTITIONS, outbox_config
+
+EVENTS = 150
+"""Of each source partition."""
+SHARD = 1
+TARGETS = [number for number in range(1, 40) if dispatcher_of(number, OUTBOX_PARTITIONS) == SHARD][:4]
+NOBODY = 2_000_000
+
+
+def wanted(source: int, offset: int) -> list[int]:
+    return [target for index, target in enumerate(TARGETS) if (offset + source + index) % (index + 2) == 0]
+
+
+@dataclass
+class OpenStore:
+    backlog: Backlog
+    events: Events
+    end: int
+    """Behind the last row."""
+
+
+@asynccontextmanager
+async def embedded(directory: Path) -> AsyncIterator[OpenStore]:
+    partition = Partition(directory / "outbox", "stop")
+    log = LogDirectory(directory / "log", "stop")
+    with closing(PartitionWriter(partition, OUTBOX_SCHEMA)) as writer:
+        for source in range(SOURCES):
+            with closing(PartitionWriter(log.partition(source), EVENT_SCHEMA)) as events:
+                batch = to_batch([StoredEvent(BROKER, made_event(source, offset)) for offset in range(EVENTS)])
+                events.append(Encoded(batch, ["t"] * EVENTS))
+            for first in range(0, EVENTS, 30):
+                rows = [(offset, t, 3) for offset in range(first, first + 30) for t in wanted(source, offset)]
+                writer.append(encode_chunk([RowGroup(source, 1, rows)], {source: (first + 30, 1)}))
+        with closing(OutboxReader(partition)) as backlog, closing(LogEvents(log)) as found:
+            yield OpenStore(backlog, found, writer.next_offset)
+
+
+@asynccontextmanager
+async def on_kafka(kafka: Kafka) -> AsyncIterator[OpenStore]:
+    config = outbox_config(kafka.bootstrap, f"b{uuid.uuid4().hex[:8]}.")
+    Admin(config).create_missing()
+    feed = Feed(config, wanted)
+    for _ in range(0, EVENTS, 30):
+        feed.store(30)
+    with closing(TopicEvents(config)) as events:
+        kept: list[OutboxEvent] = []
+        places = Checkpoints()
+        backlog = TopicBacklog(
+            config, SHARD, places, on_event=kept.append, on_removed=lambda *_: pytest.fail("nothing was removed")
+        )
+        try:
+            end = (await backlog.read(NOBODY, 0, 1 << 40, 1)).reached
+            takeover = OutboxTakeover(OUTBOX_PARTITIONS, lambda _: 0)
+            places.add(KnownPlace(0, 0, takeover.state))
+            yield OpenStore(backlog, events, feed_end(config, end))
+            assert {(each.source, each.offset) for each in kept}, "events come with their rows"
+        finally:
+            await asyncio.to_thread(backlog.close)
+
+
+def feed_end(config: object, reached: int) -> int:
+    """Nobody asks beyond what is handed over, so what such a question reaches is what it asked for."""
+    assert reached == 1 << 40
+    from confluent_kafka import TopicPartition
+
+    from headgate.store.kafka.consumers import committed_reader, watermarks
+    from headgate.store.kafka.library import Faults
+
+    faults = Faults()
+    with closing(committed_reader(config, faults)) as consumer:
+        return watermarks(consumer, TopicPartition(config.topic("outbox"), SHARD), config, faults, "x")[1]
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+def opens(request: pytest.FixtureRequest, tmp_path: Path) -> Callable:
+    if request.param == "embedded":
+        return lambda: embedded(tmp_path)
+    kafka = request.getfixturevalue("kafka")
+    return lambda: on_kafka(kafka)
+
+
+async def all_rows(backlog: Backlog, target: int, upto: int, count_max: int) -> list[OutboxRow]:
+    rows: list[OutboxRow] = []
+    start = 0
+    while start < upto:
+        page = await backlog.read(target, start, upto, count_max)
+        assert start < page.reached <= upto
+        assert all(start <= row.position < page.reached for row in page.rows)
+        rows += page.rows
+        start = page.reached
+    return rows
+
+
+def test_backlog_and_events(opens: Callable) -> None:
+    async def main() -> None:
+        async with opens() as store:
+            pages = [all_rows(store.backlog, target, store.end, 7 + target % 20) for target in TARGETS]
+            by_target = dict(zip(TARGETS, await asyncio.gather(*pages), strict=True))
+            for target, rows in by_target.items():
+                positions = [row.position for row in rows]
+                assert positions == sorted({*positions}), "in order, each once"
+                for source in range(SOURCES):
+                    offsets = [row.offset for row in rows if row.partition == source]
+                    assert offsets == [offset for offset in range(EVENTS) if target in wanted(source, offset)]
+                assert all(row.verdict == 3 for row in rows)
+            one = by_target[TARGETS[0]]
+            middle, some = one[len(one) // 2].position, {row.position for row in one[::3]}
+            page = await store.backlog.read(TARGETS[0], middle, store.end, 10_000)
+            assert page.rows == [row for row in one if row.position >= middle]
+            page = await store.backlog.read(TARGETS[0], 0, middle, 10_000, some.__contains__)
+            assert page.rows == [row for row in one if row.position < middle and row.position in some]
+            assert page.reached == middle
+            assert (await store.backlog.read(NOBODY, 0, middle, 5)).rows == []
+
+            for source, offset in [(0, 0), (1, 77), (0, EVENTS - 1), (1, 78)]:
+                found = await store.events.load(source, offset)
+                assert found.event == made_event(source, offset)
+                assert (found.broker, found.key) == (BROKER, f"{source}-{offset % 3}")
+                assert store.events.kept(source, offset) is found
+                assert store.events.recent(source, offset) is found
+            with pytest.raises(EventGoneError):
+                await store.events.load(0, EVENTS + 5)
+
+    run(main())
