@@ -155,8 +155,8 @@ def test_each_record_is_admitted_or_refused_once_whatever_is_killed(store: Kafka
             process.send_signal(signal.SIGKILL)  # wherever it is now: most often in a transaction
     writing.join()
     with ExitStack() as members:
-        last = [members.enter_context(member(store, topic, name)) for name in ("one", "two")]
-        assert admitted(last[0], 1) > 0
+        for name in ("one", "two"):  # either may do all that is left
+            members.enter_context(member(store, topic, name))
         deadline = time.monotonic() + 90
         while True:
             events = [one.event.id for one in known(store)]
