@@ -24,7 +24,7 @@ from headgate.outbox.errors import EventGoneError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import committed_reader, watermarks
 from headgate.store.kafka.library import Faults, library, translated
-from headgate.store.kafka.reader import headers_of, offset_of
+from headgate.store.kafka.pages import headers_of, offset_of
 from headgate.store.kafka.records import RecordError, decode_stored
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from headgate.store.kafka.outbox_decoder import decode
 from headgate.store.kafka.outbox_page import OutboxEvent
 from headgate.store.kafka.outbox_reader import matched_event
 from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover
-from headgate.store.kafka.reader import headers_of, offset_of
+from headgate.store.kafka.pages import headers_of, offset_of
 from headgate.store.kafka.records import RecordError
 
 if TYPE_CHECKING:
