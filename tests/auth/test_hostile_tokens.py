@@ -22,12 +22,19 @@ from tests.auth.issuing import AUDIENCE, URL, Issuer, authenticator, b64
 
 REAL = Issuer()
 STRANGER = Issuer()
-NOW = int(time.time())
 Make = Callable[[], str]
 
 
+def after(seconds: int) -> Callable[[], int]:
+    """A time so long after the one at which a token is made."""
+    return lambda: int(time.time()) + seconds
+
+
 def claimed(**changed: Any) -> Make:
-    return lambda: REAL.token(REAL.claims(**changed))
+    """A token whose claims are changed; a function gives its claim when the token is made."""
+    return lambda: REAL.token(
+        REAL.claims(**{name: claim() if callable(claim) else claim for name, claim in changed.items()})
+    )
 
 
 def headed(**changed: Any) -> Make:
@@ -76,19 +83,19 @@ def swapped() -> str:
 
 HOSTILE: dict[str, tuple[str, Make]] = {
     # times
-    "expired": ("expired", claimed(exp=NOW - 3_600)),
-    "expired a moment beyond the skew": ("expired", claimed(exp=NOW - CLOCK_SKEW_S - 5)),
+    "expired": ("expired", claimed(exp=after(-3_600))),
+    "expired a moment beyond the skew": ("expired", claimed(exp=after(-CLOCK_SKEW_S - 5))),
     "expired in 1970": ("expired", claimed(exp=0)),
-    "not yet valid": ("not-yet-valid", claimed(nbf=NOW + 3_600)),
-    "not yet valid beyond the skew": ("not-yet-valid", claimed(nbf=NOW + CLOCK_SKEW_S + 30)),
-    "issued in the future": ("not-yet-valid", claimed(iat=NOW + 3_600)),
+    "not yet valid": ("not-yet-valid", claimed(nbf=after(3_600))),
+    "not yet valid beyond the skew": ("not-yet-valid", claimed(nbf=after(CLOCK_SKEW_S + 30))),
+    "issued in the future": ("not-yet-valid", claimed(iat=after(3_600))),
     "no expiry": ("claims", claimed(exp=...)),
     "expiry null": ("malformed", claimed(exp=None)),
-    "expiry as a text": ("malformed", claimed(exp=str(NOW + 600))),
+    "expiry as a text": ("malformed", claimed(exp=lambda: str(after(600)()))),
     "expiry true": ("malformed", claimed(exp=True)),
     "expiry negative": ("malformed", claimed(exp=-1)),
     "expiry beyond all times": ("malformed", claimed(exp=1e300)),
-    "expiry a list": ("malformed", claimed(exp=[NOW + 600])),
+    "expiry a list": ("malformed", claimed(exp=lambda: [after(600)()])),
     "nbf a text": ("malformed", claimed(nbf="0")),
     # for whom, by whom
     "another audience": ("audience", claimed(aud="somebody-else")),
@@ -221,9 +228,9 @@ def test_a_good_token_is_believed(tmp_path: Path) -> None:
         assert (status, user) == (200, User("oidc:ada", ("dev", "system:authenticated")))
 
 
-@pytest.mark.parametrize("changed", [{"exp": NOW - 5}, {"nbf": NOW + 20}, {"iat": NOW + 20}, {"typ": "x"}])
+@pytest.mark.parametrize("changed", [{"exp": after(-5)}, {"nbf": after(20)}, {"iat": after(20)}, {"typ": "x"}])
 def test_clocks_may_differ_a_little(changed: dict[str, Any], tmp_path: Path) -> None:
-    status, _, _ = asyncio.run(answered(REAL.token(REAL.claims(**changed)), tmp_path))
+    status, _, _ = asyncio.run(answered(claimed(**changed)(), tmp_path))
     assert status == 200
 
 

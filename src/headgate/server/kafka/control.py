@@ -143,6 +143,7 @@ def leader_duties(
 
     async def prepare() -> None:
         """What every start brings; then the statuses, which it may change."""
+        await asyncio.to_thread(store.secrets.check_keys)
         await asyncio.to_thread(store.make_default_broker)
         await asyncio.to_thread(bootstrap, Admission(store, policy))
         await asyncio.to_thread(store.set_public_url, settings.url)
