@@ -30,7 +30,8 @@ from headgate.storage.keyring import (
     keyring_of,
     parsed,
 )
-from headgate.store.kafka.object_rows import tables
+from headgate.store.kafka.object_rows import OBJECT_ROWS
+from headgate.store.kafka.rows import tables
 from tests.certificates import Authority
 from tests.control.support import Server, running
 from tests.support import executable
@@ -153,7 +154,7 @@ def test_no_record_of_the_topic_holds_a_value_in_the_clear(tmp_path: Path) -> No
     Admission(store).create(Kind.SECRET, secret(stringData={"a": CLEAR}))
     store.close()
     with contextlib.closing(sqlite3.connect(tmp_path / "control.db")) as connection:
-        found = tables(connection)
+        found = tables(connection, OBJECT_ROWS)
         (version,) = connection.execute("SELECT version FROM history WHERE kind = 'Secret'").fetchone()
         records = [
             found["objects"].record(connection, ("Secret", "default", "s1")),

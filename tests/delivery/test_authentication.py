@@ -33,7 +33,7 @@ from headgate.delivery.retry import Fate, Outcome, judge
 from headgate.delivery.subscribers import Subscriber
 from headgate.storage.keyring import Keyring
 from tests.certificates import Authority
-from tests.delivery.harness import attempt_service, event, run, target
+from tests.delivery.harness import attempt_service, event, run, target, until
 
 KEY = base64.b64encode(bytes(range(24))).decode()
 OTHER_KEY = base64.b64encode(bytes(range(1, 33))).decode()
@@ -70,6 +70,13 @@ def secrets(tmp_path: Path) -> Iterator[Secrets]:
     found.store.close()
 
 
+def has_connections(port: int) -> bool:
+    """Whether a server's end of a connection to a port of this machine is open (ESTABLISHED or CLOSE_WAIT)."""
+    lines = Path("/proc/self/net/tcp").read_text().splitlines()[1:]
+    ends = (line.split()[1:4] for line in lines)
+    return any(local.endswith(f":{port:04X}") and state in ("01", "08") for local, _, state in ends)
+
+
 class Receiver:
     """Takes requests, answers what it is told to, and remembers."""
 
@@ -93,6 +100,7 @@ class Receiver:
             yield self
         finally:
             await runner.cleanup()
+            await until(lambda: not has_connections(port))  # of one whose handshake was refused the loop alone knows
 
     async def _handle(self, request: web.Request) -> web.Response:
         body = await request.read()

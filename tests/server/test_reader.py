@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -27,8 +26,6 @@ def test_every_reader_finds_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(child, "on_stop", lambda _: None)
     monkeypatch.setattr(reader.Store, "open", no_store)
     with pytest.raises(StopError):
-        asyncio.run(
-            reader._serve(child.Context(Settings(data=tmp_path, partitions=8), bytes(32), ServerPart(Role.READER)))
-        )
+        reader.run(child.Context(Settings(data=tmp_path, partitions=8), bytes(32), ServerPart(Role.READER)))
     (files,) = wanted
     assert files >= READERS_MAX * (1 + 3 * 8)  # a socket; of each partition the offsets and two segments

@@ -1,0 +1,134 @@
+"""A whole server on a real Kafka, every role by `headgate serve`: events come in, are matched, delivered and read.
+
+What a single role does is tested in `tests/store` and `tests/server`; here nothing is played.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from headgate.deadletters.api import LIST
+from headgate.store.config import ClusterConfig, SparkConfig
+from headgate.store.kafka.admin import Admin
+from headgate.testing.kafka import Kafka
+from headgate.testing.server import ApiError, Object, Server
+from tests.store.contract import PARTITIONS
+from tests.store.outbox_stream import outbox_config
+from tests.system.publishing import Publisher
+from tests.system.subscriber import Subscriber
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.system, pytest.mark.timeout(900)]
+
+WAIT_S_MAX = 180.0
+EVENTS = 60
+FILTERS: dict[str, tuple[Object, Callable[[int], bool]]] = {
+    "large": ({"filter": {"expression": "data.n > 20"}}, lambda number: number > 20),
+    "odd": ({"filter": {"attributes": {"type": "odd"}}}, lambda number: number % 2 == 1),
+    "sql": ({"filters": [{"cesql": "type = 'even' AND EXISTS id"}]}, lambda number: number % 2 == 0),
+}
+"""Triggers: a part of their spec, and which events they want."""
+LATER = "late", ({"filter": {"expression": "data.n >= 90"}}, lambda number: number >= 90)
+
+
+class Deployment:
+    """One server with every role, its Kafka and a subscriber for all triggers."""
+
+    def __init__(self, kafka: Kafka, folder: Path, subscriber: Subscriber) -> None:
+        config = outbox_config(kafka.bootstrap, f"e{uuid.uuid4().hex[:8]}.")
+        Admin(config).create_missing()
+        file = folder / "headgate.yaml"
+        spark = SparkConfig(master=f"local[{2 * PARTITIONS}]")
+        file.write_text(ClusterConfig(kafka=config, spark=spark).model_dump_json())  # JSON is YAML
+        self.log = folder / "server.log"
+        arguments = ("--config", str(file), "--fronts", "2", "--dispatchers", "2")
+        self.server = Server(folder / "data", arguments=arguments, log=self.log)
+        self.subscriber = subscriber
+        self.wanted: dict[str, Callable[[int], bool]] = {}
+        self.accepted: list[int] = []
+
+    def create(self, name: str, spec: Object, wants: Callable[[int], bool]) -> None:
+        """Creates a trigger; returns when its filter counts."""
+        self.server.create(
+            "triggers",
+            "default",
+            name,
+            {"broker": "default", "subscriber": {"uri": self.subscriber.url(name)}, **spec},
+        )
+        self.server.wait_trigger_ready("default", name, seconds=WAIT_S_MAX)
+        self.wanted[name] = wants
+
+    def publish(self, numbers: range) -> None:
+        publisher = Publisher(self.server)
+        for number in numbers:
+            kind = "odd" if number % 2 else "even"
+            assert publisher.publish(str(number), kind, {"n": number}, partitionkey=f"k{number % 5}") == 202
+        publisher.close()
+        self.accepted += numbers
+
+    def missing(self) -> dict[str, set[int]]:
+        """Which events each trigger lacks."""
+        lacking = {
+            name: set(filter(wants, self.accepted)) - {int(id_) for id_ in self.subscriber.ids(name)}
+            for name, wants in self.wanted.items()
+        }
+        return {name: lacks for name, lacks in lacking.items() if lacks}
+
+    def wait_delivered(self) -> None:
+        deadline = time.monotonic() + WAIT_S_MAX
+        while lacking := self.missing():
+            assert time.monotonic() < deadline, lacking
+            time.sleep(0.05)
+
+    def stored(self, expression: str) -> list[int]:
+        """The numbers of the stored events that a filter takes, by reading them."""
+        asked = f"{self.server.url}/default/default/events?limit=1000&from=earliest&filter={quote(expression)}"
+        request = urllib.request.Request(asked, headers={"accept": "application/cloudevents-batch+json"})
+        with urllib.request.urlopen(request, timeout=WAIT_S_MAX) as answer:
+            return sorted(int(one["id"]) for one in json.loads(answer.read()))
+
+
+@pytest.fixture
+def deployment(kafka: Kafka, tmp_path: Path) -> Iterator[Deployment]:
+    with Subscriber() as subscriber:
+        made = Deployment(kafka, tmp_path, subscriber)
+        try:
+            yield made
+        finally:
+            made.server.kill()
+            print(made.log.read_text()[-8_000:])
+
+
+def test_events_go_from_a_producer_to_subscribers_over_kafka_and_survive_kill_9(deployment: Deployment) -> None:
+    server = deployment.server
+    server.start()
+    for name, (spec, wants) in FILTERS.items():
+        deployment.create(name, spec, wants)
+    deployment.publish(range(EVENTS))
+    deployment.wait_delivered()
+    for name, (_, wants) in FILTERS.items():
+        expected = {str(number): 1 for number in range(EVENTS) if wants(number)}
+        assert deployment.subscriber.ids(name) == expected, "nothing died: each event comes once"
+    assert deployment.stored("data.n < 5") == [0, 1, 2, 3, 4]
+    with pytest.raises(ApiError) as refused:
+        server.call("GET", f"{server.url}{LIST}")
+    assert refused.value.status == 501
+
+    name, (spec, wants) = LATER
+    deployment.create(name, spec, wants)  # another generation of filters takes over
+    deployment.publish(range(EVENTS, 2 * EVENTS))
+    server.kill()
+    server.start()
+    deployment.publish(range(2 * EVENTS, 2 * EVENTS + 10))
+    deployment.wait_delivered()
+    for name, wants in deployment.wanted.items():
+        assert all(wants(int(id_)) for id_ in deployment.subscriber.ids(name)), name
+    assert deployment.stored("data.n >= 125") == [125, 126, 127, 128, 129]
+    assert server.stop() == 0
