@@ -237,4 +237,4 @@ def test_importing_the_client_loads_nothing_of_the_server() -> None:
     heavy = {"pyspark", "pyarrow", "cel_expr_python", "starlette", "uvicorn", "structlog", "pyreqwest", "typer"}
     assert not heavy & loaded
     ours = {name.split(".")[1] for name in loaded if name.startswith("headgate.")}
-    assert ours == {"client", "errors", "event", "limits", "rpc"}
+    assert ours == {"bearer", "client", "errors", "event", "kubeconfig", "limits", "rpc"}

@@ -136,10 +136,10 @@ def teams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Teams]:
         for user, namespace in (("ann", "team-a"), ("bob", "team-b"), ("root", "roles")):
             assert found.make(user, "Broker", namespace, "orders", spec={}).status == 201
             trigger = {"broker": "orders", "subscriber": {"uri": "http://127.0.0.1:9/"}}
-            assert found.make(user, "Trigger", namespace, "secret", spec=trigger).status == 201
-            assert found.make(user, "Subscription", namespace, "secret", OWN, spec={"broker": "orders"}).status == 201
+            assert found.make(user, "Trigger", namespace, "payroll", spec=trigger).status == 201
+            assert found.make(user, "Subscription", namespace, "payroll", OWN, spec={"broker": "orders"}).status == 201
             assert found.publish(user, namespace) == 202
-            server.wait_object_ready("subscriptions", namespace, "secret")
+            server.wait_object_ready("subscriptions", namespace, "payroll")
         yield found
 
 
@@ -151,13 +151,13 @@ def test_each_team_works(teams: Teams) -> None:
     for user, team in (("ann", "team-a"), ("bob", "team-b")):
         base = f"/apis/{EVENTING}/v1/namespaces/{team}"
         listed = teams.ask(user, "GET", f"{base}/triggers")
-        assert [one["metadata"]["name"] for one in listed.json["items"]] == ["secret"]
+        assert [one["metadata"]["name"] for one in listed.json["items"]] == ["payroll"]
         assert listed.json["items"][0]["metadata"]["annotations"]["eventing.knative.dev/creator"] == user
         assert teams.ask(user, "GET", f"/{team}/orders/events?from=earliest").status == 200
         assert teams.ask(user, "GET", f"{base}/brokers/orders/trace?id=1").status == 200
-        pulled = teams.ask(user, "POST", f"/apis/{OWN}/v1/namespaces/{team}/subscriptions/secret/pull", {"wait": 0})
+        pulled = teams.ask(user, "POST", f"/apis/{OWN}/v1/namespaces/{team}/subscriptions/payroll/pull", {"wait": 0})
         assert pulled.status == 200
-        assert teams.headgate(user, "get", "triggers", "--namespace", team).stdout.splitlines()[1].startswith("secret")
+        assert teams.headgate(user, "get", "triggers", "--namespace", team).stdout.splitlines()[1].startswith("payroll")
         with teams.client(user) as client:
             client.publish(f"{team}/orders", new_event("t", "/grpc", {}))
             with client.read(f"{team}/orders", start="earliest", follow=False) as reader:
@@ -173,7 +173,7 @@ def test_neither_team_learns_of_the_other(teams: Teams) -> None:
                 continue
             method = "POST" if route.method == "*" else route.method
             answers = []
-            for name in ("secret", "absent"):
+            for name in ("payroll", "absent"):
                 answer = teams.ask(user, method, path_of(route, other, name), {} if method in ("POST", "PUT") else None)
                 assert answer.status == 403, (user, method, route.path, answer.body)
                 answers.append(answer.body.replace(name.encode(), b"NAME"))
@@ -211,7 +211,7 @@ def test_neither_team_comes_in_by_grpc(teams: Teams) -> None:
                 partial(client.publish, there, event),
                 partial(client.publish, absent, event),
                 *(partial(read, client, broker) for broker in (there, absent)),
-                *(partial(client.stats, name) for name in (f"{other}/secret", absent, "nothing")),
+                *(partial(client.stats, name) for name in (f"{other}/payroll", absent, "nothing")),
             ]
             assert [refused(attempt) for attempt in attempts] == ["forbidden"] * len(attempts)
 
@@ -362,7 +362,7 @@ def test_kubectl_asks_and_gives(teams: Teams) -> None:
     assert said("ann", "create", "role", "looker", *arguments) == "role.rbac.authorization.k8s.io/looker created\n"
     created = said("ann", "create", "rolebinding", "looks", "--role=looker", "--user=eve", "-n", "team-a")
     assert created == "rolebinding.rbac.authorization.k8s.io/looks created\n"
-    assert "secret" in said("eve", "get", "triggers", "-n", "team-a")
+    assert "payroll" in said("eve", "get", "triggers", "-n", "team-a")
     assert "Role/looker" in said("ann", "get", "rolebindings", "-n", "team-a")
     assert "eve" in said("ann", "get", "rolebindings", "-o", "wide", "-n", "team-a")
     assert "Forbidden" in said("eve", "get", "brokers", "-n", "team-a")
