@@ -1,1 +1,0 @@
-"""A whole deployment on Kafka and Spark, on loopback: `make demo-cluster`."""
