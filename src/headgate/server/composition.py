@@ -22,7 +22,7 @@ from headgate import limits
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import Cursors
 from headgate.delivery.gauges import Gauges
-from headgate.delivery.post import HttpTransport, Transport
+from headgate.delivery.post import Transport
 from headgate.delivery.replies import IngressReplies, Replies
 from headgate.delivery.tasks import tell_failure
 from headgate.delivery.verdicts import Judge, evaluate
@@ -41,8 +41,9 @@ from headgate.replay.sender import Replaying
 from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner
+from headgate.server import tending
 from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
-from headgate.server.inward import SplitTransport
+from headgate.server.inward import transports
 from headgate.server.matches import MatchReceiver
 from headgate.server.routing_cache import RoutingStore
 from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity, ShardDeliveries, ShardState
@@ -120,41 +121,21 @@ async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterat
         HeadgateError: It could not start (the outbox is damaged or taken).
         Exception: What a part failed with unexpectedly.
     """
-    loop = asyncio.get_running_loop()
-    failures: list[BaseException] = []
-
-    def on_failure(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        _log.error("dispatcher fails", reason=context.get("message"), exc_info=error)
-        failures.append(error if isinstance(error, BaseException) else RuntimeError(context.get("message")))
-        stop.set()
-
-    loop.set_exception_handler(on_failure)
-    try:
+    with tending.failing(stop, "dispatcher fails"):
         async with contextlib.AsyncExitStack() as stack:
             clock_us = options.clocks.now_us
             files = await stack.enter_async_context(dispatcher_files(options.own, options.log, options.files, clock_us))
             threads = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="scan"))
             scanner = options.scanner or LogScanner(ChunkLog(files.log), threads)
-            inward = options.inward
-            if inward is None:
-                inward = await stack.enter_async_context(HttpTransport())
+            ways = transports(options.identity.policy, options.inward, options.transport)
+            inward, transport = await stack.enter_async_context(ways)
             replies = IngressReplies(inward, options.identity.url, options.token)
-            transport = options.transport
-            if transport is None:
-                transport = await stack.enter_async_context(HttpTransport(options.identity.policy))
-                if options.inward is not None:
-                    transport = SplitTransport(options.identity.policy, options.inward, transport)
             dispatcher = Dispatcher(options, files, scanner, transport, replies, stop)
             stack.push_async_callback(dispatcher.dead_letters.close)
             stack.callback(dispatcher.replays.close)
             await dispatcher.recover()
             stack.push_async_callback(dispatcher.close)  # not before: what has not been read must not be written
             yield dispatcher
-    finally:
-        loop.set_exception_handler(None)
-    if failures:
-        raise failures[0]
 
 
 class Dispatcher:

@@ -20,8 +20,7 @@ from headgate.retention.expiry import BacklogBounds
 from headgate.scan.chunks import ChunkLog
 from headgate.server import child, local_http, ready, retention, rpc
 from headgate.server.composition import Dispatcher, DispatcherOptions, opened
-from headgate.server.inward import InwardTransport
-from headgate.server.policy import url_policy
+from headgate.server.inward import inward_of
 from headgate.server.reader_client import ReaderScanner
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
@@ -54,24 +53,14 @@ async def _dispatch(context: child.Context) -> None:
         mark.beat()
         mark.note(problem)
 
-    inward = None
-    if not settings.is_reached_plain:
-        others = [(shard.index + number) % settings.fronts for number in range(settings.fronts)]
-        inward = InwardTransport([settings.front_inward(number) for number in others])
     options = DispatcherOptions(
         data=settings.data,
         on_corrupt=settings.on_corrupt,
         token=context.token,
         store=store,
         shard=shard,
-        identity=SenderIdentity(
-            url=settings.url,
-            policy=url_policy(settings),
-            secrets=store.secrets,
-            signer=store.signing_keys,
-            grants=store.handshakes,
-        ),
-        inward=inward,
+        identity=SenderIdentity.of(settings, store),
+        inward=inward_of(settings, shard.index),
         scanner=ReaderScanner(settings.reader_socket),
         tracing=tracer,
         bounds=BacklogBounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),

@@ -7,7 +7,8 @@ plain one that it listens on: no certificate is needed, and no proxy in front is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,9 +16,10 @@ import httptools
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy, UrlRefusedError
-from headgate.delivery.post import PostOptions, Transport
+from headgate.delivery.post import HttpTransport, PostOptions, Transport
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Outcome
 from headgate.server.local_http import requested
+from headgate.settings import Settings
 
 
 class InwardTransport:
@@ -80,6 +82,34 @@ class SplitTransport:
         if inside:
             return await self._inward.post(inside, headers, body, timeout_s)
         return await self._outward.post(url, headers, body, timeout_s, options)
+
+
+def inward_of(settings: Settings, preferred: int) -> InwardTransport | None:
+    """The way to the fronts of this server, the preferred one first; None where its own address is plain HTTP."""
+    if settings.is_reached_plain:
+        return None
+    numbers = [(preferred + number) % settings.fronts for number in range(settings.fronts)]
+    return InwardTransport([settings.front_inward(number) for number in numbers])
+
+
+@contextlib.asynccontextmanager
+async def transports(
+    policy: UrlPolicy, inward: Transport | None, outward: Transport | None
+) -> AsyncIterator[tuple[Transport, Transport]]:
+    """The way into this server and the way to receivers, for as long as the block lasts.
+
+    Args:
+        policy: Which URLs the real client may send to.
+        inward: Into the server; None for plain HTTP.
+        outward: To receivers; None for the real client.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        own: Transport = inward if inward is not None else await stack.enter_async_context(HttpTransport())
+        if outward is None:
+            outward = await stack.enter_async_context(HttpTransport(policy))
+            if inward is not None:
+                outward = SplitTransport(policy, inward, outward)
+        yield own, outward
 
 
 def inside(policy: UrlPolicy, url: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from headgate import limits
 from headgate.control.egress import UrlPolicy
 from headgate.control.routing import RoutingTable
+from headgate.control.store import Store
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.authentication import SecretStore
@@ -28,8 +29,10 @@ from headgate.observe.tracing import Tracing
 from headgate.outbox.reader import Backlog
 from headgate.outbox.shards import Shard
 from headgate.server.inward import inside
+from headgate.server.policy import url_policy
 from headgate.server.reporting import TargetReporter
 from headgate.server.routing_cache import RoutingCache, RoutingStore
+from headgate.settings import Settings
 from headgate.storage.commit import Committer
 
 
@@ -50,6 +53,17 @@ class SenderIdentity:
     secrets: SecretStore | None = None
     signer: Signer | None = None
     grants: GrantStore | None = None
+
+    @classmethod
+    def of(cls, settings: Settings, store: Store) -> SenderIdentity:
+        """What the settings and the objects say."""
+        return cls(
+            url=settings.url,
+            policy=url_policy(settings),
+            secrets=store.secrets,
+            signer=store.signing_keys,
+            grants=store.handshakes,
+        )
 
     def tokens(self, clocks: Clocks) -> IdentityTokens:
         """Makes tokens for subscribers."""

@@ -21,10 +21,9 @@ from headgate.errors import FatalError
 from headgate.limits import ATTEMPTS_MAX
 from headgate.observe import tracing
 from headgate.server import child, parts, ready
-from headgate.server.inward import InwardTransport
+from headgate.server.inward import inward_of
 from headgate.server.kafka.group import KafkaDispatcherOptions, kafka_dispatcher
 from headgate.server.parts import Role
-from headgate.server.policy import url_policy
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
 from headgate.store.kafka.cache import open_cache
@@ -110,23 +109,13 @@ async def _dispatch(context: child.Context) -> None:
         mark.beat()
         mark.note(problem)
 
-    inward = None
-    if not settings.is_reached_plain:
-        others = [(context.part.index + number) % settings.fronts for number in range(settings.fronts)]
-        inward = InwardTransport([settings.front_inward(number) for number in others])
     options = KafkaDispatcherOptions(
         config=config,
         data=settings.data / context.part.name,
         store=FollowedRouting(store),
         token=context.token,
-        identity=SenderIdentity(
-            url=settings.url,
-            policy=url_policy(settings),
-            secrets=store.secrets,
-            signer=store.signing_keys,
-            grants=store.handshakes,
-        ),
-        inward=inward,
+        identity=SenderIdentity.of(settings, store),
+        inward=inward_of(settings, context.part.index),
         runs=runs,
         tracing=tracer,
         on_ready=on_ready,

@@ -20,12 +20,13 @@ import structlog
 from headgate import limits
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.journal import Journal
-from headgate.delivery.post import HttpTransport, Transport
+from headgate.delivery.post import Transport
 from headgate.delivery.replies import IngressReplies
 from headgate.delivery.verdicts import Judge, evaluate
 from headgate.errors import HeadgateError
 from headgate.observe.tracing import Tracing
-from headgate.server.inward import SplitTransport
+from headgate.server import tending
+from headgate.server.inward import transports
 from headgate.server.kafka.partition import PartitionDispatcher, PartitionOptions
 from headgate.server.routing_cache import RoutingStore
 from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity
@@ -119,26 +120,10 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
         HeadgateError: It could not start.
         Exception: What a part failed with unexpectedly.
     """
-    loop = asyncio.get_running_loop()
-    failures: list[BaseException] = []
-
-    def on_failure(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        _log.error("dispatcher fails", reason=context.get("message"), exc_info=error)
-        failures.append(error if isinstance(error, BaseException) else RuntimeError(context.get("message")))
-        stop.set()
-
-    loop.set_exception_handler(on_failure)
-    try:
+    with tending.failing(stop, "dispatcher fails"):
         async with AsyncExitStack() as stack:
-            inward = options.inward
-            if inward is None:
-                inward = await stack.enter_async_context(HttpTransport())
-            transport = options.transport
-            if transport is None:
-                transport = await stack.enter_async_context(HttpTransport(options.identity.policy))
-                if options.inward is not None:
-                    transport = SplitTransport(options.identity.policy, options.inward, transport)
+            ways = transports(options.identity.policy, options.inward, options.transport)
+            inward, transport = await stack.enter_async_context(ways)
             journal = stack.enter_context(
                 closing(Journal(options.data / PARENT / "attempts", clock_us=options.clocks.now_us))
             )
@@ -158,10 +143,6 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
             stack.push_async_callback(dispatcher.leave)
             await dispatcher.join()
             yield dispatcher
-    finally:
-        loop.set_exception_handler(None)
-    if failures:
-        raise failures[0]
 
 
 class KafkaDispatcher:
