@@ -31,7 +31,7 @@ from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
 from headgate.outbox.shards import Shard
-from headgate.server import composition as dispatcher_module
+from headgate.server import composition, inward
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from tests.delivery.harness import BROKER, Routes, Running, target
@@ -339,8 +339,8 @@ def _installed(world: World) -> Iterator[None]:
         executor = executors(lambda: PROCESS.get().disk)
         for name in MODULES:
             stack.enter_context(mock.patch(f"headgate.{name}.ThreadPoolExecutor", executor))
-        replace(dispatcher_module, "HttpTransport", lambda: Front(world, PROCESS.get().disk))
-        replace(dispatcher_module, "MatchLinkServer", Link)
+        replace(inward, "HttpTransport", lambda: Front(world, PROCESS.get().disk))
+        replace(composition, "MatchLinkServer", Link)
         replace(CursorStore, "flush", flushed)
         replace(Flusher, "_flush", taking)
         replace(DeadLetterStore, "apply", applied)
