@@ -54,8 +54,8 @@ class Answer:
 
     def without(self, **names: str) -> tuple[object, ...]:
         """Everything in it but names, which become the keywords that they are given by."""
-        headers = [one for one in self.headers if one[0].lower() != "content-length"]  # of the names
-        return self.status, sorted(headers), nameless(self.body.decode(), names)
+        headers = sorted(one for one in self.headers if one[0].lower() != "content-length")  # of the names
+        return self.status, *headers, nameless(self.body.decode(), names)
 
 
 def nameless(text: str, names: Mapping[str, str]) -> str:
