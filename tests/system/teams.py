@@ -137,7 +137,7 @@ class Teams:
         return self.make(user, "RoleBinding", namespace, name, RBAC, subjects=[subject], roleRef=reference)
 
     def fill(self, user: str, namespace: str) -> None:
-        """An object of each kind that is called THERE, one event, and what may become of it."""
+        """An object of each kind that is called THERE."""
         trigger = {
             "broker": THERE,
             "subscriber": {"uri": "http://127.0.0.1:9/"},
@@ -153,6 +153,9 @@ class Teams:
             self.bind(namespace, THERE, "headgate:viewer", {"kind": "User", "name": "nobody"}, user),
         ]
         assert [one.status for one in made] == [201] * len(KINDS), made
+
+    def begin(self, user: str, namespace: str) -> None:
+        """One event, and what may become of it."""
         self.server.wait_object_ready("subscriptions", namespace, THERE)
         self.server.wait_trigger_ready(namespace, THERE)
         assert self.publish(user, namespace) == 202

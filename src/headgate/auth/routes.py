@@ -144,9 +144,11 @@ def _cluster() -> Iterator[RightOfRoute]:
         (REVIEWS, "selfsubjectaccessreviews", "may I?"),
         (REVIEWS, "selfsubjectrulesreviews", "what may I?"),
         (REVIEWS, "subjectaccessreviews", "may somebody?"),
+        (REVIEWS, "localsubjectaccessreviews", "may somebody in this namespace?"),
         (IDENTITY, "selfsubjectreviews", "who am I?"),
     ):
-        yield RightOfRoute("POST", f"/apis/{group}/v1/{plural}", Attributes("create", group, plural), what)
+        place = "namespaces/{namespace}/" if plural.startswith("local") else ""
+        yield RightOfRoute("POST", f"/apis/{group}/v1/{place}{plural}", Attributes("create", group, plural), what)
     for path, what in (
         ("/livez", "whether the server lives"),
         ("/readyz", "whether it is ready; with `?verbose` the right is to `/readyz/verbose`"),
