@@ -760,6 +760,8 @@ SOURCE_RECORDS: Final = 500
 """Records of a foreign topic that are admitted in one transaction."""
 SOURCE_BYTES_MAX: Final = 8 << 20
 """Bytes of their values and headers, and one record more."""
+SOURCES_MAX: Final = 32
+"""Sources of a deployment: each has a thread, a consumer and a producer in every process that admits records."""
 SOURCE_TOPICS_MAX: Final = 64
 """Topics of one source."""
 SOURCE_SESSION_S: Final = 6.0

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import Literal
 
 import structlog
 
+from headgate.store.config import SourceConfig
 from headgate.store.kafka import source
-from headgate.store.kafka.source import SourceReader, SourceTopics
+from headgate.store.kafka.source import SourceReader
 from tests.store.contract import BROKER
 from tests.store.stores import kafka_config
 
@@ -21,12 +23,16 @@ def say(admitted: int, refused: int) -> None:
     sys.stdout.flush()
 
 
-def topics(topic: str, initial: str = "earliest") -> SourceTopics:
-    return SourceTopics("s1", (topic,), f"{topic}.group", BROKER, "earliest" if initial == "earliest" else "latest")
+def topics(topic: str, initial: Literal["earliest", "latest"] = "earliest") -> SourceConfig:
+    return SourceConfig(name="s1", topics=(topic,), broker="default/default", group=f"{topic}.group", initial=initial)
+
+
+def identity(_: str) -> str:
+    return BROKER
 
 
 if __name__ == "__main__":
     bootstrap, prefix, topic, instance = sys.argv[1:]
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     source.SOURCE_RECORDS = 15  # many transactions, so that a kill meets one  # type: ignore[misc]
-    SourceReader(kafka_config(bootstrap, prefix), topics(topic), instance, say).run(threading.Event())
+    SourceReader(kafka_config(bootstrap, prefix), topics(topic), instance, identity, say).run(threading.Event())

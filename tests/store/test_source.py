@@ -18,16 +18,15 @@ import pytest
 from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headgate.errors import InvalidInputError
-from headgate.store.config import KafkaConfig
+from headgate.store.config import KafkaConfig, SourceConfig
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.consumers import committed_reader
 from headgate.store.kafka.library import Faults
-from headgate.store.kafka.source import SourceReader, SourceTopics
+from headgate.store.kafka.source import SourceReader
 from headgate.testing.kafka import Kafka
 from tests.store.contract import BROKER, PARTITIONS
 from tests.store.scan_contract import known
-from tests.store.source_member import topics
+from tests.store.source_member import identity, topics
 from tests.store.stores import KafkaStore, kafka_config
 
 pytestmark = pytest.mark.kafka
@@ -171,7 +170,7 @@ def test_each_record_is_admitted_or_refused_once_whatever_is_killed(store: Kafka
     assert all(reason for *_, reason in found)
 
 
-def run(store: KafkaStore, source: SourceTopics, count: int, written: Written, numbers: range) -> None:
+def run(store: KafkaStore, source: SourceConfig, count: int, written: Written, numbers: range) -> None:
     """Runs a source beside a producer until it has admitted so many."""
     done, stop, seen = threading.Event(), threading.Event(), 0
 
@@ -181,7 +180,7 @@ def run(store: KafkaStore, source: SourceTopics, count: int, written: Written, n
         if seen >= count:
             done.set()
 
-    reader = SourceReader(store.config, source, "one", take)
+    reader = SourceReader(store.config, source, "one", identity, take)
     running = threading.Thread(target=reader.run, args=(stop,))
     running.start()
     written.write(numbers, random.Random(1))
@@ -196,7 +195,7 @@ def test_order_is_kept_and_what_was_there_before_may_be_left_out(store: KafkaSto
     written.write(range(20), random.Random(1))
     late = topics(topic, "latest")
     stop, joined = threading.Event(), threading.Event()
-    reader = SourceReader(store.config, late, "one", lambda _a, _r: joined.set())
+    reader = SourceReader(store.config, late, "one", identity, lambda _a, _r: joined.set())
     running = threading.Thread(target=reader.run, args=(stop,))
     running.start()
     number = 100
@@ -218,13 +217,26 @@ def test_order_is_kept_and_what_was_there_before_may_be_left_out(store: KafkaSto
     assert before <= written.hostile
 
 
-def test_a_source_of_our_own_topics_is_refused(store: KafkaStore) -> None:
-    config = store.config
-    for source, reason in (
-        (SourceTopics("s", (config.topic("events"),), "g", BROKER), "deployment's own"),
-        (SourceTopics("s", ("^.*",), "g", BROKER), "no name of a topic"),
-        (SourceTopics("s", (), "g", BROKER), "1 to"),
-        (SourceTopics("s", ("a",), config.topic("dispatchers"), BROKER), "none of a source"),
-    ):
-        with pytest.raises(InvalidInputError, match=reason):
-            SourceReader(config, source, "one")
+def test_records_wait_while_there_is_no_broker_and_go_to_the_one_that_is_there(store: KafkaStore, topic: str) -> None:
+    written = Written(store.config.bootstrap, topic)
+    written.write(range(10), random.Random(1))
+    stop, done, seen = threading.Event(), threading.Event(), []
+    brokers: dict[str, str] = {}
+
+    def take(admitted: int, refused: int) -> None:
+        seen.append(admitted + refused)
+        done.set()
+
+    reader = SourceReader(store.config, topics(topic), "one", brokers.get, take)
+    running = threading.Thread(target=reader.run, args=(stop,))
+    running.start()
+    while not reader.problem:
+        time.sleep(0.01)
+    assert reader.problem == "source s1: there is no broker default/default"
+    assert not seen
+    brokers["default/default"] = BROKER
+    assert done.wait(60)
+    assert not reader.problem
+    stop.set()
+    running.join(30)
+    assert {one.event.id for one in known(store)} <= set(written.valid)

@@ -9,13 +9,11 @@ own.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -29,9 +27,8 @@ from headgate.limits import (
     SOURCE_RECORDS,
     SOURCE_RETRY_S,
     SOURCE_SESSION_S,
-    SOURCE_TOPICS_MAX,
 )
-from headgate.store.config import KafkaConfig
+from headgate.store.config import KafkaConfig, SourceConfig
 from headgate.store.kafka.consumers import ELECTION_S, watermarks
 from headgate.store.kafka.library import Faults, library, options, refused_option, translated
 from headgate.store.kafka.pages import headers_of, offset_of
@@ -46,28 +43,7 @@ _ANY_PARTITION: Final = -1
 """Of the topic `refused`: the record's key decides."""
 _POLL_S: Final = 0.2
 """How long a poll waits: a stop is noticed so late."""
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
-_OWN_GROUPS: Final = ("reader", "dispatchers", "control", "matcher")
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceTopics:
-    """What is read, and who gets it.
-
-    Attributes:
-        name: Of the source: its identity, the same for all its processes and no other source's.
-        topics: Where producers write; none of the deployment's own.
-        group: The consumer group that remembers how far they were read.
-        broker: Identity of the broker that gets the events.
-        initial: Where a topic is begun that the group has never read: at what it holds, or behind it.
-    """
-
-    name: str
-    topics: tuple[str, ...]
-    group: str
-    broker: str
-    initial: Literal["earliest", "latest"] = "latest"
 
 
 class SourceReader:
@@ -76,44 +52,65 @@ class SourceReader:
     Args:
         config: Of the deployment.
         source: What is read.
-        instance: Name of this process, the same after a restart and no other one's: a transaction that a crash left open
-            is ended by the next process of that name, instead of after KAFKA_TRANSACTION_S_MAX.
+        identity: The identity of the broker `NAMESPACE/NAME` that gets the events; None when there is none now. It may
+            block.
+        instance: Name of this process, the same after a restart and no other one's: a transaction that a crash left
+            open is ended by the next process of that name, instead of after KAFKA_TRANSACTION_S_MAX.
         on_admitted: Called after each transaction with how many records were admitted and how many refused.
 
-    Raises:
-        InvalidInputError: The topics cannot be a source's, the library is missing, or an option is none of its own.
+    Attributes:
+        problem: Why nothing is admitted now; empty while all is well.
     """
 
     def __init__(
         self,
         config: KafkaConfig,
-        source: SourceTopics,
+        source: SourceConfig,
         instance: str,
+        identity: Callable[[str], str | None],
         on_admitted: Callable[[int, int], object] = lambda _admitted, _refused: None,
     ) -> None:
-        _check(config, source)
+        self.problem = ""
         self._config = config
         self._source = source
         self._instance = instance
+        self._identity = identity
         self._on_admitted = on_admitted
         self._faults = Faults()
-        self._problem: HeadgateError | None = None  # of a callback: the library would print it
+        self._failure: HeadgateError | None = None  # of a callback: the library would print it
         self._found: list[Message] = []
 
     def run(self, stop: threading.Event) -> None:
         """Admits records until told to stop. A failure is logged, and everything begun anew: nothing is lost by it.
 
         Raises:
-            HeadgateError: What no further try helps: an option that is refused.
+            InvalidInputError: The library is missing, or an option is none of its own: no further try helps.
         """
         while not stop.is_set():
             try:
+                self._broker()
                 self._run(stop)
             except InvalidInputError:
                 raise
             except HeadgateError as error:
-                _log.error("a source begins anew", source=self._source.name, error=error.message, hint=error.hint)
+                if error.message != self.problem:
+                    _log.error("a source begins anew", source=self._source.name, error=error.message, hint=error.hint)
+                self.problem = error.message
                 stop.wait(SOURCE_RETRY_S)
+
+    def _broker(self) -> str:
+        """The identity of the broker that gets the events now: one that was made anew has another.
+
+        Raises:
+            UnavailableError: There is none: records wait in their topic.
+        """
+        found = self._identity(self._source.broker)
+        if found is None:
+            raise UnavailableError(
+                f"source {self._source.name}: there is no broker {self._source.broker}",
+                hint="records wait in their topics until it is created",
+            )
+        return found
 
     def _run(self, stop: threading.Event) -> None:
         kafka = library()
@@ -121,13 +118,15 @@ class SourceReader:
             producer, consumer = self._producer(), self._consumer()
         except kafka.KafkaException as error:
             raise refused_option(error.args[0]) from None  # the cause's frames hold the options
-        self._problem = None
+        self._failure = None
         try:
             producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
             consumer.subscribe(list(self._source.topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
             while not stop.is_set():
-                if messages := self._read(consumer):
-                    self._admit(consumer, producer, messages)
+                messages, broker = self._read(consumer), self._broker()
+                self.problem = ""
+                if messages:
+                    self._admit(consumer, producer, messages, broker)
         except kafka.KafkaException as error:
             with suppress(kafka.KafkaException, SystemError):  # a fatal error once more
                 producer.poll(0)  # brings what the connections report
@@ -156,8 +155,8 @@ class SourceReader:
             if len(self._found) >= SOURCE_RECORDS or size_bytes >= SOURCE_BYTES_MAX:
                 break
             message = consumer.poll(0)  # it may call back that some of them are no longer ours
-        if self._problem is not None:
-            raise self._problem
+        if self._failure is not None:
+            raise self._failure
         return self._found
 
     def _pass(self, consumer: Consumer, message: Message, error: KafkaError) -> None:
@@ -177,9 +176,9 @@ class SourceReader:
         try:
             consumer.incremental_assign(self._begun(consumer, partitions))
         except HeadgateError as error:
-            self._problem = error
+            self._failure = error
         except library().KafkaException as error:
-            self._problem = translated(self._faults.cause(error.args[0]), _DOING, self._config)
+            self._failure = translated(self._faults.cause(error.args[0]), _DOING, self._config)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What was read of them and not admitted is another process's."""
@@ -210,10 +209,9 @@ class SourceReader:
 
     # --- admitting -------------------------------------------------------------------------------------
 
-    def _admit(self, consumer: Consumer, producer: Producer, messages: Sequence[Message]) -> None:
+    def _admit(self, consumer: Consumer, producer: Producer, messages: Sequence[Message], broker: str) -> None:
         """Writes what the records become, and how far the group has read, in one transaction."""
-        kafka = library()
-        broker, partitions = self._source.broker, self._config.topics.events.partitions
+        kafka, partitions = library(), self._config.topics.events.partitions
         outcomes = [admit(_foreign(message), broker, partitions) for message in messages]
         behind = {(message.topic(), message.partition()): offset_of(message) + 1 for message in messages}
         members = consumer.consumer_group_metadata()
@@ -253,7 +251,7 @@ class SourceReader:
 
     def _consumer(self) -> Consumer:
         own = {
-            "group.id": self._source.group,
+            "group.id": self._source.group_in(self._config),
             # No static member: one that dies between the two halves of a cooperative rebalance is given what the first
             # half left it when it comes back, and nobody gets the rest.
             "partition.assignment.strategy": "cooperative-sticky",
@@ -282,20 +280,6 @@ class SourceReader:
         return producer
 
 
-def _check(config: KafkaConfig, source: SourceTopics) -> None:
-    """Refuses topics and groups of the deployment's own: events would come again and again."""
-    if not 1 <= len(source.topics) <= SOURCE_TOPICS_MAX:
-        raise InvalidInputError(f"a source has 1 to {SOURCE_TOPICS_MAX} topics, not {len(source.topics)}")
-    own = {config.topic(role) for role in type(config.topics).model_fields}
-    for topic in source.topics:
-        if not _NAME.fullmatch(topic):
-            raise InvalidInputError(f"{topic[:64]!r} is no name of a topic")
-        if topic in own:
-            raise InvalidInputError(f"{topic} is the deployment's own", hint="name the topic that producers write to")
-    if not source.group or source.group in {config.topic(name) for name in _OWN_GROUPS}:
-        raise InvalidInputError(f"the consumer group {source.group!r} is none of a source", hint="choose another name")
-
-
 def _committed(consumer: Consumer, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
     """What the group has committed; waits for transactions that are being committed.
 
@@ -318,8 +302,10 @@ def _committed(consumer: Consumer, partitions: Sequence[TopicPartition]) -> list
 
 
 def _rewind(consumer: Consumer, messages: Sequence[Message]) -> None:
-    """Reads the messages again, of partitions that are still ours. Most often a rebalance is under way: who gets a
-    partition by it begins at what the group has committed."""
+    """Reads the messages again, of partitions that are still ours.
+
+    Most often a rebalance is under way: who gets a partition by it begins at what the group has committed.
+    """
     first = {(message.topic(), message.partition()): offset_of(message) for message in reversed(messages)}
     for place in consumer.assignment():
         offset = first.get((place.topic, place.partition))
