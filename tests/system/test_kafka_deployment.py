@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.deadletters.api import LIST
 from headgate.store.config import ClusterConfig, SourceConfig, SparkConfig
@@ -48,6 +49,8 @@ class Deployment:
         file = folder / "headgate.yaml"
         spark = SparkConfig(master=f"local[{2 * PARTITIONS}]")
         self.topic = f"{config.topic_prefix}orders"
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.create_topics([NewTopic(self.topic, 2, 1)])[self.topic].result()
         source = SourceConfig(name="orders", topics=(self.topic,), broker="default/default", initial="earliest")
         whole = ClusterConfig(kafka=config, spark=spark, sources=(source,))
         file.write_text(whole.model_dump_json())  # JSON is YAML
@@ -80,7 +83,8 @@ class Deployment:
 
     def produce(self, numbers: range) -> None:
         """Writes events to the source's topic, as any program with a client of Kafka does."""
-        producer = Producer({"bootstrap.servers": self.kafka.bootstrap})
+        producer, failures = Producer({"bootstrap.servers": self.kafka.bootstrap}), []
+        told = lambda error, _: failures.append(error) if error is not None else None  # noqa: E731
         for number in numbers:
             needed = {
                 "specversion": "1.0",
@@ -90,8 +94,11 @@ class Deployment:
             }
             headers = {f"ce_{name}": value.encode() for name, value in needed.items()}
             value = json.dumps({"n": number}).encode()
-            producer.produce(self.topic, value, headers=headers | {"content-type": b"application/json"})
+            producer.produce(
+                self.topic, value, headers=headers | {"content-type": b"application/json"}, on_delivery=told
+            )
         assert producer.flush(30) == 0
+        assert not failures
         self.accepted += numbers
 
     def missing(self) -> dict[str, set[int]]:

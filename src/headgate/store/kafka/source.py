@@ -124,7 +124,8 @@ class SourceReader:
             consumer.subscribe(list(self._source.topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
             while not stop.is_set():
                 messages, broker = self._read(consumer), self._broker()
-                self.problem = ""
+                if consumer.assignment():
+                    self.problem = ""
                 if messages:
                     self._admit(consumer, producer, messages, broker)
         except kafka.KafkaException as error:
@@ -169,6 +170,10 @@ class SourceReader:
             _log.error("records of a source went before they were read", source=self._source.name, topic=topic)
             consumer.incremental_unassign([place])
             consumer.incremental_assign([kafka.TopicPartition(topic, partition, first)])
+        elif error.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise UnavailableError(
+                f"source {self._source.name}: there is no topic {topic}", hint="who writes the events creates it"
+            )
         elif not error.retriable():
             raise translated(self._faults.cause(error), _DOING, self._config)
 
