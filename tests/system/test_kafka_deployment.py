@@ -83,7 +83,8 @@ class Deployment:
 
     def produce(self, numbers: range) -> None:
         """Writes events to the source's topic, as any program with a client of Kafka does."""
-        producer, failures = Producer({"bootstrap.servers": self.kafka.bootstrap}), []
+        failures: list[object] = []
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap})
         told = lambda error, _: failures.append(error) if error is not None else None  # noqa: E731
         for number in numbers:
             needed = {
@@ -92,7 +93,7 @@ class Deployment:
                 "source": "/orders",
                 "type": "odd" if number % 2 else "even",
             }
-            headers = {f"ce_{name}": value.encode() for name, value in needed.items()}
+            headers: dict[str, str | bytes | None] = {f"ce_{name}": value.encode() for name, value in needed.items()}
             value = json.dumps({"n": number}).encode()
             producer.produce(
                 self.topic, value, headers=headers | {"content-type": b"application/json"}, on_delivery=told
