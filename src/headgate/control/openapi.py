@@ -37,7 +37,7 @@ _ALL_HOLD: Final = (
     "Filters that must all hold, in the dialects of the CloudEvents Subscriptions API and in those of filter. "
     "When the list is not empty, filter has no effect."
 )
-_ADMITTED: Final = "Which events may be sent, all when it is left out: filters that must all hold, in any dialect of a Trigger."
+_ADMITTED: Final = (
     "Which events may be sent, all when it is left out: filters that must all hold, in every dialect of a Trigger."
 )
 _NAMESPACE: Final = "io.k8s.api.core.v1.Namespace"
