@@ -176,6 +176,7 @@ REQUESTS_REFUSED = _counters(
     *("invalid-event", "event-too-large", "unsupported-format", "headers-too-large", "too-large", "too-slow"),
     *("unknown-broker", "method-not-allowed", "overloaded", "bodies-overload", "unavailable", "log-unavailable"),
     *("partly-stored", "too-many-hops", "too-many-descendants", "host-header", "misdirected", "cross-site", "http2"),
+    *("event-forbidden", "event-policy-time"),
 )
 EVENTS_MALFORMED = _counters(
     "headgate_events_malformed_total",
