@@ -118,7 +118,7 @@ def delete(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Delete brokers, triggers, subscriptions, event policies, secrets; one with finalizers is removed with its last finalizer."""
+    """Delete brokers, triggers, subscriptions, event policies, secrets; what has finalizers goes with the last one."""
     if bool(file) == bool(kind and names):
         fail("say what to delete", hint="headgate delete trigger NAME, or headgate delete -f FILE")
     wanted = (
