@@ -166,8 +166,12 @@ def test_a_batch_that_takes_too_long_is_refused() -> None:
     with pytest.raises(EventPolicyTimeError, match="EVENT_POLICY_S_MAX") as error:
         asyncio.run(gate.admit(ANN, BROKER, events(50)))
     assert error.value.http_status == 413
-    gate = EventGate(authority(SenderRule.of("p", ("ann",), PAID)), clock_s=ticking(2 * limits.EVENT_POLICY_S_MAX))
-    asyncio.run(gate.admit(ANN, BROKER, events(1)))  # one event is always judged
+    many = [
+        SenderRule.of(f"p{n}", ("ann",), f'ce.type == "t{n}"') for n in range(limits.EVENT_POLICIES_PER_NAMESPACE_MAX)
+    ]
+    gate = EventGate(authority(*many), clock_s=ticking(limits.EVENT_POLICY_S_MAX / 40))
+    with pytest.raises(EventPolicyTimeError, match="on 0 of 1 events"):  # nor may many policies ask one event for ever
+        asyncio.run(gate.admit(ANN, BROKER, events(1)))
 
 
 def test_a_text_that_is_no_filter_admits_nothing() -> None:

@@ -79,7 +79,7 @@ class Intake:
 
         Raises:
             EventForbiddenError: One of them may not be sent to the broker by him; it names that one.
-            EventPolicyTimeError: Their number is too large for the filters that must be asked.
+            EventPolicyTimeError: To judge all of them takes too long.
         """
         if self._gate is not None:
             await self._gate.admit(sender, path_of(broker.identity), events)
