@@ -243,6 +243,10 @@ EVENT_POLICY_S_MAX: Final = 1.0
 """How long it evaluates them for one request: one that needs more is refused."""
 SENDERS_KEPT_MAX: Final = 4_096
 """Triggers whose user names a process remembers."""
+ROUTES_REMEMBERED_MAX: Final = 4_096
+"""Requests whose right a process remembers: method, path and query; those asked for last stay."""
+ROUTE_REMEMBERED_CHARS_MAX: Final = 512
+"""Method, path and query together of a request whose right is remembered."""
 CONSUMER_METADATA_MAX: Final = 64
 """Names in one spec.consumerMetadata."""
 ACK_TIMEOUT_S_DEFAULT: Final = 30.0

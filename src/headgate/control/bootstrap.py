@@ -66,6 +66,7 @@ _ADMIN: Final = (
     *_EDITOR,
     _rule(RBAC, "roles rolebindings", *OBJECT_VERBS),
     _rule(EVENTING, "eventpolicies", *_CHANGED),
+    _rule(REVIEWS, "localsubjectaccessreviews", "create"),
 )
 
 _IDENTITY: Final = ("/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow")
