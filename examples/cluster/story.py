@@ -8,7 +8,7 @@ import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -45,14 +45,14 @@ class Kill:
         silence_s: The longest time without a delivery until everything accepted before and meanwhile had come.
         wait_s: The longest time that a producer waited for its 202, asking the servers in turn.
         repeated: Deliveries that came again meanwhile.
-        whole_s: From the kill until every part worked again.
+        whole_s: From then on until every part worked again; None after the last one, which is not waited for.
     """
 
     what: str
     silence_s: float
     wait_s: float
     repeated: int
-    whole_s: float
+    whole_s: float | None
 
 
 @dataclass
@@ -185,8 +185,11 @@ async def run(folder: Path, sizes: Sizes, kills: Sequence[str], console: Console
             producer = Producer(machines, client, outcome.ledger, sizes.rate_per_s)
             publishing = asyncio.create_task(producer.run())
             try:
-                for what in (_NOTHING, *kills):
-                    outcome.kills.append(seen := await _kill(what, machines, sizes, outcome.ledger))
+                for number, what in enumerate((_NOTHING, *kills)):
+                    seen = await _kill(what, machines, outcome.ledger)
+                    if number < len(kills):
+                        seen = await _mended(seen, machines, sizes, outcome.ledger)
+                    outcome.kills.append(seen)
                     tell(_line(seen))
             finally:
                 producer.stop()
@@ -208,22 +211,28 @@ async def _machines(folder: Path, sizes: Sizes, tell: Callable[[str], None]) -> 
         await asyncio.to_thread(held.__exit__, None, None, None)
 
 
-async def _kill(what: str, machines: Machines, sizes: Sizes, ledger: Ledger) -> Kill:
-    """Kills a part, and waits until everything has come and every part works again."""
-    repeated, killed_at = ledger.repeated, time.monotonic()
+async def _kill(what: str, machines: Machines, ledger: Ledger) -> Kill:
+    """Kills a part, and waits until everything has come."""
+    repeated = ledger.repeated
     ledger.silences()
     if what in KILLS:
         await asyncio.to_thread(KILLS[what], machines)
     await asyncio.sleep(REST_S)
     await _caught_up(ledger)
     silence_s, wait_s = ledger.silences()
-    if what in _MENDED:
-        await asyncio.to_thread(_MENDED[what], machines)
-    whole = f"every part works after the kill of: {what}"
+    return Kill(what, silence_s, wait_s, ledger.repeated - repeated, None)
+
+
+async def _mended(kill: Kill, machines: Machines, sizes: Sizes, ledger: Ledger) -> Kill:
+    """Waits until every part works again, so that the next kill is seen alone."""
+    began = time.monotonic()
+    if kill.what in _MENDED:
+        await asyncio.to_thread(_MENDED[kill.what], machines)
+    whole = f"every part works after the kill of: {kill.what}"
     await asyncio.to_thread(wait_until, lambda: machines.is_whole(sizes.brokers, machines.spark.workers), whole)
-    whole_s = time.monotonic() - killed_at
+    whole_s = time.monotonic() - began
     await _caught_up(ledger)
-    return Kill(what, silence_s, wait_s, ledger.repeated - repeated, whole_s)
+    return replace(kill, whole_s=whole_s)
 
 
 async def _caught_up(ledger: Ledger) -> None:
@@ -262,13 +271,17 @@ def _line(kill: Kill) -> str:
     what = "nothing killed" if kill.what == _NOTHING else f"kill -9 of [bold]{kill.what}[/]"
     return (
         f"{what}: {kill.silence_s:.1f} s of silence, {kill.wait_s:.1f} s for the slowest 202,"
-        f" {kill.repeated} repeated, whole after {kill.whole_s:.0f} s"
+        f" {kill.repeated} repeated, whole after {_whole(kill)}"
     )
+
+
+def _whole(kill: Kill) -> str:
+    return "-" if kill.whole_s is None else f"another {kill.whole_s:.0f} s"
 
 
 def _rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
     for one in outcome.kills:
-        yield one.what, f"{one.silence_s:.1f} s", f"{one.wait_s:.1f} s", str(one.repeated), f"{one.whole_s:.0f} s"
+        yield one.what, f"{one.silence_s:.1f} s", f"{one.wait_s:.1f} s", str(one.repeated), _whole(one)
 
 
 def _summary(outcome: Outcome, console: Console) -> None:
