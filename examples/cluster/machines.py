@@ -26,7 +26,7 @@ from headgate.testing.server import Object
 from headgate.testing.spark import SparkCluster
 
 ROLES: Final = ("control,front,matcher,dispatcher,reader", "control,front,matcher,dispatcher")
-"""Of the two servers: one control process and one matcher lead, the others stand by."""
+"""Of the first and the second server: one control process and one matcher lead, the others stand by."""
 WHOLE_S_MAX: Final = 240.0
 """Until what was killed works again."""
 _LOOK_S: Final = 0.1
@@ -39,11 +39,13 @@ class Sizes:
     """How large the deployment is.
 
     Attributes:
+        servers: Of `headgate serve`, one or two.
         brokers: Brokers of Kafka.
         partitions: Of the topic `events`: each is a task of a run.
         rate_per_s: Events that are published.
     """
 
+    servers: int = 2
     brokers: int = 3
     partitions: int = 2
     rate_per_s: float = 20.0
@@ -77,7 +79,7 @@ class Machines:
     Attributes:
         kafka: The brokers.
         spark: A master and two workers.
-        servers: Two of `headgate serve`, see `ROLES`.
+        servers: See `ROLES`.
     """
 
     kafka: Kafka
@@ -154,14 +156,14 @@ def running(folder: Path, sizes: Sizes, tell: Callable[[str], None]) -> Iterator
         tell: Hears in a line what is done.
     """
     with contextlib.ExitStack() as stack:
-        tell(f"Kafka: {sizes.brokers} brokers (the first time Maven fetches 54 MB)")
+        tell(f"Kafka: brokers ({sizes.brokers}; the first time Maven fetches 54 MB)")
         kafka = stack.enter_context(Kafka(folder / "kafka", sizes.brokers, heap_mb=256))
         tell("Spark: a master and 2 workers")
         spark = stack.enter_context(SparkCluster(folder / "spark", cores=2 * sizes.slots))
-        tell("Headgate: 2 servers; their matchers ask the master for executors")
+        tell(f"Headgate: servers ({sizes.servers}); their matchers ask the master for executors")
         servers = tuple(
             _server(folder, number, roles, sizes.config(kafka.bootstrap, spark.url, f"server-{number}"))
-            for number, roles in enumerate(ROLES, 1)
+            for number, roles in enumerate(ROLES[: sizes.servers], 1)
         )
         headgate = Path(sys.executable).with_name("headgate")
         config = folder / "server-1.yaml"

@@ -73,7 +73,7 @@ def _front(machines: Machines) -> None:
 
 
 def _dispatcher(machines: Machines) -> None:
-    machines.kill_part(machines.servers[1], "dispatcher-0")
+    machines.kill_part(machines.servers[-1], "dispatcher-0")
 
 
 def _control(machines: Machines) -> None:
