@@ -20,6 +20,7 @@ from examples.cluster.ledger import ORDERED
 from examples.demo import BROKER, NAMESPACE, trigger_spec
 from examples.workload import SUBSCRIPTIONS
 from headgate.errors import UnavailableError
+from headgate.store.config import TopicsConfig
 from headgate.testing import ApiError, Server, parts_of
 from headgate.testing.kafka import Kafka
 from headgate.testing.server import Object
@@ -58,8 +59,7 @@ class Sizes:
     def config(self, bootstrap: str, master: str, name: str) -> Object:
         """`headgate.yaml` of a server; `name` is how Spark shows its matcher."""
         copies = {"replication": self.brokers, "min_insync": min(2, self.brokers)}
-        roles = ("events", "outbox", "refused", "progress", "runs", "objects", "changelog")
-        topics: dict[str, Object] = {role: dict(copies) for role in roles}
+        topics: dict[str, Object] = {role: dict(copies) for role in TopicsConfig.model_fields}
         topics["events"] |= {"partitions": self.partitions}
         topics["outbox"] |= {"partitions": 2 * self.partitions}
         options = {
