@@ -160,5 +160,5 @@ class SparkCluster:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._status_port}/json/", timeout=2) as answer:
                 return json.loads(answer.read())  # type: ignore[no-any-return]
-        except OSError:
+        except (OSError, ValueError):  # while it starts, it answers everything with a page
             return {}
