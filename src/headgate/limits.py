@@ -834,6 +834,8 @@ THREAD_SWITCH_S: Final = 0.001
 """How long the front's event loop waits for each computing thread: forty times the default of 5 ms is noticeable."""
 REPORT_S_MIN: Final = 1.0
 """Time between two reports of filter errors to the control store."""
+REPORT_TEXT_CHARACTERS_MAX: Final = 1_000
+"""A text in what was found of a target: errors may quote events."""
 ROUTING_POLL_S: Final = 0.05
 """How often the control store is polled for changes."""
 DISPATCHER_DRAIN_S_MAX: Final = 8.0

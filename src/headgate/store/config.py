@@ -139,6 +139,7 @@ class TopicsConfig(_Model):
         runs: The matcher's runs: generation and start; compacted.
         objects: Brokers, triggers and subscriptions; compacted.
         changelog: What dispatchers keep of targets: cursors, dead letters; compacted, as many partitions as `outbox`.
+        reports: What dispatchers found of targets, for the status of triggers; compacted.
     """
 
     events: RecordsConfig = RecordsConfig()
@@ -148,6 +149,7 @@ class TopicsConfig(_Model):
     runs: TopicConfig = TopicConfig()
     objects: TopicConfig = TopicConfig()
     changelog: TopicConfig = TopicConfig()
+    reports: TopicConfig = TopicConfig()
 
     def model_post_init(self, _context: object) -> None:
         """Refuses more source partitions than a dispatcher's state holds."""
