@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -34,6 +35,7 @@ def main() -> None:
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     folder = Path(tempfile.mkdtemp(prefix="headgate-cluster-"))
     sizes = Sizes(brokers=arguments.brokers, partitions=arguments.partitions, rate_per_s=arguments.rate)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: every process is stopped
     outcome = asyncio.run(run(folder, sizes, chosen, console))
     sys.exit(0 if outcome.ledger.is_exact else 1)
 

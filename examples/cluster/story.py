@@ -201,14 +201,16 @@ async def run(folder: Path, sizes: Sizes, kills: Sequence[str], console: Console
 
 @contextlib.asynccontextmanager
 async def _machines(folder: Path, sizes: Sizes, tell: Callable[[str], None]) -> AsyncIterator[Machines]:
-    """Everything that runs, started and stopped in a thread."""
+    """Everything that runs, started and stopped in a thread; also where this task is cancelled meanwhile."""
     held = running(folder, sizes, tell)
-    machines = await asyncio.to_thread(held.__enter__)
+    starting = asyncio.ensure_future(asyncio.to_thread(held.__enter__))
     try:
-        yield machines
+        yield await asyncio.shield(starting)
     finally:
-        tell("stopping everything")
-        await asyncio.to_thread(held.__exit__, None, None, None)
+        await asyncio.wait([starting])
+        if starting.exception() is None:
+            tell("stopping everything")
+            await asyncio.to_thread(held.__exit__, None, None, None)
 
 
 async def _kill(what: str, machines: Machines, ledger: Ledger) -> Kill:
