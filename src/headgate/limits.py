@@ -231,6 +231,10 @@ RBAC_GRANT_STEPS_MAX: Final = 2_000
 """Single combinations of verb, group, resource and name that are looked at when a role is given: some 20 ms."""
 RBAC_DECISIONS_MAX: Final = 65_536
 """Decisions that a process remembers, some 30 MiB; over it all are forgotten."""
+ROUTES_REMEMBERED_MAX: Final = 4_096
+"""Requests whose right a process remembers: method, path and query; those asked for last stay."""
+ROUTE_REMEMBERED_CHARS_MAX: Final = 512
+"""Method, path and query together of a request whose right is remembered."""
 CONSUMER_METADATA_MAX: Final = 64
 """Names in one spec.consumerMetadata."""
 ACK_TIMEOUT_S_DEFAULT: Final = 30.0

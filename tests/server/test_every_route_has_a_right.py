@@ -257,7 +257,7 @@ _EDITED = _VIEWED | {
 EXPECTED: dict[str, dict[str, set[str]]] = {
     "headgate:viewer": _VIEWED,
     "headgate:editor": _EDITED,
-    "headgate:admin": _EDITED | same(("roles", "rolebindings"), _ALL),
+    "headgate:admin": _EDITED | same(("roles", "rolebindings"), _ALL) | {"localsubjectaccessreviews": {"create"}},
     "headgate:publisher": {"brokers": {"get"}, "brokers/events": {"create"}, "brokers/filter": {"get"}},
     "headgate:consumer": {
         "subscriptions": _SEES,

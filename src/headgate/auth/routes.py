@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -15,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from headgate.auth.rules import ANY, Attributes
 from headgate.event.names import full_name
+from headgate.limits import ROUTE_REMEMBERED_CHARS_MAX, ROUTES_REMEMBERED_MAX
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS
 
@@ -142,9 +144,11 @@ def _cluster() -> Iterator[RightOfRoute]:
         (REVIEWS, "selfsubjectaccessreviews", "may I?"),
         (REVIEWS, "selfsubjectrulesreviews", "what may I?"),
         (REVIEWS, "subjectaccessreviews", "may somebody?"),
+        (REVIEWS, "localsubjectaccessreviews", "may somebody in this namespace?"),
         (IDENTITY, "selfsubjectreviews", "who am I?"),
     ):
-        yield RightOfRoute("POST", f"/apis/{group}/v1/{plural}", Attributes("create", group, plural), what)
+        place = "namespaces/{namespace}/" if plural.startswith("local") else ""
+        yield RightOfRoute("POST", f"/apis/{group}/v1/{place}{plural}", Attributes("create", group, plural), what)
     for path, what in (
         ("/livez", "whether the server lives"),
         ("/readyz", "whether it is ready; with `?verbose` the right is to `/readyz/verbose`"),
@@ -303,6 +307,13 @@ def wanted_by_request(method: str, path: str, query: bytes = b"") -> Attributes:
         path: Percent-decoded.
         query: As it was sent.
     """
+    # Most requests are like one before: publishers have a path, and consumers.
+    if len(method) + len(path) + len(query) <= ROUTE_REMEMBERED_CHARS_MAX:
+        return _remembered(method, path, query)
+    return _wanted(method, path, query)
+
+
+def _wanted(method: str, path: str, query: bytes) -> Attributes:
     found = route_of(method, path)
     if found is None:
         is_of_api = path.startswith("/api/v1/") or (path.startswith("/apis/") and path.count("/") > _DISCOVERY_SLASHES)
@@ -321,6 +332,9 @@ def wanted_by_request(method: str, path: str, query: bytes = b"") -> Attributes:
             verb = "watch"
         name = _selected(given.get("fieldSelector", ""))
     return Attributes(verb, group, resource, subresource, namespace, name)
+
+
+_remembered: Final = lru_cache(ROUTES_REMEMBERED_MAX)(_wanted)
 
 
 def _given(query: bytes) -> dict[str, str]:

@@ -62,7 +62,11 @@ _EDITOR: Final = (
     _rule(OWN, "replays", "create", "update"),
     _rule("", "secrets", *OBJECT_VERBS),
 )
-_ADMIN: Final = (*_EDITOR, _rule(RBAC, "roles rolebindings", *OBJECT_VERBS))
+_ADMIN: Final = (
+    *_EDITOR,
+    _rule(RBAC, "roles rolebindings", *OBJECT_VERBS),
+    _rule(REVIEWS, "localsubjectaccessreviews", "create"),
+)
 
 _IDENTITY: Final = ("/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow")
 """For receivers of deliveries, who check tokens of this server, or allow deliveries, and are no clients of it."""

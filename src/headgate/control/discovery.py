@@ -82,15 +82,20 @@ def object_resources(group: str) -> JsonObject:
 def review_resources(group: str) -> JsonObject:
     """`/apis/authorization.k8s.io/v1` and `/apis/authentication.k8s.io/v1`: what `kubectl auth` asks."""
     found = [
-        _resource(f"{kind.lower()}s", kind, ["create"], namespaced=False) for kind in REVIEWS if REVIEWS[kind] == group
+        _resource(f"{kind.lower()}s", kind, ["create"], namespaced=kind == LOCAL_REVIEW)
+        for kind in REVIEWS
+        if REVIEWS[kind] == group
     ]
     return _resources(group, found)
 
 
+LOCAL_REVIEW: Final = "LocalSubjectAccessReview"
+"""The one that lies in a namespace."""
 REVIEWS: Final = {
     "SelfSubjectAccessReview": AUTHORIZATION,
     "SelfSubjectRulesReview": AUTHORIZATION,
     "SubjectAccessReview": AUTHORIZATION,
+    LOCAL_REVIEW: AUTHORIZATION,
     "SelfSubjectReview": AUTHENTICATION,
 }
 """Questions about rights and users, by kind: the group that they belong to."""
