@@ -44,6 +44,7 @@ OBJECTS: dict[str, tuple[str, str, dict[str, object]]] = {
         },
     ),
     "subscriptions": (f"{OWN}/v1", "Subscription", {"spec": {"broker": THERE}}),
+    "eventpolicies": (f"{EVENTING}/v1alpha1", "EventPolicy", {"spec": {"from": [{"sub": "*"}]}}),
     "secrets": ("v1", "Secret", {"stringData": {"token": "secret"}}),
     "roles": (
         f"{RBAC}/v1",
