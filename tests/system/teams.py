@@ -44,7 +44,17 @@ OBJECTS: dict[str, tuple[str, str, dict[str, object]]] = {
         },
     ),
     "subscriptions": (f"{OWN}/v1", "Subscription", {"spec": {"broker": THERE}}),
-    "eventpolicies": (f"{EVENTING}/v1alpha1", "EventPolicy", {"spec": {"from": [{"sub": "*"}]}}),
+    # About a broker that is not there, so that rights alone decide.
+    "eventpolicies": (
+        f"{EVENTING}/v1alpha1",
+        "EventPolicy",
+        {
+            "spec": {
+                "to": [{"ref": {"apiVersion": f"{EVENTING}/v1", "kind": "Broker", "name": "policed"}}],
+                "from": [{"sub": "nobody"}],
+            }
+        },
+    ),
     "secrets": ("v1", "Secret", {"stringData": {"token": "secret"}}),
     "roles": (
         f"{RBAC}/v1",
