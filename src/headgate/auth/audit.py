@@ -115,6 +115,10 @@ class AuditEntry:
         }
         self.about = {key: value[:AUDIT_TEXT_CHARS_MAX] for key, value in found.items() if value}
 
+    def refused(self, reason: str) -> None:
+        """Says that what was allowed by then is refused all the same."""
+        self.decision, self.reason = "forbid", reason[:AUDIT_TEXT_CHARS_MAX]
+
 
 def verb_of(method: str) -> str:
     """Kubernetes' verb for a method of HTTP."""

@@ -65,13 +65,13 @@ class RightOfCall:
     named: Callable[[bytes], str] | None = None
 
 
-def _object_routes(group: str, plural: str, *, namespaced: bool = True) -> Iterator[RightOfRoute]:
+def _object_routes(group: str, plural: str, *, namespaced: bool = True, version: str = "v1") -> Iterator[RightOfRoute]:
     """The paths of a kind of objects. A list becomes a watch by a parameter of its query."""
 
     def one(method: str, path: str, verb: str, what: str, subresource: str = "") -> RightOfRoute:
         return RightOfRoute(method, path, Attributes(verb, group, plural, subresource), what)
 
-    root = f"/apis/{group}/v1" if group else "/api/v1"
+    root = f"/apis/{group}/{version}" if group else "/api/v1"
     everywhere = f"{root}/{plural}"
     base = f"{root}/namespaces/{{namespace}}/{plural}" if namespaced else everywhere
     if namespaced:
@@ -92,7 +92,7 @@ def _subresources() -> Iterator[RightOfRoute]:
     triggers = f"/apis/{EVENTING}/v1/namespaces/{{namespace}}/triggers/{{name}}"
     subscriptions = f"/apis/{OWN}/v1/namespaces/{{namespace}}/subscriptions/{{name}}"
     for method, path, wanted, what in (
-        (_ANY_METHOD, "/{namespace}/{name}", _PUBLISH, "publish events to a broker"),
+        (_ANY_METHOD, "/{namespace}/{name}", PUBLISH, "publish events to a broker"),
         ("GET", "/{namespace}/{name}/events", _READ, "read a broker's stored events"),
         ("GET", f"{own_brokers}/filter", Attributes("get", EVENTING, "brokers", "filter"), "which events are wanted"),
         ("POST", f"{own_brokers}/backtest", Attributes("create", EVENTING, "brokers", "backtest"), "try a filter"),
@@ -160,12 +160,14 @@ def _cluster() -> Iterator[RightOfRoute]:
         ("/apis", "discovery"),
         *((f"/apis/{group}", "discovery") for group in (EVENTING, OWN, RBAC, REVIEWS, IDENTITY)),
         *((f"/apis/{group}/v1", "discovery") for group in (EVENTING, OWN, RBAC, REVIEWS, IDENTITY)),
+        (f"/apis/{EVENTING}/v1alpha1", "discovery"),
         ("/.well-known/openid-configuration", "who signs the tokens that subscribers get"),
         ("/openid/v1/jwks", "by which keys"),
         ("/handshake/v1/allow", "what a subscriber answers to a handshake; its key is its right"),
         ("/openapi/v3", "schemas"),
         ("/openapi/v3/api/v1", "schemas"),
         *((f"/openapi/v3/apis/{group}/v1", "schemas") for group in (EVENTING, OWN, RBAC)),
+        (f"/openapi/v3/apis/{EVENTING}/v1alpha1", "schemas"),
     ):
         yield RightOfRoute("GET", path, Attributes("get", path=path), what)
     path = "/handshake/v1/allow"
@@ -174,7 +176,8 @@ def _cluster() -> Iterator[RightOfRoute]:
     yield RightOfRoute("POST", path, Attributes("post", path=path), "judge an object for a Kubernetes cluster")
 
 
-_PUBLISH: Final = Attributes("create", EVENTING, "brokers", "events")
+PUBLISH: Final = Attributes("create", EVENTING, "brokers", "events")
+"""To publish to a broker."""
 _READ: Final = Attributes("get", EVENTING, "brokers", "events")
 _CONSUME: Final = Attributes("update", OWN, "subscriptions", "events")
 _SEEK: Final = Attributes("create", OWN, "subscriptions", "seek")
@@ -194,6 +197,7 @@ ROUTES: Final[tuple[RightOfRoute, ...]] = (
     *_collections(),
     *_object_routes(EVENTING, "brokers"),
     *_object_routes(EVENTING, "triggers"),
+    *_object_routes(EVENTING, "eventpolicies", version="v1alpha1"),
     *_object_routes(OWN, "subscriptions"),
     *_object_routes("", "secrets"),
     *_object_routes(RBAC, "roles"),
@@ -207,7 +211,7 @@ ROUTES: Final[tuple[RightOfRoute, ...]] = (
 CALLS: Final[tuple[RightOfCall, ...]] = (
     RightOfCall(
         f"/{PUBLISHER}/Publish",
-        _PUBLISH,
+        PUBLISH,
         "publish events to a broker",
         lambda first: full_name(pb.PublishRequest.FromString(first).open.broker),
     ),

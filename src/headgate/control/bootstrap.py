@@ -40,8 +40,8 @@ _CONSUMER: Final = (
     _rule(OWN, "subscriptions/stats subscriptions/seek", "get"),
 )
 _VIEWER: Final = (
-    _rule(EVENTING, "brokers triggers", *_SEEN),
-    _rule(EVENTING, "brokers/status triggers/status", "get"),
+    _rule(EVENTING, "brokers triggers eventpolicies", *_SEEN),
+    _rule(EVENTING, "brokers/status triggers/status eventpolicies/status", "get"),
     _rule(EVENTING, "brokers/events brokers/filter brokers/why brokers/trace triggers/why", "get"),
     _rule(OWN, "subscriptions", *_SEEN),
     _rule(OWN, "subscriptions/status subscriptions/stats subscriptions/seek", "get"),
@@ -65,6 +65,7 @@ _EDITOR: Final = (
 _ADMIN: Final = (
     *_EDITOR,
     _rule(RBAC, "roles rolebindings", *OBJECT_VERBS),
+    _rule(EVENTING, "eventpolicies", *_CHANGED),
     _rule(REVIEWS, "localsubjectaccessreviews", "create"),
 )
 

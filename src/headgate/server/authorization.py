@@ -7,6 +7,7 @@ every message of its client: it ends when the right is gone.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
@@ -17,10 +18,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headgate.auth.audit import AuditEntry
 from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError
 from headgate.auth.context import ENTRY, USER, current_entry, current_user
+from headgate.auth.event_policies import DefaultMode, EventPolicyAuthority, PublishAuthorizer
 from headgate.auth.impersonation import impersonation_of
 from headgate.auth.routes import has_names, wanted_by_call, wanted_by_request
 from headgate.auth.rules import Attributes
 from headgate.auth.user import ANONYMOUS, User
+from headgate.control.event_policy_copy import EventPolicyCopy
+from headgate.control.followed import ObjectCopy
 from headgate.control.grants import Grants
 from headgate.control.rbac_copy import RbacCopy
 from headgate.control.store import Store
@@ -35,20 +39,47 @@ _Context = aio.ServicerContext[bytes, bytes]
 _OPEN: Final = AlwaysAllow()
 
 
-def grants_of(settings: Settings, store: Store) -> tuple[Grants, RbacCopy]:
-    """Who may do what in this process, and the copy of rights that is to be kept up to date for it.
+class Rights:
+    """Who may do what in a process: the copies of rights, and what decides by them.
 
     Without a method of authentication everybody may do everything.
 
     Args:
         settings: The server's settings.
         store: The objects.
+
+    Attributes:
+        copies: To be kept up to date.
+        grants: Judges authors of objects.
+        events: Who may send which events; None: everybody everything.
     """
-    copy = RbacCopy(store)
-    policy = url_policy(settings)
-    if not settings.has_authentication:
-        return Grants(store, policy), copy
-    return Grants(store, policy, copy.authorizer, copy.refresh), copy
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        roles, policy = RbacCopy(store), url_policy(settings)
+        self.copies: tuple[ObjectCopy, ...] = (roles,)
+        self.grants = Grants(store, policy)
+        self.events: EventPolicyAuthority | None = None
+        mode = default_mode(settings)
+        if mode is not None:
+            policies = EventPolicyCopy(store, mode)
+            self.copies = (roles, policies)
+            self.events = policies.authority
+            authorizer = PublishAuthorizer(roles.authorizer, policies.authority)
+            self.grants = Grants(store, policy, authorizer, self.refresh)
+
+    def refresh(self) -> None:
+        """Read what has changed; may block."""
+        for copy in self.copies:
+            copy.refresh()
+
+    async def follow(self) -> None:
+        """Read whenever the store has changed, until it is cancelled."""
+        await asyncio.gather(*(copy.follow() for copy in self.copies))
+
+
+def default_mode(settings: Settings) -> DefaultMode | None:
+    """Who may send to a broker without EventPolicy; None where nobody is asked who he is."""
+    return DefaultMode(settings.default_authorization_mode) if settings.has_authentication else None
 
 
 class Authorization:
