@@ -29,15 +29,38 @@ NOWHERE = "team-x"
 """A namespace in which nothing is."""
 THERE, ABSENT = "orders", "absent"
 """What an object of each kind is called in each team's namespace, and what none is called."""
-KINDS = {
-    "brokers": EVENTING,
-    "triggers": EVENTING,
-    "subscriptions": OWN,
-    "secrets": "",
-    "roles": RBAC,
-    "rolebindings": RBAC,
+NOWHERE_URI = {"uri": "http://127.0.0.1:9/"}
+OBJECTS: dict[str, tuple[str, str, dict[str, object]]] = {
+    "brokers": (f"{EVENTING}/v1", "Broker", {"spec": {}}),
+    "triggers": (
+        f"{EVENTING}/v1",
+        "Trigger",
+        {
+            "spec": {
+                "broker": THERE,
+                "subscriber": NOWHERE_URI,
+                "delivery": {"retry": 0, "deadLetterSink": NOWHERE_URI},
+            }
+        },
+    ),
+    "subscriptions": (f"{OWN}/v1", "Subscription", {"spec": {"broker": THERE}}),
+    "eventpolicies": (f"{EVENTING}/v1alpha1", "EventPolicy", {"spec": {"from": [{"sub": "*"}]}}),
+    "secrets": ("v1", "Secret", {"stringData": {"token": "secret"}}),
+    "roles": (
+        f"{RBAC}/v1",
+        "Role",
+        {"rules": [{"verbs": ["get"], "apiGroups": [EVENTING], "resources": ["brokers"]}]},
+    ),
+    "rolebindings": (
+        f"{RBAC}/v1",
+        "RoleBinding",
+        {
+            "subjects": [{"kind": "User", "name": "nobody"}],
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "headgate:viewer"},
+        },
+    ),
 }
-"""What lies in namespaces: plurals, each with its group."""
+"""Of each kind that lies in namespaces what a team has there: version and kind, and what the object holds."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +134,11 @@ class Teams:
         ca = self.folder / "ca.pem"
         return Client(f"https://{self.server.grpc}", cacert=ca, token=self.tokens[user], patience_s=5.0)
 
-    def call(self, user: str, method: str, first: bytes) -> tuple[str, str, str]:
+    def call(self, user: str, method: str, first: bytes, *more: tuple[str, str]) -> tuple[str, str, str]:
         """What a method of gRPC says to a first message: status, code of the error, details."""
         credentials = grpc.ssl_channel_credentials((self.folder / "ca.pem").read_bytes())
         with grpc.secure_channel(self.server.grpc, credentials) as channel:
-            shown = (("authorization", f"Bearer {self.tokens[user]}"),)
+            shown = (("authorization", f"Bearer {self.tokens[user]}"), *more)
             answers = channel.stream_stream(method)(iter([first]), metadata=shown, timeout=60)
             try:
                 next(answers)
@@ -129,8 +152,8 @@ class Teams:
         plural = f"{kind.lower()}s"
         place = f"namespaces/{namespace}/" if namespace else ""
         metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
-        body = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind, "metadata": metadata, **content}
-        return self.ask(user, "POST", f"{root(group)}/{place}{plural}", body)
+        body = {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, **content}
+        return self.ask(user, "POST", f"/apis/{group}/v1/{place}{plural}", body)
 
     def bind(self, namespace: str, name: str, role: str, subject: dict[str, str], user: str = "root") -> Answer:
         reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}
@@ -138,21 +161,11 @@ class Teams:
 
     def fill(self, user: str, namespace: str) -> None:
         """An object of each kind that is called THERE."""
-        trigger = {
-            "broker": THERE,
-            "subscriber": {"uri": "http://127.0.0.1:9/"},
-            "delivery": {"retry": 0, "deadLetterSink": {"uri": "http://127.0.0.1:9/"}},
-        }
-        rule = {"verbs": ["get"], "apiGroups": [EVENTING], "resources": ["brokers"]}
-        made = [
-            self.make(user, "Broker", namespace, THERE, spec={}),
-            self.make(user, "Trigger", namespace, THERE, spec=trigger),
-            self.make(user, "Subscription", namespace, THERE, OWN, spec={"broker": THERE}),
-            self.make(user, "Secret", namespace, THERE, "", stringData={"token": "secret"}),
-            self.make(user, "Role", namespace, THERE, RBAC, rules=[rule]),
-            self.bind(namespace, THERE, "headgate:viewer", {"kind": "User", "name": "nobody"}, user),
-        ]
-        assert [one.status for one in made] == [201] * len(KINDS), made
+        for plural, (version, kind, content) in OBJECTS.items():
+            metadata = {"name": THERE, "namespace": namespace}
+            body = {"apiVersion": version, "kind": kind, "metadata": metadata, **content}
+            made = self.ask(user, "POST", self.place(namespace, plural), body)
+            assert made.status == 201, made
 
     def begin(self, user: str, namespace: str) -> None:
         """One event, and what may become of it."""
@@ -163,13 +176,13 @@ class Teams:
         assert self.ask(user, "POST", self.place(namespace, "replays"), replay).status == 201
 
     def place(self, namespace: str, plural: str) -> str:
-        group = KINDS.get(plural, OWN)
-        return f"{root(group)}/namespaces/{namespace}/{plural}"
+        version = OBJECTS[plural][0] if plural in OBJECTS else f"{OWN}/v1"
+        return f"{root(version)}/namespaces/{namespace}/{plural}"
 
     def state(self, namespace: str) -> dict[str, object]:
         """What others might have changed."""
         found: dict[str, object] = {}
-        for plural in KINDS:
+        for plural in OBJECTS:
             listed = self.ask("root", "GET", self.place(namespace, plural)).json["items"]
             found[plural] = {
                 one["metadata"]["name"]: (one["metadata"]["uid"], one.get("spec"), one.get("data")) for one in listed
@@ -182,8 +195,8 @@ class Teams:
         return found | {"events": events.count(b'"id"'), "taken": taken, "letters": letters, "replays": replays}
 
 
-def root(group: str) -> str:
-    return f"/apis/{group}/v1" if group else "/api/v1"
+def root(version: str) -> str:
+    return f"/apis/{version}" if "/" in version else f"/api/{version}"
 
 
 def ids(items: Iterable[Mapping[str, Any]], **wanted: str) -> list[str]:

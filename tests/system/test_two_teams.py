@@ -14,12 +14,13 @@ import pytest
 from headgate.auth.routes import CALLS, EVENTING, OWN, RBAC, ROUTES, RightOfRoute
 from headgate.client import Client, new_event
 from headgate.control.bootstrap import ROLES
+from headgate.control.objects import Kind
 from headgate.errors import HeadgateError
 from headgate.rpc import headgate_pb2 as pb
 from headgate.testing import Server
 from tests.auth.provider import Provider
 from tests.certificates import Authority
-from tests.system.teams import ABSENT, KINDS, NOWHERE, TEAMS, THERE, Teams, ids, nameless
+from tests.system.teams import ABSENT, NOWHERE, OBJECTS, TEAMS, THERE, Teams, ids, nameless
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -102,6 +103,8 @@ def test_each_team_works(teams: Teams) -> None:
 def test_every_name_of_the_attempts_is_of_something(teams: Teams) -> None:
     """Who may have it gets another answer for what is there than for what is not, so there is something to learn."""
     eventually(lambda: ids(teams.ask("root", "GET", teams.place("team-b", "deadletters")).json["items"], state="kept"))
+    kinds = {kind.plural for kind in Kind if kind.is_namespaced}
+    assert set(OBJECTS) == kinds, "each kind has an object in tests/system/teams.py"
     for route in ROUTES:
         if route.method != "GET" or "{namespace}" not in route.path or "{name}" not in route.path:
             continue
@@ -160,6 +163,21 @@ def test_neither_team_learns_of_the_other_by_grpc(teams: Teams) -> None:
         assert (own[0] in ("OK", "ABORTED"), own[1]) == (True, "NOT_FOUND"), (method, own)  # aborted: another's turn
 
 
+def test_a_call_is_made_as_another_user(teams: Teams) -> None:
+    method, first = "/headgate.v1.Subscriptions/Stats", OPENINGS["Stats"](f"team-b/{THERE}")
+    as_ann, as_bob = (
+        (("impersonate-user", name), ("impersonate-group", group))
+        for name, group in (("ann", "team-a"), ("bob", "team-b"))
+    )
+    assert teams.call("root", method, first, *as_bob)[0] == "OK"
+    assert teams.call("root", method, first, *as_ann)[:2] == ("PERMISSION_DENIED", "forbidden")
+    assert teams.call("root", method, first, ("impersonate-group", "team-b"))[:2] == (
+        "INVALID_ARGUMENT",
+        "impersonation",
+    )
+    assert 'cannot impersonate resource "users"' in teams.call("ann", method, first, *as_bob)[2]
+
+
 OPENINGS: dict[str, Callable[[str], bytes]] = {
     "Publish": lambda name: pb.PublishRequest(open=pb.PublishRequest.Open(broker=name)).SerializeToString(),
     "Read": lambda name: pb.ReadRequest(open=pb.ReadRequest.Open(broker=name)).SerializeToString(),
@@ -175,7 +193,10 @@ OPENINGS: dict[str, Callable[[str], bytes]] = {
 
 def test_neither_team_learns_of_the_other_by_kubectl(teams: Teams) -> None:
     """Each run tries all kinds, and says a line about each."""
-    kinds = [f"{plural}.{group}".rstrip(".") for plural, group in KINDS.items()]
+    kinds = [
+        f"{plural}.{version.partition('/')[0]}" if "/" in version else plural
+        for plural, (version, _, _) in OBJECTS.items()
+    ]
     for user, other in ENEMIES:
         for verb in (["get"], ["delete"], ["label", "a=b"], ["annotate", "a=b"]):
             said = set()
