@@ -23,7 +23,7 @@ from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from headgate.outbox.shards import Shard
 from headgate.server import local_http
 from headgate.server.dead_letters import DeadLettersFront
-from headgate.server.dispatcher_group import DispatcherGroup
+from headgate.server.dispatcher_group import DispatcherGroup, LocalDispatchers
 from headgate.settings import Settings
 from headgate.storage.dispatcher_directory import directories_of
 from tests.deadletters.test_api import BASE
@@ -101,7 +101,7 @@ async def world(data: Path, counts: tuple[int, ...]) -> AsyncIterator[World]:
             routes = list(DeadLettersApi(own.dead_letters, dead_letters).routes())
             app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
             await stack.enter_async_context(local_http.answering(app, settings.dispatcher_socket(number)))
-        group = DispatcherGroup(settings, cast(Store, None))
+        group = DispatcherGroup(LocalDispatchers(settings), cast(Store, None))
         front = Starlette(routes=list(DeadLettersFront(group).routes()), exception_handlers=ERROR_HANDLERS)
         yield World(front, stores, stack)
 
@@ -205,7 +205,7 @@ def test_a_query_that_cannot_be_meant_is_refused(query: dict[str, object]) -> No
 
 def test_a_dispatcher_that_is_away_is_no_empty_one(tmp_path: Path) -> None:
     async def work() -> None:
-        group = DispatcherGroup(Settings(data=tmp_path, dispatchers=2), cast(Store, None))
+        group = DispatcherGroup(LocalDispatchers(Settings(data=tmp_path, dispatchers=2)), cast(Store, None))
         app = Starlette(routes=list(DeadLettersFront(group).routes()), exception_handlers=ERROR_HANDLERS)
         made = World(app, [], contextlib.AsyncExitStack())
         for path in (BASE, f"{BASE}/1"):
