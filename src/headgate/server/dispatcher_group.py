@@ -104,7 +104,7 @@ class DispatcherReach(Protocol):
         ...
 
     def routes(self, routes: Sequence[Route]) -> list[Route]:
-        """The routes of what dispatchers are asked, as this server answers them."""
+        """Routes that only pass on what dispatchers answer, as this server has them; what decides must not be there."""
         ...
 
 

@@ -190,12 +190,14 @@ def other_paths(
     owner = OwnerProxy(settings, DispatcherGroup(here, objects))
     reading = [Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])]
     pulling = [Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()]
-    keeping = [*DeadLettersFront(group).routes(), *ReplaysFront(group, grants).routes()]
+    replays = ReplaysFront(group, grants)
+    keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
     return Starlette(
         routes=[
             *health.routes(settings, checks),
             *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
             *(pulling if Role.DISPATCHER in roles else RoleAbsent(Role.DISPATCHER).routes(pulling)),
+            *replays.beginning(),
             *reach.routes(keeping),
             Mount("/", api or ProcessProxy(settings.control_socket)),
         ],

@@ -39,10 +39,13 @@ class ReplaysFront:
         self._group = group
         self._grants = grants
 
-    def routes(self) -> Iterator[Route]:
-        """Where they answer."""
-        yield Route(BASE, self._list, methods=["GET"])
+    def beginning(self) -> Iterator[Route]:
+        """Where a replay begins: here it is judged where its events may go."""
         yield Route(BASE, self._create, methods=["POST"])
+
+    def routes(self) -> Iterator[Route]:
+        """Where the others answer, which decide nothing themselves."""
+        yield Route(BASE, self._list, methods=["GET"])
         yield Route(f"{BASE}/{{id}}", self._one, methods=["GET"])
         yield Route(f"{BASE}/{{id}}/cancel", self._one, methods=["POST"])
 

@@ -29,6 +29,7 @@ from headgate.store.kafka.group_members import GroupMembers
 
 PARTITION: Final = b"headgate-partition"
 """A header of a question that another server has passed on: the partition whose owner is asked."""
+_DIGITS_MAX: Final = 5
 _LOOK_S: Final = 0.25
 """Between two looks for the owner of a partition that moves."""
 
@@ -78,11 +79,16 @@ class PartitionOwners:
     async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
         """See `DispatcherReach.ask`: waits PARTITION_OWNER_S_MAX for the owner of a partition that moves.
 
+        What another server has passed on goes no further: its partition is asked here, or it is MISDIRECTED.
+
         Raises:
             PartitionWithoutOwnerError: There is none.
             PartUnavailableError: It does not answer; what was asked may have been done.
             ClientNotPassedOnError: It is at a server to which the client cannot be shown.
         """
+        passed_on = _partition_of(question.client.scope, self.count)
+        if passed_on is not None:
+            return await self.ask_here(passed_on, question)
         deadline = time.monotonic() + PARTITION_OWNER_S_MAX
         while True:
             asked_at, owner = time.monotonic(), self._owners.get(number)
@@ -143,6 +149,21 @@ class PartitionOwners:
                 self._looked_at = time.monotonic()
 
 
+def _partition_of(scope: Scope, count: int) -> int | None:
+    """The partition that a request is about which another server has passed on; None for a client's own.
+
+    Raises:
+        InvalidInputError: There is no such partition.
+    """
+    headers = dict(scope["headers"])
+    if FORWARDED not in headers or PARTITION not in headers:
+        return None
+    named: bytes = headers[PARTITION]
+    if not (named.isdigit() and len(named) <= _DIGITS_MAX and int(named) < count):
+        raise InvalidInputError(f"the header {PARTITION.decode()} names no partition of the outbox")
+    return int(named)
+
+
 class _PassedOn:
     """An ASGI application before another one: answers what a server has passed on to this one."""
 
@@ -156,18 +177,15 @@ class _PassedOn:
         Raises:
             InvalidInputError: The partition is none.
         """
-        headers = dict(scope["headers"])
-        if FORWARDED not in headers or PARTITION not in headers:
+        number = _partition_of(scope, self._owners.count)
+        if number is None:
             await self._app(scope, receive, send)
             return
-        named = headers[PARTITION]
-        if not (named.isdigit() and len(named) < 6 and int(named) < self._owners.count):
-            raise InvalidInputError(f"the header {PARTITION.decode()} names no partition of the outbox")
         request = await whole_request(scope, receive)
         if request is None:
             return
         target = request.target.decode("latin-1")
         question = DispatcherQuestion(request.method.decode(), target, request.body, Request(scope))
-        answer = await self._owners.ask_here(int(named), question)
+        answer = await self._owners.ask_here(number, question)
         response: Response = answer.response()
         await response(scope, receive, send)
