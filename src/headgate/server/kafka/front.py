@@ -23,6 +23,7 @@ from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.cache import open_cache
+from headgate.store.kafka.group_members import GroupMembers
 
 
 def run(context: child.Context) -> None:
@@ -42,7 +43,7 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
         objects.on_broker(BrokerNews(fronts, asyncio.get_running_loop()).tell)
         has_control = Role.CONTROL in parts.roles_of(settings)
         control = ProcessProxy(settings.control_socket) if has_control else None
-        peers = PeerServers(settings)
+        peers, owners = PeerServers(settings), GroupMembers(config).owners
         yield FrontStore(
             objects=objects,
             partitions=EventPartitions(appender, config.topics.events.partitions),
@@ -50,7 +51,7 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
             checks={"kafka": lambda: appender.problem},
             work=[_probing(appender)],
             api=ObjectRequests(settings, peers, objects, control),
-            dispatchers=PartitionOwners(settings, config, peers),
+            dispatchers=PartitionOwners(settings, config.topics.outbox.partitions, owners, peers),
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from starlette.requests import Request
@@ -24,8 +24,6 @@ from headgate.server.kafka.partition_api import MISDIRECTED, partition_path
 from headgate.server.kafka.peers import PeerServers
 from headgate.server.proxy import FORWARDED, PartUnavailableError, whole_request
 from headgate.settings import Settings
-from headgate.store.config import KafkaConfig
-from headgate.store.kafka.group_members import GroupMembers
 
 PARTITION: Final = b"headgate-partition"
 """A header of a question that another server has passed on: the partition whose owner is asked."""
@@ -63,15 +61,18 @@ class PartitionOwners:
 
     Args:
         settings: This server's settings.
-        config: Of the deployment.
+        count: How many partitions the outbox has.
+        look: The URL of the owner's server by partition, as it is now; may block (`GroupMembers.owners`).
         peers: The other servers.
     """
 
-    def __init__(self, settings: Settings, config: KafkaConfig, peers: PeerServers) -> None:
-        self.count = config.topics.outbox.partitions
+    def __init__(
+        self, settings: Settings, count: int, look: Callable[[], Mapping[int, str]], peers: PeerServers
+    ) -> None:
+        self.count = count
         self._sockets = [settings.dispatcher_socket(number) for number in range(settings.dispatchers)]
         self._peers = peers
-        self._members = GroupMembers(config)
+        self._read = look
         self._owners: dict[int, str] = {}
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
@@ -145,7 +146,7 @@ class PartitionOwners:
         """Asks Kafka, unless somebody has since."""
         async with self._looking:
             if self._looked_at <= asked_at:
-                self._owners = await asyncio.to_thread(self._members.owners)
+                self._owners = dict(await asyncio.to_thread(self._read))
                 self._looked_at = time.monotonic()
 
 
