@@ -28,8 +28,9 @@ _PLACES: Final = (
     ("kafka", config.KafkaConfig),
     ("kafka.topics", config.TopicsConfig),
     ("kafka.topics.events, outbox, refused", config.RecordsConfig),
-    ("kafka.topics.progress, runs, objects, changelog", config.TopicConfig),
+    ("kafka.topics.progress, runs, objects, changelog, reports", config.TopicConfig),
     ("spark", config.SparkConfig),
+    ("sources, a list", config.SourceConfig),
 )
 
 

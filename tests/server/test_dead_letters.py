@@ -167,16 +167,15 @@ async def world(data: Path, counts: tuple[int, ...], reaching: Reaching) -> Asyn
         yield World(front, stores, stack)
 
 
-def run(counts: tuple[int, ...], work: Callable[[World], Awaitable[None]]) -> None:
-    """The same, wherever dispatchers are."""
-
-    async def main(reaching: Reaching) -> None:
+def run(
+    counts: tuple[int, ...], work: Callable[[World], Awaitable[None]], reaching: Reaching = beside_each_other
+) -> None:
+    async def main() -> None:
         with tempfile.TemporaryDirectory() as folder:  # paths of Unix sockets are short
             async with world(Path(folder), counts, reaching) as made:
                 await work(made)
 
-    for reaching in (beside_each_other, on_two_servers):
-        asyncio.run(main(reaching))
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("counts", [(0,), (7,), (5, 5), (0, 9), (12, 1, 3)])
@@ -248,6 +247,26 @@ def test_one_is_shown_whoever_has_it() -> None:
         assert (await made.ask("GET", f"{BASE}/x"))[0] == 400
 
     run((2, 3), work)
+
+
+def test_owners_of_partitions_on_two_servers_answer_as_dispatchers_of_one() -> None:
+    """Each partition is looked for where it was before, and found where it is."""
+
+    async def work(made: World) -> None:
+        first = made.ids[:4]
+        assert await made.ask("POST", f"{BASE}/known", {"ids": [*first, 4711]}) == (200, {"known": first})
+        assert [id_ for page in await made.listed(limit=3) for id_ in page] == made.ids
+        for id_ in first:
+            status, answer = await made.ask("GET", f"{BASE}/{id_}")
+            assert (status, answer["id"]) == (200, id_)
+        status, answer = await made.ask("POST", f"{BASE}/discard", {"ids": [first[0], 4711]})
+        assert (status, "no dead letter 4711" in answer["message"]) == (404, True)
+        assert await made.changed("discard", ids=first) == [4]
+        assert sum(await made.changed("redrive", limit=6)) == 12 - 4
+        left = {one.state for store in made.stores for one in store.reader.summaries("TRUE", (), after=0, limit=99)}
+        assert left == {"redriving"}
+
+    run((4, 3, 5), work, on_two_servers)
 
 
 @pytest.mark.parametrize("after", ["1", "1.2.3", "1.x", "-1.2", "²." + "1", "9" * 30 + ".1"])

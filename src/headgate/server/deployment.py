@@ -47,6 +47,7 @@ def cluster_of(settings: Settings) -> ClusterConfig | None:
         return ClusterConfig(
             kafka=KafkaConfig.model_validate({**kafka, **({"bootstrap": settings.kafka} if settings.kafka else {})}),
             spark=SparkConfig.model_validate({**spark, **({"master": settings.spark} if settings.spark else {})}),
+            sources=found.sources if found is not None else (),
         )
     except ValidationError as error:
         said = error.errors()[0]["msg"].removeprefix("Value error, ")
