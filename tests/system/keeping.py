@@ -46,8 +46,9 @@ class Keeping:
 
     def create_triggers(self) -> None:
         for name in self.names:
-            spec = {"broker": "default", "filter": {"attributes": {"type": "dead"}}, "delivery": {"retry": 0}}
-            spec |= {"subscriber": {"uri": self.subscriber.url(PATH)}}
+            spec = {"broker": "default", "filter": {"attributes": {"type": "dead"}}}
+            delivery = {"retry": 0, "deadLetterSink": {"uri": "http://127.0.0.1:9/"}}
+            spec |= {"subscriber": {"uri": self.subscriber.url(PATH)}, "delivery": delivery}
             self.server.create("triggers", "default", name, spec)
         for name in self.names:
             self.server.wait_trigger_ready("default", name)
