@@ -20,7 +20,7 @@ from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.log_spec import ServedBroker
 from headgate.control.namespace_store import NamespaceTable
 from headgate.control.objects import (
-    RBAC_KINDS,
+    FRONT_KINDS,
     Broker,
     Eventing,
     Kind,
@@ -234,7 +234,7 @@ class Store:
             self.delete(key, dry_run=dry_run)
 
     def on_broker(self, look: Callable[[], object]) -> None:
-        """Have something called when a broker or a right has been written through this, before its writer goes on."""
+        """Have something called when one of FRONT_KINDS has been written through this, before its writer goes on."""
         self._on_broker.append(look)
 
     def tell_of_brokers(self) -> None:
@@ -253,7 +253,7 @@ class Store:
                     raise _DryRun(obj)
         except _DryRun as result:
             return result.obj
-        if kind is Kind.BROKER or kind in RBAC_KINDS:
+        if kind in FRONT_KINDS:
             self.tell_of_brokers()
         return obj
 

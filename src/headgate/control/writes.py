@@ -40,6 +40,8 @@ from headgate.control.validate import change_causes
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import (
     BROKERS_MAX,
+    EVENT_POLICIES_MAX,
+    EVENT_POLICIES_PER_NAMESPACE_MAX,
     RBAC_OBJECTS_MAX,
     SECRETS_MAX,
     SECRETS_PER_NAMESPACE_MAX,
@@ -52,9 +54,13 @@ _QUOTAS: Final = {
     Kind.TRIGGER: TRIGGERS_MAX,
     Kind.SUBSCRIPTION: SUBSCRIPTIONS_MAX,
     Kind.SECRET: SECRETS_MAX,
+    Kind.EVENT_POLICY: EVENT_POLICIES_MAX,
     **dict.fromkeys(RBAC_KINDS, RBAC_OBJECTS_MAX),
 }
-_NAMESPACE_QUOTAS: Final = {Kind.SECRET: SECRETS_PER_NAMESPACE_MAX}
+_NAMESPACE_QUOTAS: Final = {
+    Kind.SECRET: SECRETS_PER_NAMESPACE_MAX,
+    Kind.EVENT_POLICY: EVENT_POLICIES_PER_NAMESPACE_MAX,
+}
 _WRITTEN: Final = ("labels", "annotations", "finalizers", "managed_fields")
 """Metadata that clients write."""
 _GIVEN: Final = ("uid", "generate_name", "creation_timestamp", "deletion_timestamp", "deletion_grace_period_seconds")

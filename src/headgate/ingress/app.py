@@ -11,6 +11,9 @@ from typing import Final, NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headgate.auth.context import ENTRY, USER
+from headgate.auth.event_policies import EventForbiddenError
+from headgate.auth.user import ANONYMOUS
 from headgate.control.log_spec import ServedBroker
 from headgate.control.publish_uri import published_broker
 from headgate.errors import HeadgateError, InvalidInputError
@@ -83,16 +86,19 @@ class Ingress:
             if scope["method"] != "POST":
                 await self._answer_other(scope["method"], headers, send)
                 return
-            was_read = await self._publish(broker, headers, receive, started_s)
+            was_read = await self._publish(broker, scope, receive, started_s)
         except HeadgateError as error:
+            if isinstance(error, EventForbiddenError) and ENTRY in scope:
+                scope[ENTRY].refused(error.message)
             await _refuse(error, send)
             return
         if was_read:
             await send(_ACCEPTED)
             await send(_NO_BODY)
 
-    async def _publish(self, broker: ServedBroker, headers: Headers, receive: Receive, started_s: float) -> bool:
+    async def _publish(self, broker: ServedBroker, scope: Scope, receive: Receive, started_s: float) -> bool:
         """Reads, checks and stores the events of a request; False when the client left before it had sent them."""
+        headers: Headers = scope["headers"]
         head_bytes = 0
         declared = hops = root = b""
         limit_bytes = EVENT_BYTES_MAX
@@ -122,6 +128,8 @@ class Ingress:
             _refuse_size(limit_bytes)
         events = decode_request(headers, body)
         if events:
+            if self._intake.knows_senders:
+                await self._intake.admit(broker, events, scope.get(USER, ANONYMOUS))
             await self._intake.store(
                 broker,
                 events,

@@ -176,6 +176,7 @@ REQUESTS_REFUSED = _counters(
     *("invalid-event", "event-too-large", "unsupported-format", "headers-too-large", "too-large", "too-slow"),
     *("unknown-broker", "method-not-allowed", "overloaded", "bodies-overload", "unavailable", "log-unavailable"),
     *("partly-stored", "too-many-hops", "too-many-descendants", "host-header", "misdirected", "cross-site", "http2"),
+    *("event-forbidden", "event-policy-time"),
 )
 SOURCE_RECORDS_ADMITTED = _counters(
     "headgate_source_records_admitted_total", "Records of other producers' topics that became events", "source"

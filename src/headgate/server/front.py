@@ -24,6 +24,7 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
 from headgate.ingress.app import Ingress
+from headgate.ingress.event_gate import EventGate
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producers
@@ -33,8 +34,8 @@ from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
 from headgate.server import child, health, local_http, parts, ready, retention, rpc, tending
 from headgate.server.absent import RoleAbsent
-from headgate.server.authentication import Authentication, audit_log_of, authenticator_of
-from headgate.server.authorization import Authorization, grants_of
+from headgate.server.authentication import Authentication, UsersOfFronts, audit_log_of, authenticator_of
+from headgate.server.authorization import Authorization, Rights
 from headgate.server.broker_news import news_route
 from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.deliveries import NoDeliveries
@@ -132,23 +133,24 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         stack.callback(http.close)
         store = await stack.enter_async_context(opened(context, stop))
         brokers = ServedBrokers(store.objects)
-        grants, rights = grants_of(settings, store.objects)
-        authorization = Authorization(grants.authorizer)
-        own = Starlette(routes=[news_route(brokers, rights)], exception_handlers=ERROR_HANDLERS)
+        rights = Rights(settings, store.objects)
+        authorization = Authorization(rights.grants.authorizer)
+        own = Starlette(routes=[news_route(brokers, *rights.copies)], exception_handlers=ERROR_HANDLERS)
         await stack.enter_async_context(local_http.answering(own, settings.front_socket(number)))
         await asyncio.to_thread(rights.refresh)
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
         fallback = NoDeliveries(
-            other_paths(settings, store.objects, grants, store.checks, store.api, store.dispatchers)
+            other_paths(settings, store.objects, rights.grants, store.checks, store.api, store.dispatchers)
         )
         tracer = tracing.configure(context.part.name)
-        intake = Intake(store.partitions, brokers.get, tracing=tracer)
+        events = EventGate(rights.events) if rights.events is not None else None
+        intake = Intake(store.partitions, brokers.get, tracing=tracer, gate=events)
         ingress = Ingress(intake, fallback)
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)
         gate = Gate(ingress, context.token)
         mark = ready.Mark(settings.run_directory, context.part.name)
-        await stack.enter_async_context(local_http.answering(gate, settings.front_inward(number)))
+        await stack.enter_async_context(local_http.answering(UsersOfFronts(gate), settings.front_inward(number)))
         serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
         sampling = sample(store.writers, connections=http.connections, on_sample=mark.beat)
         following = (brokers.follow(), rights.follow())

@@ -6,6 +6,7 @@ import ssl
 
 from starlette.types import Scope
 
+from headgate.auth import impersonation
 from headgate.auth.context import USER
 from headgate.auth.credentials import AUTHORIZATION
 from headgate.auth.user import ANONYMOUS
@@ -42,4 +43,4 @@ class PeerServers:
         found = [(name, value) for name, value in scope["headers"] if name == AUTHORIZATION]
         if self._settings.client_auth is ClientAuth.REQUIRED or (is_known and not found):
             return None
-        return found
+        return found + [one for one in scope["headers"] if one[0].startswith(impersonation.PREFIX)]
