@@ -854,6 +854,10 @@ BROKER_NEWS_S_MAX: Final = 5.0
 """How long the write of a broker waits for a front that does not answer."""
 DISPATCHER_ANSWER_BYTES_MAX: Final = 1 << 26
 """One page of a dispatcher's dead letters or replays: a dead letter with its event is at most half of it."""
+DISPATCHER_ANSWER_S_MAX: Final = 30.0
+"""Until a dispatcher that was asked for them is taken for silent: twice KAFKA_TRANSACTION_S_MAX."""
+PARTITION_OWNER_S_MAX: Final = 5.0
+"""How long a question waits for the owner of an outbox partition that moves to another dispatcher."""
 PROXY_PIECE_BYTES: Final = 1 << 16
 """Bytes of an answer that a proxy passes on at once."""
 GC_YOUNG_OBJECTS: Final = 500_000

@@ -119,6 +119,7 @@ def _collections() -> Iterator[RightOfRoute]:
         ("GET", f"/apis/{OWN}/v1/deadletters", "list", "list dead letters of all namespaces"),
         ("GET", letters, "list", "list dead letters"),
         ("GET", f"{letters}/{{name}}", "get", "show a dead letter with its event"),
+        ("POST", f"{letters}/known", "list", "which of some dead letters are there"),
         ("POST", f"{letters}/redrive", "update", "send dead letters again"),
         ("POST", f"{letters}/discard", "delete", "discard dead letters"),
         ("GET", replays, "list", "list replays"),

@@ -140,7 +140,7 @@ class TopicsConfig(_Model):
         progress: Up to where every match of a partition is in the outbox; compacted.
         runs: The matcher's runs: generation and start; compacted.
         objects: Brokers, triggers and subscriptions; compacted.
-        changelog: What dispatchers keep of targets: cursors, dead letters; compacted, as many partitions as `outbox`.
+        changelog: What dispatchers keep of targets: cursors, dead letters, replays; compacted, partitions as `outbox`.
         reports: What dispatchers found of targets, for the status of triggers; compacted.
     """
 
