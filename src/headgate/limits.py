@@ -99,6 +99,10 @@ FILTER_CONJUNCTIONS_MAX: Final = 32
 """Conjunctions of one filter: above it the widest disjunctions are left to cel-cpp."""
 FILTER_ROWS_MAX: Final = 1_024
 """Rows of one filter in the matcher's table, after a list of constants has become one row an element."""
+FILTER_COST_COMPARED: Final = 10
+"""Cost of a comparison that every event of a broker needs, in rows of the matcher's table that a look-up finds."""
+FILTER_COST_EVALUATED: Final = 1_000
+"""The same of an evaluation by cel-cpp, which is a hundred times dearer."""
 FILTERS_CACHED_MAX: Final = 16_384
 """Compiled filters and programs kept in memory: some kilobytes each as people write them, at most some 300."""
 TRACE_PARTS_MAX: Final = 200
@@ -260,6 +264,12 @@ SECRETS_PER_NAMESPACE_MAX: Final = 1_000
 """Secrets of one namespace: some for each of its triggers' subscribers."""
 SECRETS_MAX: Final = 20_000
 """Secrets in the store: twice as many as namespaces."""
+RESOURCE_QUOTAS_PER_NAMESPACE_MAX: Final = 16
+"""Resource quotas of one namespace: every write of an object of it reads them all."""
+RESOURCE_QUOTAS_MAX: Final = 20_000
+"""Resource quotas in the store: twice as many as namespaces."""
+QUOTA_QUANTITY_CHARS_MAX: Final = 40
+"""One quantity of a quota, as it is written."""
 SECRETS_KEYS_MAX: Final = 64
 """Keys by which stored Secrets may be encrypted: a rotation needs two."""
 SECRETS_KEY_COMMAND_S_MAX: Final = 10.0

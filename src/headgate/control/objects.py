@@ -19,6 +19,7 @@ from headgate.control.metadata import ApiObject, ApiStruct, field_doc
 from headgate.control.metadata import JsonObject as JsonObject
 from headgate.control.metadata import ManagedFields as ManagedFields
 from headgate.control.metadata import Metadata as Metadata
+from headgate.control.quota_object import ResourceQuota as ResourceQuota
 from headgate.control.rbac_objects import RBAC_GROUP as RBAC_GROUP
 from headgate.control.rbac_objects import ClusterRole as ClusterRole
 from headgate.control.rbac_objects import ClusterRoleBinding as ClusterRoleBinding
@@ -60,6 +61,7 @@ class Kind(StrEnum):
     TRIGGER = "Trigger"
     SUBSCRIPTION = "Subscription"
     SECRET = "Secret"
+    RESOURCE_QUOTA = "ResourceQuota"
     ROLE = "Role"
     CLUSTER_ROLE = "ClusterRole"
     ROLE_BINDING = "RoleBinding"
@@ -75,7 +77,9 @@ class Kind(StrEnum):
         """The API group: `eventing.knative.dev`; empty for a kind of the core group."""
         if self in RBAC_KINDS:
             return RBAC_GROUP
-        return {Kind.SUBSCRIPTION: OWN_GROUP, Kind.SECRET: CORE_GROUP}.get(self, GROUP)
+        if self in CORE_KINDS:
+            return CORE_GROUP
+        return OWN_GROUP if self is Kind.SUBSCRIPTION else GROUP
 
     @property
     def is_namespaced(self) -> bool:
@@ -105,8 +109,14 @@ class Kind(StrEnum):
 
 RBAC_KINDS: Final = (Kind.ROLE, Kind.CLUSTER_ROLE, Kind.ROLE_BINDING, Kind.CLUSTER_ROLE_BINDING)
 """Who may do what."""
+CORE_KINDS: Final = (Kind.SECRET, Kind.RESOURCE_QUOTA)
+"""Of Kubernetes' oldest group, which has no name."""
 EVENTING_KINDS: Final = (Kind.BROKER, Kind.TRIGGER, Kind.SUBSCRIPTION)
+"""What events are about."""
+KINDS_WITH_STATUS: Final = (*EVENTING_KINDS, Kind.RESOURCE_QUOTA)
 """What has a `spec` and a `status`."""
+FOLLOWED_KINDS: Final = (Kind.BROKER, Kind.RESOURCE_QUOTA, *RBAC_KINDS)
+"""What fronts know as soon as its writer is answered."""
 
 
 class Reference(ApiStruct, frozen=True):
@@ -357,14 +367,17 @@ class Namespace(ApiObject, frozen=True):
 Routed = Trigger | Subscription
 """What the matcher matches for: objects with a target id."""
 Eventing = Broker | Trigger | Subscription
+"""What events are about."""
+WithStatus = Eventing | ResourceQuota
 """What has a `spec` and a `status`."""
 RbacObject = RbacRole | ClusterRole | RoleBinding | ClusterRoleBinding
-Object = Eventing | Secret | RbacObject
-TYPES: Final[dict[Kind, type[Eventing] | type[Secret] | type[RbacObject]]] = {
+Object = WithStatus | Secret | RbacObject
+TYPES: Final[dict[Kind, type[WithStatus] | type[Secret] | type[RbacObject]]] = {
     Kind.BROKER: Broker,
     Kind.TRIGGER: Trigger,
     Kind.SUBSCRIPTION: Subscription,
     Kind.SECRET: Secret,
+    Kind.RESOURCE_QUOTA: ResourceQuota,
     Kind.ROLE: RbacRole,
     Kind.CLUSTER_ROLE: ClusterRole,
     Kind.ROLE_BINDING: RoleBinding,
@@ -388,7 +401,7 @@ class ObjectKey:
 
 def content(obj: Object) -> object:
     """What an object says beside its metadata and its status."""
-    return obj.spec if isinstance(obj, Eventing) else msgspec.structs.replace(obj, metadata=Metadata())
+    return obj.spec if isinstance(obj, WithStatus) else msgspec.structs.replace(obj, metadata=Metadata())
 
 
 def key_of(obj: Object) -> ObjectKey:

@@ -11,7 +11,7 @@ from msgspec import inspect
 
 from headgate.control.objects import (
     API_VERSION,
-    EVENTING_KINDS,
+    KINDS_WITH_STATUS,
     OWN_API_VERSION,
     TYPES,
     UNKNOWN_FIELDS,
@@ -182,6 +182,7 @@ _KINDS: Final = {
     Kind.TRIGGER: "Sends the events of a broker that pass a filter to a subscriber.",
     Kind.SUBSCRIPTION: "Keeps the events of a broker that pass a filter for consumers.",
     Kind.SECRET: "Small values that no one else may read, such as what deliveries authenticate by; stored encrypted.",
+    Kind.RESOURCE_QUOTA: "Limits of what a namespace uses, over all its objects.",
     Kind.ROLE: "Rights in one namespace.",
     Kind.CLUSTER_ROLE: "Rights in every namespace, or in the one of a RoleBinding that names it.",
     Kind.ROLE_BINDING: "Gives somebody the rights of a role in one namespace.",
@@ -199,7 +200,7 @@ def _kind(kind: Kind) -> JsonObject:
         "kind": _text(f"Always {kind}."),
         "metadata": _METADATA,
     }
-    if kind in EVENTING_KINDS:
+    if kind in KINDS_WITH_STATUS:
         properties["spec"] = made["spec"] | {"description": f"What the {name} is to be."}
         properties["status"] = made["status"] | {"description": f"What the {name} is, written by the server."}
     else:

@@ -20,15 +20,16 @@ from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.log_spec import ServedBroker
 from headgate.control.namespace_store import NamespaceTable
 from headgate.control.objects import (
-    RBAC_KINDS,
+    FOLLOWED_KINDS,
     Broker,
-    Eventing,
     Kind,
     Object,
     ObjectKey,
     Routed,
+    WithStatus,
 )
 from headgate.control.pages import Page, Selector, Stored, read_page
+from headgate.control.quota_usage import QuotaTable
 from headgate.control.routing import RoutingTable, TargetReport
 from headgate.control.rows import (
     RowSelection,
@@ -73,6 +74,7 @@ class Store:
         self._clock_s = clock_s
         self.namespaces = NamespaceTable(database, clock_s)
         self.secrets = SecretTable(database, form)
+        self.quotas = QuotaTable(database)
         self.signing_keys = SigningKeys(database, form, clock_s)
         self.handshakes = HandshakeGrants(database, clock_s)
         self._cache = SnapshotCache()
@@ -233,11 +235,11 @@ class Store:
             self.delete(key, dry_run=dry_run)
 
     def on_broker(self, look: Callable[[], object]) -> None:
-        """Have something called when a broker or a right has been written through this, before its writer goes on."""
+        """Have something called when one of FOLLOWED_KINDS has been written through this, before its writer goes on."""
         self._on_broker.append(look)
 
     def tell_of_brokers(self) -> None:
-        """Call what `on_broker` was given: brokers or rights may have been written."""
+        """Call what `on_broker` was given: some of FOLLOWED_KINDS may have been written."""
         for look in self._on_broker:
             look()
 
@@ -252,7 +254,7 @@ class Store:
                     raise _DryRun(obj)
         except _DryRun as result:
             return result.obj
-        if kind is Kind.BROKER or kind in RBAC_KINDS:
+        if kind in FOLLOWED_KINDS:
             self.tell_of_brokers()
         return obj
 
@@ -289,7 +291,7 @@ class Store:
                     stale.append(msgspec.structs.replace(row.obj, status=status))
         return stale
 
-    def write_statuses(self, changed: Iterable[Eventing]) -> tuple[int, ...]:
+    def write_statuses(self, changed: Iterable[WithStatus]) -> tuple[int, ...]:
         """Put new statuses in place, in one transaction.
 
         Args:

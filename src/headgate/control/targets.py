@@ -19,6 +19,7 @@ from headgate.control.rows import broker_at, brokers, bump, counter, public_url
 from headgate.control.status import auths_of, destination_uri, identity_of, is_served, referenced_broker, sink_of
 from headgate.control.subscription_spec import compiler_input, pull_rules
 from headgate.event.identity import identity, path_of
+from headgate.filter.compile.cost import filter_cost
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
@@ -68,8 +69,8 @@ def put_target(
     connection.execute(
         "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
         " delivery, ordered, sink_broker, pull, filter, compiler, plan_version, plan, plan_error,"
-        " needs, routing, subscriber_ca, subscriber_audience, authenticates)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?)",
+        " needs, routing, subscriber_ca, subscriber_audience, authenticates, cost)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?)",
         (
             target,
             obj.kind,
@@ -92,9 +93,17 @@ def put_target(
             obj.spec.subscriber.ca_certs if isinstance(obj, Trigger) else "",
             obj.spec.subscriber.audience if isinstance(obj, Trigger) else "",
             bool(auths_of(obj.spec.delivery)),
+            filter_cost(plan),
         ),
     )
     return target
+
+
+def target_cost(connection: sqlite3.Connection, key: ObjectKey) -> int:
+    """What the filter of a stored object costs; 0 where that is not known."""
+    where = "kind = ? AND namespace = ? AND name = ?"
+    row = connection.execute(f"SELECT cost FROM targets WHERE {where}", (key.kind, key.namespace, key.name)).fetchone()
+    return (row[0] or 0) if row is not None else 0
 
 
 class _Route(msgspec.Struct, frozen=True):
