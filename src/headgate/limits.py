@@ -268,6 +268,14 @@ RESOURCE_QUOTAS_PER_NAMESPACE_MAX: Final = 16
 """Resource quotas of one namespace: every write of an object of it reads them all."""
 RESOURCE_QUOTAS_MAX: Final = 20_000
 """Resource quotas in the store: twice as many as namespaces."""
+QUOTA_BURST_S: Final = 1.0
+"""What a namespace may publish at once after a pause: what its quota brings in so many seconds."""
+QUOTA_RETRY_AFTER_S_MAX: Final = 60
+"""The longest wait that a producer is told whose namespace is over its quota: the quota may change meanwhile."""
+QUOTA_FRONTS_MAX: Final = 10_000
+"""Fronts of a whole deployment that share a quota."""
+QUOTA_NAMESPACES_SHOWN_MAX: Final = 100
+"""Namespaces with publish quotas of which metrics are published; what is over counts as other."""
 QUOTA_QUANTITY_CHARS_MAX: Final = 40
 """One quantity of a quota, as it is written."""
 SECRETS_KEYS_MAX: Final = 64

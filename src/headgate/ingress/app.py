@@ -120,6 +120,7 @@ class Ingress:
             return False
         if len(body) > limit_bytes:
             _refuse_size(limit_bytes)
+        self._intake.check_quota(broker)
         events = decode_request(headers, body)
         if events:
             await self._intake.store(

@@ -123,8 +123,10 @@ class _Stream:
 
     async def _store(self, request: PublishRequest) -> int:
         started_s = self._intake.clock_s()
+        broker = self._in_force()
+        self._intake.check_quota(broker, self._producing)
         return await self._intake.store(
-            self._in_force(),
+            broker,
             decode(request),
             request.ByteSize(),
             started_s=started_s,

@@ -27,6 +27,7 @@ from headgate.ingress.app import Ingress
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producers
+from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, THREAD_SWITCH_S
 from headgate.log.writer import PartitionWriter
@@ -67,6 +68,7 @@ class FrontStore:
         work: What is done beside the requests; each lasts until it is cancelled.
         writers: The partitions that this front writes itself.
         api: Answers the API of objects; None for the process `control` of this server.
+        fronts: How many fronts share the quotas of namespaces; None: those of this server.
     """
 
     objects: Store
@@ -76,6 +78,7 @@ class FrontStore:
     work: Sequence[Coroutine[Any, Any, None]]
     writers: Sequence[PartitionWriter] = ()
     api: ASGIApp | None = None
+    fronts: int | None = None
 
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]
@@ -130,15 +133,17 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         stack.callback(http.close)
         store = await stack.enter_async_context(opened(context, stop))
         brokers = ServedBrokers(store.objects)
+        quotas = PublishQuotas(store.objects, store.fronts or settings.fronts)
         grants, rights = grants_of(settings, store.objects)
         authorization = Authorization(grants.authorizer)
-        own = Starlette(routes=[news_route(brokers, rights)], exception_handlers=ERROR_HANDLERS)
+        own = Starlette(routes=[news_route(brokers, quotas, rights)], exception_handlers=ERROR_HANDLERS)
         await stack.enter_async_context(local_http.answering(own, settings.front_socket(number)))
         await asyncio.to_thread(rights.refresh)
+        await asyncio.to_thread(quotas.refresh)
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
         fallback = NoDeliveries(other_paths(settings, store.objects, grants, store.checks, store.api))
         tracer = tracing.configure(context.part.name)
-        intake = Intake(store.partitions, brokers.get, tracing=tracer)
+        intake = Intake(store.partitions, brokers.get, tracing=tracer, quotas=quotas)
         ingress = Ingress(intake, fallback)
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)
@@ -147,7 +152,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         await stack.enter_async_context(local_http.answering(gate, settings.front_inward(number)))
         serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
         sampling = sample(store.writers, connections=http.connections, on_sample=mark.beat)
-        following = (brokers.follow(), rights.follow())
+        following = (brokers.follow(), quotas.follow(), rights.follow())
         work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
         await http.started()

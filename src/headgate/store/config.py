@@ -19,6 +19,7 @@ from headgate.limits import (
     CLUSTER_FILE_BYTES_MAX,
     CLUSTER_OPTIONS_MAX,
     OUTBOX_SOURCES_MAX,
+    QUOTA_FRONTS_MAX,
     SECRET_FILE_BYTES_MAX,
     TOPIC_PARTITIONS_MAX,
     TOPIC_REPLICATION_MAX,
@@ -194,16 +195,29 @@ class SparkConfig(_Model):
     options: Annotated[_Options, _without(SPARK_OPTIONS, "the match rests on it")] = Field(default_factory=dict)
 
 
+class QuotasConfig(_Model):
+    """How the servers of a deployment share the publish quotas of namespaces.
+
+    Attributes:
+        fronts: Fronts of all servers together, each of which has an equal part of a quota. Without a value: those of
+            this server, so that each server lets through as much as the quota says.
+    """
+
+    fronts: int | None = Field(default=None, ge=1, le=QUOTA_FRONTS_MAX)
+
+
 class ClusterConfig(_Model):
     """A whole configuration file.
 
     Attributes:
         kafka: Where events and state are.
         spark: Where filters are matched.
+        quotas: How quotas are shared.
     """
 
     kafka: KafkaConfig
     spark: SparkConfig = SparkConfig()
+    quotas: QuotasConfig = QuotasConfig()
 
 
 def load(path: Path) -> ClusterConfig:

@@ -47,6 +47,7 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
             checks={"kafka": lambda: appender.problem},
             work=[_probing(appender)],
             api=ObjectRequests(settings, objects, control),
+            fronts=context.on_kafka.quotas.fronts,
         )
 
 
