@@ -264,6 +264,9 @@ SECRETS_PER_NAMESPACE_MAX: Final = 1_000
 """Secrets of one namespace: some for each of its triggers' subscribers."""
 SECRETS_MAX: Final = 20_000
 """Secrets in the store: twice as many as namespaces."""
+BROKER_RETENTION_S_MIN: Final = 1.0
+BROKER_RETENTION_S_MAX: Final = 3_153_600_000.0
+"""How long a broker's events are seen, at least and at most: a hundred years is for ever."""
 RESOURCE_QUOTAS_PER_NAMESPACE_MAX: Final = 16
 """Resource quotas of one namespace: every write of an object of it reads them all."""
 RESOURCE_QUOTAS_MAX: Final = 20_000

@@ -225,6 +225,9 @@ class LogSpec(ApiStruct, frozen=True):
     ] = ""
     """Immutable, because chunks already written hold values by it."""
     compression: Annotated[str, field_doc("Of chunks; none by default.", enum=["none", "lz4", "zstd"])] = ""
+    retention: Annotated[
+        str, field_doc("ISO 8601 duration after which nobody sees the broker's events; as the log when it is left out.")
+    ] = ""
 
 
 class _Status(ApiStruct, frozen=True):

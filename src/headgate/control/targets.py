@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.delivery_spec import delivery_rules, is_ordered
+from headgate.control.log_spec import retention_us
 from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, Routed, Subscription, Trigger
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
@@ -242,12 +243,15 @@ class SnapshotCache:
 
     def _rules_of(self, trigger: str, broker_path: str, own: DeliverySpec | None, *, ordered: bool) -> DeliveryRules:
         """The trigger's rules as a whole, else the broker's as a whole (C20), with the sink's address."""
-        if own is None and (broker := self._brokers.get(broker_path)) is not None:
+        broker = self._brokers.get(broker_path)
+        if own is None and broker is not None:
             chosen, owner = broker.spec.delivery, broker.metadata
         else:
             chosen, owner = own, Metadata(namespace=trigger.partition("/")[0])
-        return delivery_rules(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
+        rules = delivery_rules(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
+        kept_us = retention_us(broker.spec.log) if broker is not None else None
+        return rules if kept_us is None else dataclasses.replace(rules, retention_us=kept_us)
 
 
-def _rules(brokers: dict[str, Broker]) -> dict[str, DeliverySpec | None]:
-    return {path: broker.spec.delivery for path, broker in brokers.items()}
+def _rules(brokers: dict[str, Broker]) -> dict[str, tuple[DeliverySpec | None, int | None]]:
+    return {path: (broker.spec.delivery, retention_us(broker.spec.log)) for path, broker in brokers.items()}

@@ -12,10 +12,13 @@ import uvloop
 from starlette.applications import Starlette
 
 from headgate.control.http import ERROR_HANDLERS
+from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
+from headgate.event.identity import path_of
 from headgate.limits import HEARTBEAT_S, READERS_MAX
 from headgate.log.directory import LogDirectory
 from headgate.scan.chunks import ChunkLog
+from headgate.scan.retained import RetainedLog
 from headgate.scan.source import ReadableLog
 from headgate.server import child, local_http, ready, rpc
 from headgate.server.reader_client import count_route, scan_route
@@ -75,7 +78,15 @@ async def _serve(context: child.Context, opened: OpenLog) -> None:
     stop = asyncio.Event()
     child.on_stop(child.setter(stop))
     async with opened(context, stop) as store:
-        readers = Readers(store.log, store.objects.served)
+        brokers = ServedBrokers(store.objects)
+        await asyncio.to_thread(brokers.refresh)
+
+        def kept_us(identity: str) -> int | None:
+            served = brokers.get(path_of(identity))
+            return served.rule.retention_us if served is not None and served.identity == identity else None
+
+        readers = Readers(RetainedLog(store.log, kept_us), store.objects.served)
+        following = asyncio.create_task(brokers.follow())
         routes = [*ReadApi(readers).routes(), scan_route(readers.scanner), count_route(readers.counter)]
         app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
         serving = rpc.serving([ReadRpc(readers).service()], f"unix:{settings.reader_rpc}")
@@ -87,4 +98,5 @@ async def _serve(context: child.Context, opened: OpenLog) -> None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), HEARTBEAT_S)
             mark.ready(False)
+        following.cancel()
         await readers.close()
