@@ -75,3 +75,31 @@ def test_a_namespace_keeps_to_its_quota_and_others_do_not_notice(server: Server)
         kind, name = one.split("/")
         server.delete(kind, NAMESPACE, name)
     server.delete("brokers", "quota-b", "orders")
+
+
+def test_a_broker_shows_nobody_what_is_older_than_its_retention(server: Server) -> None:
+    server.create("brokers", NAMESPACE, "short", {})
+    server.wait_object_ready("brokers", NAMESPACE, "short")
+    assert Publisher(server, f"{NAMESPACE}/short").publish("old", "t") == 202
+    url = f"{server.objects_url('brokers', NAMESPACE)}/short"
+
+    def keep(retention: str) -> None:
+        found = server.call("GET", url)
+        found["spec"] = {"log": {"retention": retention}}
+        server.call("PUT", url, found)
+
+    def read() -> list[str]:
+        with client.read(f"{NAMESPACE}/short", follow=False) as reader:
+            return [one.event.id for one in reader]
+
+    def is_traced() -> bool:
+        return "trace" in server.call("GET", f"{url}/trace?id=old")
+
+    with Client(server.grpc) as client:
+        assert read() == ["old"]
+        assert is_traced()
+        keep("PT1S")
+        eventually(lambda: not read() and not is_traced())
+        keep("PT1H")
+        eventually(lambda: read() == ["old"] and is_traced())
+    server.delete("brokers", NAMESPACE, "short")
