@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 
@@ -103,3 +104,26 @@ def test_a_broker_shows_nobody_what_is_older_than_its_retention(server: Server) 
         keep("PT1H")
         eventually(lambda: read() == ["old"] and is_traced())
     server.delete("brokers", NAMESPACE, "short")
+
+
+def test_a_namespace_has_so_many_readers_at_work(server: Server) -> None:
+    server.create("brokers", NAMESPACE, "read", {})
+    server.wait_object_ready("brokers", NAMESPACE, "read")
+    assert Publisher(server, f"{NAMESPACE}/read").publish("1", "t") == 202
+    server.create("resourcequotas", NAMESPACE, "readers", {"hard": {"headgate.dev/readers": 1}})
+
+    def status() -> int:
+        try:
+            with urllib.request.urlopen(f"{server.url}/{NAMESPACE}/read/events", timeout=30) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+
+    with Client(server.grpc) as client:
+        with client.read(f"{NAMESPACE}/read") as reader:
+            assert next(iter(reader)).event.id == "1"
+            eventually(lambda: status() == 429)
+        eventually(lambda: status() == 200)
+        server.delete("resourcequotas", NAMESPACE, "readers")
+    server.delete("brokers", NAMESPACE, "read")

@@ -21,8 +21,9 @@ FILTER_COST: Final = "headgate.dev/filter-cost"
 """What the compiled filters of all triggers and subscriptions cost, see `filter.compile.cost`."""
 PUBLISH_EVENTS: Final = "headgate.dev/publish-events-per-second"
 PUBLISH_BYTES: Final = "headgate.dev/publish-bytes-per-second"
-RATES: Final = frozenset({PUBLISH_EVENTS, PUBLISH_BYTES})
-"""What is used in time: it is counted where events come in, and no status says it."""
+READERS: Final = "headgate.dev/readers"
+COUNTED_ELSEWHERE: Final = (PUBLISH_BYTES, PUBLISH_EVENTS, READERS)
+"""What no object uses: it is counted in the processes that hold it, and no status says it."""
 
 
 def count_of(kind: Kind) -> str:
@@ -31,7 +32,7 @@ def count_of(kind: Kind) -> str:
 
 
 COUNTS: Final[Mapping[str, Kind]] = {count_of(kind): kind for kind in Kind if kind.is_namespaced}
-RESOURCES: Final = (*COUNTS, FILTER_COST, *sorted(RATES))
+RESOURCES: Final = (*COUNTS, FILTER_COST, *COUNTED_ELSEWHERE)
 """What a quota can limit."""
 
 _QUANTITY: Final = re.compile(

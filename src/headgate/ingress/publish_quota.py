@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.control.followed import ObjectChange, ObjectCopy
-from headgate.control.objects import Kind, Object, ObjectKey, ResourceQuota, key_of
-from headgate.control.quota_rules import PUBLISH_BYTES, PUBLISH_EVENTS, lowest
+from headgate.control.quota_copy import QuotaCopy
+from headgate.control.quota_rules import PUBLISH_BYTES, PUBLISH_EVENTS
 from headgate.control.store import Store
 from headgate.errors import OverloadedError
 from headgate.limits import QUOTA_BURST_S, QUOTA_RETRY_AFTER_S_MAX
@@ -72,7 +71,7 @@ class PublishQuota:
 
     Args:
         namespace: Whose it is.
-        limits: Limits by resource; one of `RATES` at least.
+        limits: Limits by resource; of events or bytes a second at least.
         fronts: How many fronts share them.
         now_s: Monotonic seconds.
         before: The quota that it replaces.
@@ -122,8 +121,8 @@ class PublishQuota:
 _RATES: Final[tuple[str, ...]] = (PUBLISH_EVENTS, PUBLISH_BYTES)
 
 
-class PublishQuotas(ObjectCopy):
-    """The quotas of all namespaces in one front, as new as the last write of one that was answered.
+class PublishQuotas(QuotaCopy):
+    """The quotas of all namespaces in one front.
 
     Args:
         store: The objects.
@@ -132,10 +131,9 @@ class PublishQuotas(ObjectCopy):
     """
 
     def __init__(self, store: Store, fronts: int, clock_s: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(store, (Kind.RESOURCE_QUOTA,), "resource quotas")
+        super().__init__(store)
         self._fronts = fronts
         self._clock_s = clock_s
-        self._objects: dict[ObjectKey, ResourceQuota] = {}
         self._limited: dict[str, PublishQuota] = {}
 
     def get(self, identity: str) -> PublishQuota | None:
@@ -146,25 +144,10 @@ class PublishQuotas(ObjectCopy):
         """See `PublishQuota.check`."""
         quota.check(self._clock_s())
 
-    def _begin(self, objects: Iterable[Object]) -> None:
-        self._objects = {key_of(obj): obj for obj in objects if isinstance(obj, ResourceQuota)}
-        self._limit()
-
-    def _apply(self, changes: Iterable[ObjectChange]) -> None:
-        for key, obj in changes:
-            if isinstance(obj, ResourceQuota):
-                self._objects[key] = obj
-            else:
-                self._objects.pop(key, None)
-        self._limit()
-
-    def _limit(self) -> None:
-        by_namespace: dict[str, list[ResourceQuota]] = {}
-        for key, quota in self._objects.items():
-            by_namespace.setdefault(key.namespace, []).append(quota)
+    def changed(self) -> None:
+        """See `QuotaCopy.changed`."""
         before, now_s, limited = self._limited, self._clock_s(), {}
-        for namespace, quotas in by_namespace.items():
-            every = lowest(quotas)
+        for namespace, every in self.limits.items():
             limits = {name: every[name] for name in _RATES if name in every}
             old = before.get(namespace)
             if old is not None and old.limits == limits:

@@ -203,6 +203,13 @@ QUOTA_BYTES = _by_namespace(
 QUOTA_REFUSED = _by_namespace(
     "headgate_quota_refused_total", "Publish requests refused because their namespace had exceeded its quota"
 )
+QUOTA_READERS = Family(
+    Gauge,
+    "headgate_quota_readers",
+    "Readers at work now, of namespaces whose quota limits them",
+    "namespace",
+    labels_max=limits.QUOTA_NAMESPACES_SHOWN_MAX,
+)
 STORE_SECONDS = _seconds("headgate_store_seconds", "Stage stored: request's head read to its events on disk")
 CONNECTIONS = _gauge("headgate_connections", "Connections of clients open now")
 CONNECTIONS_CLOSED = _counters(
