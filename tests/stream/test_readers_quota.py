@@ -24,7 +24,6 @@ from headgate.scan.chunks import ChunkLog
 from headgate.stream.readers import Readers
 from headgate.stream.request import read_request
 
-
 BROKERS = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in ("ns/b", "ns/other", "free/b")}
 
 
