@@ -28,9 +28,10 @@ _PLACES: Final = (
     ("kafka", config.KafkaConfig),
     ("kafka.topics", config.TopicsConfig),
     ("kafka.topics.events, outbox, refused", config.RecordsConfig),
-    ("kafka.topics.progress, runs, objects, changelog", config.TopicConfig),
+    ("kafka.topics.progress, runs, objects, changelog, reports", config.TopicConfig),
     ("spark", config.SparkConfig),
     ("quotas", config.QuotasConfig),
+    ("sources, a list", config.SourceConfig),
 )
 
 

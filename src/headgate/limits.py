@@ -777,6 +777,18 @@ KAFKA_SCAN_CONSUMERS_MAX: Final = 16
 them; those that wait for new events need none."""
 KAFKA_SCAN_WAIT_S: Final = 0.5
 """What a scan's turn waits for Kafka at most: so long other readers wait, too, where a broker is dead."""
+SOURCE_RECORDS: Final = 500
+"""Records of a foreign topic that are admitted in one transaction."""
+SOURCE_BYTES_MAX: Final = 8 << 20
+"""Bytes of their values and headers, and one record more."""
+SOURCES_MAX: Final = 32
+"""Sources of a deployment: each has a thread, a consumer and a producer in every process that admits records."""
+SOURCE_TOPICS_MAX: Final = 64
+"""Topics of one source."""
+SOURCE_SESSION_S: Final = 6.0
+"""A process that admits records and is silent for so long is taken for dead; another one goes on."""
+SOURCE_RETRY_S: Final = 1.0
+"""Pause before a source that failed is begun anew."""
 OUTBOX_SOURCES_MAX: Final = 256
 """Partitions of the topic `events` of which a dispatcher keeps the state: as many as fit into a commit of Kafka."""
 OUTBOX_STATE_BYTES_MAX: Final = 4_096
@@ -855,6 +867,8 @@ THREAD_SWITCH_S: Final = 0.001
 """How long the front's event loop waits for each computing thread: forty times the default of 5 ms is noticeable."""
 REPORT_S_MIN: Final = 1.0
 """Time between two reports of filter errors to the control store."""
+REPORT_TEXT_CHARACTERS_MAX: Final = 1_000
+"""A text in what was found of a target: errors may quote events."""
 ROUTING_POLL_S: Final = 0.05
 """How often the control store is polled for changes."""
 DISPATCHER_DRAIN_S_MAX: Final = 8.0

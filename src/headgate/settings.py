@@ -103,8 +103,8 @@ class Settings(BaseSettings):
         config: Configuration file of a deployment on Kafka, headgate.yaml; None for none.
         kafka: HOST:PORT of some of Kafka's brokers, separated by commas; replaces the file's.
         spark: Spark's master, `local[4]`, `spark://HOST:PORT` or `k8s://...`; replaces the file's.
-        role: What this server does in a deployment on Kafka, `control, front, matcher, dispatcher, reader`; empty for
-            all of it.
+        role: What this server does in a deployment on Kafka, `control, front, matcher, dispatcher, reader, source`;
+            empty for all of it.
         advertise: URL by which the other servers of a deployment on Kafka reach this one. Without a value: that of
             `listen`, with this machine's name where it listens on all addresses.
     """

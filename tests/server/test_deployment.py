@@ -55,7 +55,7 @@ def test_each_role_on_kafka_is_a_module_of_its_own() -> None:
         (Settings(role="front"), "--role is for a deployment on Kafka", "--kafka HOST:PORT"),
         (Settings(spark="local[2]"), "--spark is for a deployment on Kafka", "--kafka HOST:PORT"),
         (Settings(advertise="http://a"), "--advertise is for a deployment on Kafka", "--kafka HOST:PORT"),
-        (settings(role="front,king"), "'king' is no role", "control,front,matcher,dispatcher,reader"),
+        (settings(role="front,king"), "'king' is no role", "control,front,matcher,dispatcher,reader,source"),
         (settings(role="front", partitions=3), "--partitions is for a server that keeps its events", "kafka.topics"),
         (Settings(kafka="nowhere", role="front"), "'nowhere' is not HOST:PORT", "--kafka kafka-1"),
     ],

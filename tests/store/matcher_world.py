@@ -49,7 +49,7 @@ def world_config(bootstrap: str, prefix: str) -> KafkaConfig:
 
     topics = TopicsConfig(
         **{"events": records(SOURCES), "outbox": records(OUTBOX), "refused": records(1)},
-        **dict.fromkeys(("progress", "runs", "objects", "changelog"), one),
+        **dict.fromkeys(("progress", "runs", "objects", "changelog", "reports"), one),
     )
     return KafkaConfig(bootstrap=bootstrap, topic_prefix=prefix, topics=topics)
 

@@ -213,7 +213,7 @@ class ObjectStoreContract:
         objects.reopen()
         assert (objects.store.snapshot(), objects.store.counters()) == (routing, counters)
         assert objects.store.public_url() == "http://events.example"
-        assert objects.store.reported_since(0) == (target,)
+        assert objects.store.reports.since(0) == (target,)
 
     def test_writers_at_the_same_time_get_versions_of_their_own(self, objects: OpenObjects) -> None:
         with ThreadPoolExecutor(8) as pool:

@@ -74,7 +74,7 @@ def kafka_config(bootstrap: str, prefix: str, copies: int = 1) -> KafkaConfig:
     state = TopicConfig(replication=copies, min_insync=insync)
     topics = TopicsConfig(
         **dict.fromkeys(("events", "outbox", "refused"), records),
-        **dict.fromkeys(("progress", "runs", "objects", "changelog"), state),
+        **dict.fromkeys(("progress", "runs", "objects", "changelog", "reports"), state),
     )
     return KafkaConfig(bootstrap=bootstrap, topic_prefix=prefix, topics=topics)
 

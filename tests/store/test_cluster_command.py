@@ -19,7 +19,8 @@ HEADGATE = Path(sys.executable).with_name("headgate")
 
 def config(folder: Path, bootstrap: str, options: str = "{}", **replaced: str) -> Path:
     topics = dict.fromkeys(
-        ("events", "outbox", "refused", "progress", "runs", "objects", "changelog"), "{replication: 1, min_insync: 1}"
+        ("events", "outbox", "refused", "progress", "runs", "objects", "changelog", "reports"),
+        "{replication: 1, min_insync: 1}",
     )
     lines = [f"    {name}: {text}" for name, text in {**topics, **replaced}.items()]
     path = folder / "headgate.yaml"

@@ -23,7 +23,12 @@ def test_an_address_is_enough(tmp_path: Path) -> None:
     assert [topic.name for topic in wanted_topics(config.kafka)] == [
         *("headgate.events", "headgate.outbox", "headgate.refused"),
         *("headgate.progress", "headgate.runs", "headgate.objects", "headgate.changelog"),
+        "headgate.reports",
     ]
+
+
+def with_sources(*sources: str) -> str:
+    return f"{{kafka: {{bootstrap: 'a:1'}}, sources: [{', '.join(sources)}]}}"
 
 
 @pytest.mark.parametrize(
@@ -47,6 +52,12 @@ def test_an_address_is_enough(tmp_path: Path) -> None:
         ("kafka: {bootstrap: 'a:1', topic_prefix: 'a b'}", "kafka.topic_prefix"),
         ("{kafka: {bootstrap: 'a:1'}, spark: {options: {spark.sql.ansi.enabled: false}}}", "the match rests on it"),
         ("kafka: {bootstrap: 'a:1', bootstrap: 'b:1'}", "'bootstrap' is there twice"),
+        (with_sources("{name: a, topics: [headgate.events], broker: n/b}"), "events is the deployment's own topic"),
+        (with_sources("{name: a, topics: ['^.*'], broker: n/b}"), "sources.0.topics.0"),
+        (with_sources("{name: a, topics: [], broker: n/b}"), "at least 1 item"),
+        (with_sources("{name: a, topics: [t], broker: b}"), "sources.0.broker"),
+        (with_sources("{name: a, topics: [t], broker: n/b, group: headgate.reader}"), "group headgate.reader is taken"),
+        (with_sources(*["{name: a, topics: [t], broker: n/b}"] * 2), "there are two sources a"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, reason: str) -> None:

@@ -237,6 +237,7 @@ def world(kafka: Kafka) -> World:
         runs=one,
         objects=one,
         changelog=one,
+        reports=one,
     )
     config = KafkaConfig(bootstrap=kafka.bootstrap, topic_prefix=f"match{time.monotonic_ns()}.", topics=topics)
     Admin(config).create_missing()

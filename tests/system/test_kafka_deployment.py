@@ -14,9 +14,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.deadletters.api import LIST
-from headgate.store.config import ClusterConfig, SparkConfig
+from headgate.store.config import ClusterConfig, SourceConfig, SparkConfig
 from headgate.store.kafka.admin import Admin
 from headgate.testing.kafka import Kafka
 from headgate.testing.server import ApiError, Object, Server
@@ -46,7 +48,13 @@ class Deployment:
         Admin(config).create_missing()
         file = folder / "headgate.yaml"
         spark = SparkConfig(master=f"local[{2 * PARTITIONS}]")
-        file.write_text(ClusterConfig(kafka=config, spark=spark).model_dump_json())  # JSON is YAML
+        self.topic = f"{config.topic_prefix}orders"
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.create_topics([NewTopic(self.topic, 2, 1)])[self.topic].result()
+        source = SourceConfig(name="orders", topics=(self.topic,), broker="default/default", initial="earliest")
+        whole = ClusterConfig(kafka=config, spark=spark, sources=(source,))
+        file.write_text(whole.model_dump_json())  # JSON is YAML
+        self.kafka = kafka
         self.log = folder / "server.log"
         arguments = ("--config", str(file), "--fronts", "2", "--dispatchers", "2")
         self.server = Server(folder / "data", arguments=arguments, log=self.log)
@@ -71,6 +79,27 @@ class Deployment:
             kind = "odd" if number % 2 else "even"
             assert publisher.publish(str(number), kind, {"n": number}, partitionkey=f"k{number % 5}") == 202
         publisher.close()
+        self.accepted += numbers
+
+    def produce(self, numbers: range) -> None:
+        """Writes events to the source's topic, as any program with a client of Kafka does."""
+        failures: list[object] = []
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap})
+        told = lambda error, _: failures.append(error) if error is not None else None  # noqa: E731
+        for number in numbers:
+            needed = {
+                "specversion": "1.0",
+                "id": str(number),
+                "source": "/orders",
+                "type": "odd" if number % 2 else "even",
+            }
+            headers: dict[str, str | bytes | None] = {f"ce_{name}": value.encode() for name, value in needed.items()}
+            value = json.dumps({"n": number}).encode()
+            producer.produce(
+                self.topic, value, headers=headers | {"content-type": b"application/json"}, on_delivery=told
+            )
+        assert producer.flush(30) == 0
+        assert not failures
         self.accepted += numbers
 
     def missing(self) -> dict[str, set[int]]:
@@ -125,10 +154,11 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka_and_survive_kill_9(
     deployment.create(name, spec, wants)  # another generation of filters takes over
     deployment.publish(range(EVENTS, 2 * EVENTS))
     server.kill()
+    deployment.produce(range(2 * EVENTS + 10, 2 * EVENTS + 20))  # Kafka is there, no server is
     server.start()
     deployment.publish(range(2 * EVENTS, 2 * EVENTS + 10))
     deployment.wait_delivered()
     for name, wants in deployment.wanted.items():
         assert all(wants(int(id_)) for id_ in deployment.subscriber.ids(name)), name
-    assert deployment.stored("data.n >= 125") == [125, 126, 127, 128, 129]
+    assert deployment.stored("data.n >= 125") == list(range(125, 140))
     assert server.stop() == 0

@@ -108,7 +108,7 @@ def serve(
     ] = None,
     role: Annotated[
         str | None,
-        typer.Option(help="On Kafka, any of control,front,matcher,dispatcher,reader. Default: all of them."),
+        typer.Option(help="On Kafka, any of control,front,matcher,dispatcher,reader,source. Default: all of them."),
     ] = None,
     advertise: Annotated[
         str | None, typer.Option(help="URL by which the deployment's other servers reach this one, on Kafka.")

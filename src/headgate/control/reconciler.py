@@ -161,7 +161,7 @@ class Reconciler:
     def _reported(self, seen: dict[str, int], counters: dict[str, int], now_s: float) -> list[int]:
         """Targets whose reports are to be shown now; the others become due later."""
         if seen["report"] != counters["report"]:
-            for target in self._store.reported_since(seen["report"]):
+            for target in self._store.reports.since(seen["report"]):
                 self._due_s.setdefault(target, self._reported_s.get(target, 0.0) + self._report_s)
         due = [target for target, due_s in self._due_s.items() if due_s <= now_s]
         for target in due:

@@ -35,7 +35,6 @@ from headgate.control.rows import (
     RowSelection,
     broker_at,
     brokers,
-    bump,
     counter,
     public_url,
     routed_rows,
@@ -45,6 +44,7 @@ from headgate.control.secret_store import SecretTable
 from headgate.control.signing_keys import SigningKeys
 from headgate.control.status import routed_status, served_brokers
 from headgate.control.stored_form import SEALED_KINDS, StoredForm
+from headgate.control.target_reports import ReportTable
 from headgate.control.targets import SnapshotCache, move_public_url
 from headgate.control.writes import ObjectWriter, default_broker, kube_time, load
 from headgate.filter.compile.plan import CompiledFilter
@@ -77,6 +77,7 @@ class Store:
         self.quotas = QuotaTable(database)
         self.signing_keys = SigningKeys(database, form, clock_s)
         self.handshakes = HandshakeGrants(database, clock_s)
+        self.reports = ReportTable(database)
         self._cache = SnapshotCache()
         self._cache_lock = threading.Lock()
         self._on_broker: list[Callable[[], object]] = []
@@ -305,37 +306,12 @@ class Store:
             return tuple(version for obj in changed if (version := writer.put_status(obj)) is not None)
 
     def report(self, reports: Iterable[TargetReport]) -> None:
-        """Add what the dispatcher saw of filters; targets that are gone are left out, an empty error keeps the last."""
-        with self._database.write() as connection:
-            mark = bump(connection, "report")
-            connection.executemany(
-                "INSERT INTO reports (target, filter_errors, last_error, last_error_event, trouble, dropped,"
-                " last_dropped, backlog, report) SELECT ?1, ?2, ?3, ?4, ifnull(?5, ''), ?6, ?7, ifnull(?8, ''), ?9"
-                " WHERE EXISTS (SELECT 1 FROM targets WHERE id = ?1)"
-                " ON CONFLICT (target) DO UPDATE SET filter_errors = filter_errors + excluded.filter_errors,"
-                " last_error = iif(excluded.last_error = '', last_error, excluded.last_error),"
-                " last_error_event = iif(excluded.last_error = '', last_error_event, excluded.last_error_event),"
-                " report = excluded.report, trouble = ifnull(?5, trouble), backlog = ifnull(?8, backlog),"
-                " dropped = dropped + excluded.dropped,"
-                " last_dropped = iif(excluded.dropped = 0, last_dropped, excluded.last_dropped)",
-                ((*dataclasses.astuple(report), mark) for report in reports),
-            )
+        """Adds what a dispatcher saw; see `ReportTable.add`."""
+        self.reports.add(reports)
 
     def forget_trouble(self, owns: Callable[[int], bool]) -> None:
-        """A new dispatcher knows of no trouble with any subscriber or backlog of the targets that it owns."""
-        with self._database.write() as connection:
-            mark = bump(connection, "report")
-            found = connection.execute("SELECT target FROM reports WHERE trouble != '' OR backlog != ''").fetchall()
-            connection.executemany(
-                "UPDATE reports SET trouble = '', backlog = '', report = ? WHERE target = ?",
-                [(mark, target) for (target,) in found if owns(target)],
-            )
-
-    def reported_since(self, report: int) -> tuple[int, ...]:
-        """Targets with reports after a value of the `report` counter."""
-        with self._database.read() as connection:
-            rows = connection.execute("SELECT target FROM reports WHERE report > ?", (report,)).fetchall()
-        return tuple(target for (target,) in rows)
+        """See `ReportTable.forget_trouble`."""
+        self.reports.forget_trouble(owns)
 
     # --- routing ---------------------------------------------------------------------------------
 

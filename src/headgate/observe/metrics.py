@@ -189,6 +189,14 @@ REQUESTS_REFUSED = _counters(
     ),
     *("partly-stored", "too-many-hops", "too-many-descendants", "host-header", "misdirected", "cross-site", "http2"),
 )
+SOURCE_RECORDS_ADMITTED = _counters(
+    "headgate_source_records_admitted_total", "Records of other producers' topics that became events", "source"
+)
+SOURCE_RECORDS_REFUSED = _counters(
+    "headgate_source_records_refused_total",
+    "Records of other producers' topics that are no valid event: in the topic `refused`",
+    "source",
+)
 EVENTS_MALFORMED = _counters(
     "headgate_events_malformed_total",
     "Publish requests that held no valid CloudEvent, by what broke the rule: an attribute, the data, the message",

@@ -45,7 +45,7 @@ from headgate.server import tending
 from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
 from headgate.server.inward import transports
 from headgate.server.matches import MatchReceiver
-from headgate.server.routing_cache import RoutingStore
+from headgate.server.routing_cache import ReportingStore
 from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity, ShardDeliveries, ShardState
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.subscriptions.service import Subscriptions
@@ -82,7 +82,7 @@ class DispatcherOptions:
     data: Path
     on_corrupt: OnCorrupt
     token: bytes
-    store: RoutingStore
+    store: ReportingStore
     shard: Shard = WHOLE
     judge_filter: Judge = evaluate
     transport: Transport | None = None
@@ -177,7 +177,13 @@ class Dispatcher:
                 tracing=options.tracing,
                 clocks=clocks,
             ),
-            ShardState(events=files.events, backlog=files.outbox, cursors=files.cursors, dead_letters=own.dead_letters),
+            ShardState(
+                events=files.events,
+                backlog=files.outbox,
+                cursors=files.cursors,
+                dead_letters=own.dead_letters,
+                reports=options.store,
+            ),
             self,
             on_table=lambda table: self.subscriptions.update(table),
         )

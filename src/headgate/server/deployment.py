@@ -48,6 +48,7 @@ def cluster_of(settings: Settings) -> ClusterConfig | None:
             kafka=KafkaConfig.model_validate({**kafka, **({"bootstrap": settings.kafka} if settings.kafka else {})}),
             spark=SparkConfig.model_validate({**spark, **({"master": settings.spark} if settings.spark else {})}),
             quotas=found.quotas if found is not None else QuotasConfig(),
+            sources=found.sources if found is not None else (),
         )
     except ValidationError as error:
         said = error.errors()[0]["msg"].removeprefix("Value error, ")

@@ -24,9 +24,13 @@ class Role(StrEnum):
     CONTROL = "control"
     OBJECTS = "objects"
     """On Kafka, in a server without the role control: keeps the cache of the objects."""
+    SOURCE = "source"
+    """On Kafka: admits the events of topics that other producers write."""
 
 
-ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Role.READER)
+_OWN_ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Role.READER)
+"""Those of a server that keeps everything itself."""
+ROLES: Final = (*_OWN_ROLES, Role.SOURCE)
 """Those that `--role` takes."""
 SILENT_ON_KAFKA: Final = frozenset({Role.DISPATCHER})
 """Those that do their work on Kafka and answer no request there yet."""
@@ -74,7 +78,7 @@ def roles_of(settings: Settings) -> frozenset[Role]:
                 "--role is for a deployment on Kafka, and this server has none",
                 hint="name it by --config headgate.yaml or --kafka HOST:PORT, or leave --role out",
             )
-        return frozenset(ROLES)
+        return frozenset(_OWN_ROLES)
     unknown = next((name for name in named if name not in ROLES), None)
     if unknown is not None:
         raise InvalidInputError(f"--role: {unknown!r} is no role", hint=f"--role takes any of {','.join(ROLES)}")
@@ -97,6 +101,7 @@ def of_server(settings: Settings) -> tuple[ServerPart, ...]:
         *(ServerPart(Role.FRONT, number) for number in range(settings.fronts)),
         *(ServerPart(Role.DISPATCHER, number) for number in range(settings.dispatchers)),
         ServerPart(Role.READER),
+        ServerPart(Role.SOURCE),
         ServerPart(Role.MATCHER),
     )
     return tuple(part for part in every if part.role in roles)

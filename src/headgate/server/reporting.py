@@ -10,20 +10,20 @@ from headgate import limits
 from headgate.delivery.tasks import tell_failure
 from headgate.delivery.verdicts import FilterErrors
 from headgate.errors import UnavailableError
-from headgate.server.routing_cache import RoutingStore
+from headgate.server.routing_cache import TargetReports
 
 _log = structlog.get_logger(__name__)
 
 
 class TargetReporter:
-    """Writes what was seen of targets into the control database, every REPORT_S_MIN at most.
+    """Tells what was seen of targets, every REPORT_S_MIN at most.
 
     Args:
-        store: The control database.
+        store: Where they are told.
         errors: What was seen.
     """
 
-    def __init__(self, store: RoutingStore, errors: FilterErrors) -> None:
+    def __init__(self, store: TargetReports, errors: FilterErrors) -> None:
         self._store = store
         self._errors = errors
         self._timer: asyncio.TimerHandle | None = None

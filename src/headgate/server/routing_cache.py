@@ -14,8 +14,18 @@ from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.outbox.shards import Shard
 
 
+class TargetReports(Protocol):
+    """Where a dispatcher tells what it sees of its targets."""
+
+    def report(self, reports: list[TargetReport]) -> None:
+        """Add what was seen of filters and subscribers; may block."""
+
+    def forget_trouble(self, owns: Callable[[int], bool]) -> None:
+        """What an earlier dispatcher reported of its own targets no longer counts; may block."""
+
+
 class RoutingStore(Protocol):
-    """What the dispatcher needs of `control.store.Store`."""
+    """What the dispatcher needs to know of objects."""
 
     def data_version(self) -> int:
         """Differs after every commit of another process; cheap."""
@@ -26,11 +36,9 @@ class RoutingStore(Protocol):
     def served(self, path: str) -> ServedBroker | None:
         """The broker "namespace/name"; may block."""
 
-    def report(self, reports: list[TargetReport]) -> None:
-        """Add what was seen of filters and subscribers; may block."""
 
-    def forget_trouble(self, owns: Callable[[int], bool]) -> None:
-        """What an earlier dispatcher reported of its own targets no longer counts; may block."""
+class ReportingStore(RoutingStore, TargetReports, Protocol):
+    """What the dispatcher of a server of its own needs of `control.store.Store`."""
 
 
 class RoutingCache:

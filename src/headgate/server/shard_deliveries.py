@@ -31,7 +31,7 @@ from headgate.outbox.shards import Shard
 from headgate.server.inward import inside
 from headgate.server.policy import url_policy
 from headgate.server.reporting import TargetReporter
-from headgate.server.routing_cache import RoutingCache, RoutingStore
+from headgate.server.routing_cache import RoutingCache, RoutingStore, TargetReports
 from headgate.settings import Settings
 from headgate.storage.commit import Committer
 
@@ -117,6 +117,7 @@ class ShardState:
         backlog: The outbox, for targets that lag.
         cursors: Which deliveries have ended.
         dead_letters: `deadletters.db`.
+        reports: Where it is told what is seen of targets.
         committer: Ends the transactions of dead letters; None for SQLite alone.
         flush_s: Between two transactions of cursors at least.
     """
@@ -125,6 +126,7 @@ class ShardState:
     backlog: Backlog
     cursors: CursorStore
     dead_letters: Path
+    reports: TargetReports
     committer: Committer | None = None
     flush_s: float = limits.CURSOR_FLUSH_S
 
@@ -166,7 +168,7 @@ class ShardDeliveries:
         self._on_table = on_table
         self.look = LastLook(means.judge_filter, errors)
         self.routing = RoutingCache(means.store, self._update, shard)
-        self.reporter = TargetReporter(means.store, errors)
+        self.reporter = TargetReporter(state.reports, errors)
         self.service = AttemptService(
             means.transport,
             means.replies,

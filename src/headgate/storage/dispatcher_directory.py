@@ -51,6 +51,11 @@ class DispatcherDirectory:
         return self.path / "subscriptions.db"
 
     @property
+    def reports(self) -> Path:
+        """On Kafka, what was found of its targets."""
+        return self.path / "reports.db"
+
+    @property
     def attempts(self) -> Path:
         """The journal of its attempts."""
         return self.path / "attempts"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,6 +21,8 @@ from headgate.limits import (
     OUTBOX_SOURCES_MAX,
     QUOTA_FRONTS_MAX,
     SECRET_FILE_BYTES_MAX,
+    SOURCE_TOPICS_MAX,
+    SOURCES_MAX,
     TOPIC_PARTITIONS_MAX,
     TOPIC_REPLICATION_MAX,
 )
@@ -140,6 +142,7 @@ class TopicsConfig(_Model):
         runs: The matcher's runs: generation and start; compacted.
         objects: Brokers, triggers and subscriptions; compacted.
         changelog: What dispatchers keep of targets: cursors, dead letters; compacted, as many partitions as `outbox`.
+        reports: What dispatchers found of targets, for the status of triggers; compacted.
     """
 
     events: RecordsConfig = RecordsConfig()
@@ -149,6 +152,7 @@ class TopicsConfig(_Model):
     runs: TopicConfig = TopicConfig()
     objects: TopicConfig = TopicConfig()
     changelog: TopicConfig = TopicConfig()
+    reports: TopicConfig = TopicConfig()
 
     def model_post_init(self, _context: object) -> None:
         """Refuses more source partitions than a dispatcher's state holds."""
@@ -206,6 +210,35 @@ class QuotasConfig(_Model):
     fronts: int | None = Field(default=None, ge=1, le=QUOTA_FRONTS_MAX)
 
 
+_OWN_GROUPS: Final = ("reader", "dispatchers", "control", "matcher")
+
+
+class SourceConfig(_Model):
+    """Topics into which any producer writes CloudEvents: they become a broker's events, each once.
+
+    The server's own rights in Kafka read them, so the file names them and no object of the API can.
+
+    Attributes:
+        name: Of the source: its place in metrics and logs, and what Kafka knows it by. It may not change.
+        topics: Where producers write, in the deployment's own Kafka.
+        broker: The broker that gets the events, `NAMESPACE/NAME`.
+        group: The consumer group that remembers how far the topics were read; none: `headgate.source-NAME`.
+        initial: Where a topic is begun that the group has never read: at what it holds (`earliest`), or behind it.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    topics: tuple[Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")], ...] = Field(
+        min_length=1, max_length=SOURCE_TOPICS_MAX
+    )
+    broker: str = Field(pattern=r"^[^/\s]{1,63}/[^/\s]{1,253}$")
+    group: str | None = Field(default=None, min_length=1, max_length=249)
+    initial: Literal["earliest", "latest"] = "latest"
+
+    def group_in(self, kafka: KafkaConfig) -> str:
+        """The consumer group's name in Kafka."""
+        return self.group or kafka.topic(f"source-{self.name}")
+
+
 class ClusterConfig(_Model):
     """A whole configuration file.
 
@@ -213,11 +246,28 @@ class ClusterConfig(_Model):
         kafka: Where events and state are.
         spark: Where filters are matched.
         quotas: How quotas are shared.
+        sources: Topics of other producers; read by servers with the role `source`.
     """
 
     kafka: KafkaConfig
     spark: SparkConfig = SparkConfig()
     quotas: QuotasConfig = QuotasConfig()
+    sources: Annotated[tuple[SourceConfig, ...], Field(max_length=SOURCES_MAX)] = ()
+
+    def model_post_init(self, _context: object) -> None:
+        """Refuses sources that take each other's name or group, and those of our own topics: events would circle."""
+        topics = {self.kafka.topic(role) for role in type(self.kafka.topics).model_fields}
+        names, groups = set[str](), {self.kafka.topic(name) for name in _OWN_GROUPS}
+        for source in self.sources:
+            group = source.group_in(self.kafka)
+            if source.name in names:
+                raise ValueError(f"there are two sources {source.name}")
+            if group in groups:
+                raise ValueError(f"source {source.name}: the consumer group {group} is taken")
+            if own := topics.intersection(source.topics):
+                raise ValueError(f"source {source.name}: {min(own)} is the deployment's own topic")
+            names.add(source.name)
+            groups.add(group)
 
 
 def load(path: Path) -> ClusterConfig:

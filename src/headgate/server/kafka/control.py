@@ -46,6 +46,7 @@ from headgate.store.kafka.cache import leader_of
 from headgate.store.kafka.election import Election
 from headgate.store.kafka.generations import follow_generations
 from headgate.store.kafka.objects import KafkaObjects
+from headgate.store.kafka.target_reports import follow_reports
 
 _GROUP: Final = "control"
 """The consumer group of the election, behind the prefix of topics."""
@@ -155,19 +156,29 @@ def leader_duties(
 
     async def write_generations() -> None:
         """What the matcher has brought into force."""
-        stop = threading.Event()
-        try:
-            await asyncio.to_thread(follow_generations, config, store.set_active_generation, stop)
-        finally:
-            stop.set()
+        await _followed(lambda stop: follow_generations(config, store.set_active_generation, stop))
+
+    async def write_reports() -> None:
+        """What dispatchers have found of targets."""
+        await _followed(lambda stop: follow_reports(config, store.reports.put, stop))
 
     return (
         prepare,
+        write_reports,
         lambda: recompile_stored(store, state.compiling),
         write_generations,
         lambda: reseal_stored(store),
         lambda: tend_signing_keys(store.signing_keys),
     )
+
+
+async def _followed(follow: Callable[[threading.Event], None]) -> None:
+    """Follows in a thread until it is cancelled."""
+    stop = threading.Event()
+    try:
+        await asyncio.to_thread(follow, stop)
+    finally:
+        stop.set()
 
 
 class Leadership:

@@ -1,21 +1,20 @@
 """The process that delivers in a deployment on Kafka: its share of the outbox's partitions, and their deliveries.
 
-Replies go to the fronts of its own server. What it sees of targets is logged; nothing brings it into the status of
-triggers yet. Dead letters are kept, and move with their partition; nobody is asked for them yet.
+Replies go to the fronts of its own server. Dead letters are kept, and move with their partition; nobody is asked for
+them yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
 from typing import Final
 
 import structlog
 import uvloop
 
 from headgate.control.log_spec import ServedBroker
-from headgate.control.routing import RoutingTable, TargetReport
+from headgate.control.routing import RoutingTable
 from headgate.control.store import Store
 from headgate.errors import FatalError
 from headgate.limits import ATTEMPTS_MAX
@@ -71,17 +70,6 @@ class FollowedRouting:
     def served(self, path: str) -> ServedBroker | None:
         """See `RoutingStore`."""
         return self._store.served(path)
-
-    def report(self, reports: list[TargetReport]) -> None:
-        """Logs what was seen: who leads the objects writes them, and does not hear of it yet."""
-        for each in reports:
-            facts = {"trouble": each.trouble, "filter_errors": each.filter_errors, "last_error": each.last_error}
-            seen = {name: value for name, value in facts.items() if value}
-            if seen or each.dropped:
-                _log.warning("report on a target", target=each.target, dropped=each.dropped, **seen)
-
-    def forget_trouble(self, owns: Callable[[int], bool]) -> None:
-        """Nothing was written."""
 
 
 async def _dispatch(context: child.Context) -> None:

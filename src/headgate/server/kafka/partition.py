@@ -20,6 +20,7 @@ from typing import Final
 import structlog
 
 from headgate import limits
+from headgate.control.routing import Target
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.scheduler import Scheduler
@@ -37,6 +38,7 @@ from headgate.store.kafka.checkpoints import CheckpointedCursors, Checkpoints, K
 from headgate.store.kafka.event_lookup import TopicEvents, shared_event
 from headgate.store.kafka.outbox_backlog import TopicBacklog
 from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxPage
+from headgate.store.kafka.target_reports import PartitionReports
 
 _EVENTS_PER_TURN: Final = 64
 _log = structlog.get_logger(__name__)
@@ -151,7 +153,9 @@ class PartitionDispatcher:
             shutil.rmtree(own.path)
         CheckpointedCursors(own.cursors, Checkpoints()).close()
         DeadLetterStore(own.dead_letters).close()
-        return restore(self._options.config, self._number, [own.cursors, own.dead_letters], self._stopped)
+        PartitionReports(own.reports).close()
+        files = [own.cursors, own.dead_letters, own.reports]
+        return restore(self._options.config, self._number, files, self._stopped)
 
     async def _begin(self, own: DispatcherDirectory, records: int) -> None:
         options, stack = self._options, self._stack
@@ -166,11 +170,14 @@ class PartitionDispatcher:
         committer = self._writer.committer(self._place)
         cursors = self._cursors = CheckpointedCursors(own.cursors, self._checkpoints, committer)
         stack.callback(cursors.close)
+        reports = PartitionReports(own.reports, self._find, self._writer.committer())
+        stack.callback(reports.close)
         state = ShardState(
             events=options.events,
             backlog=backlog,
             cursors=cursors,
             dead_letters=own.dead_letters,
+            reports=reports,
             committer=self._writer.committer(),
             flush_s=limits.CHANGELOG_FLUSH_S,
         )
@@ -179,6 +186,7 @@ class PartitionDispatcher:
         self._deliveries = deliveries
         found = cursors.load()
         await self._routed(cursors.generation)
+        await asyncio.to_thread(reports.forget_trouble, lambda _: True)
         deliveries.scheduler.restore(found.position, found.targets)
         self._begins_at = self._position = found.position
         deliveries.dead_letters.start()
@@ -193,6 +201,10 @@ class PartitionDispatcher:
     async def _stop(self) -> None:
         assert self._deliveries is not None, "`_begin` made it"
         await self._deliveries.stop(self._drain_s)
+
+    def _find(self, target: int) -> Target | None:
+        """A target as routing has it; for any thread."""
+        return self._deliveries.scheduler.find(target) if self._deliveries is not None else None
 
     def _place(self) -> Checkpoint | None:
         """What the group commits with the cursors; in their thread."""

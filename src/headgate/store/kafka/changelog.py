@@ -1,10 +1,10 @@
 """The changelog: what a dispatcher keeps of an outbox partition's targets, as rows of a compacted topic.
 
-Cursors and dead letters stand in SQLite files, by the code that one machine has. Here their transactions become
-durable: the rows that one changed go to the partition of the topic `changelog` with the outbox partition's number, in a
-Kafka transaction; cursors together with the group's commit. Who is given the partition makes a `ChangelogWriter`, which
-fences the one before it; reads the rows into new files (`restore`); and goes on. docs/spec/changelog-topic.md has the
-format, docs/adr/0019-deliveries-move-with-their-partition.md the reasons.
+Cursors, dead letters and replays stand in SQLite files, by the code that one machine has. Here their transactions
+become durable: the rows that one changed go to the partition of the topic `changelog` with the outbox partition's
+number, in a Kafka transaction; cursors together with the group's commit. Who is given the partition makes a
+`ChangelogWriter`, which fences the one before it; reads the rows into new files (`restore`); and goes on.
+docs/spec/changelog-topic.md has the format, docs/adr/0019-deliveries-move-with-their-partition.md the reasons.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from headgate.store.kafka.outbox_page import Checkpoint
 from headgate.store.kafka.outbox_state import encode_state
 from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, table_of
 from headgate.store.kafka.state_reader import StateTopicReader
+from headgate.store.kafka.target_reports import TABLE as REPORTS
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -111,7 +112,7 @@ class ChangelogWriter:
             if not records and (place is None or self._is_lost):
                 yield
                 return
-            self._writer.send(records)
+            self._writer.send(records, [(REPORTS, one) for one in records if table_of(one.key) == REPORTS])
             try:
                 if place is not None:
                     metadata = encode_state(place.state)

@@ -108,46 +108,50 @@ class FencedWriter:
         with self._errors():
             self._producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
 
-    def send(self, records: Iterable[StateRecord]) -> int:
+    def send(self, records: Iterable[StateRecord], copies: Iterable[tuple[str, StateRecord]] = ()) -> int:
         """Begins a transaction and sends its records; every in-sync copy has them when this returns.
 
         What `records` raises aborts the transaction and is raised here; the writer goes on.
 
         Args:
             records: The records.
+            copies: Further ones, for the first partition of other topics, by their names in `TopicsConfig`.
 
         Returns:
-            The offset of the last; -1 without one.
+            The offset of the last of `records`; -1 without one.
 
         Raises:
             HeadgateError: What `Office.fenced` makes: a newer writer was made; nothing is stored.
             UnavailableError: Kafka did not take them; nothing is stored.
         """
         kafka = library()
-        done = _Delivered()
+        done, copied = _Delivered(), _Delivered()
         with self._errors():
             self._producer.begin_transaction()
             try:
                 for record in records:
-                    self._produce(record, done)
+                    self._produce(record, done, self._topic, self._office.partition)
+                for topic, record in copies:
+                    self._produce(record, copied, self._config.topic(topic), 0)
             except kafka.KafkaException:
                 raise
             except BaseException:
                 self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
                 raise
             left = self._producer.flush(KAFKA_TRANSACTION_S_MAX)
-        if left or done.error is not None:
-            raise self._failed(done.error or kafka.KafkaError(kafka.KafkaError._TIMED_OUT))
+        error = done.error or copied.error
+        if left or error is not None:
+            raise self._failed(error or kafka.KafkaError(kafka.KafkaError._TIMED_OUT))
         return done.last
 
-    def _produce(self, record: StateRecord, done: _Delivered) -> None:
+    def _produce(self, record: StateRecord, done: _Delivered, topic: str, partition: int) -> None:
         while True:
             try:
                 self._producer.produce(
-                    self._topic,
+                    topic,
                     record.value,
                     record.key,
-                    self._office.partition,
+                    partition,
                     on_delivery=done,
                     headers=list(self._office.headers),
                 )

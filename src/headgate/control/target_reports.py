@@ -1,0 +1,144 @@
+"""What dispatchers have reported on targets, as rows of control.db: inputs of a status."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from headgate.control.database import Database
+from headgate.control.routing import TargetReport
+from headgate.control.rows import bump
+from headgate.limits import REPORT_TEXT_CHARACTERS_MAX
+
+
+class TargetFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen of a target with its filter so far: all of its reports in one.
+
+    Attributes:
+        filter_errors: Events whose evaluation was an error.
+        last_error: Message of the last of them.
+        last_error_event: `source` and `id` of that event, as one text.
+        trouble: What is wrong with the subscriber now, as "Reason: message"; empty for nothing.
+        dropped: Events that were given up and are kept nowhere.
+        last_dropped: Which the last of them was, and why.
+        backlog: What is wrong with the backlog now, as `trouble`.
+    """
+
+    filter_errors: int = 0
+    last_error: str = ""
+    last_error_event: str = ""
+    trouble: str = ""
+    dropped: int = 0
+    last_dropped: str = ""
+    backlog: str = ""
+
+    def plus(self, report: TargetReport) -> TargetFindings:
+        """These and a newer report; an empty error keeps the last one. Texts are cut at REPORT_TEXT_CHARACTERS_MAX."""
+        is_error, is_drop = bool(report.last_error), bool(report.dropped)
+        return TargetFindings(
+            filter_errors=self.filter_errors + report.filter_errors,
+            last_error=_cut(report.last_error if is_error else self.last_error),
+            last_error_event=_cut(report.last_error_event if is_error else self.last_error_event),
+            trouble=_cut(self.trouble if report.trouble is None else report.trouble),
+            dropped=self.dropped + report.dropped,
+            last_dropped=_cut(report.last_dropped if is_drop else self.last_dropped),
+            backlog=_cut(self.backlog if report.backlog is None else report.backlog),
+        )
+
+
+def _cut(text: str) -> str:
+    return text[:REPORT_TEXT_CHARACTERS_MAX]
+
+
+FINDINGS: Final = TargetFindings.__struct_fields__
+"""Names of what is found, which are columns."""
+_COLUMNS: Final = ", ".join(FINDINGS)
+
+
+class ToldFindings(TargetFindings, frozen=True, kw_only=True):
+    """Findings that come from elsewhere.
+
+    Attributes:
+        needs: The generation that first held the filter with which they were found.
+    """
+
+    needs: int
+
+
+class ReportTable:
+    """The table. Every method may block.
+
+    Args:
+        database: Of the objects.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, reports: Iterable[TargetReport]) -> None:
+        """Adds what a dispatcher saw since its last report; targets that are gone are left out."""
+        with self._database.write() as connection:
+            mark = bump(connection, "report")
+            for report in reports:
+                if connection.execute("SELECT 1 FROM targets WHERE id = ?", (report.target,)).fetchone():
+                    _put(connection, report.target, _found(connection, report.target).plus(report), mark)
+
+    def put(self, told: Mapping[int, ToldFindings]) -> int:
+        """Puts findings in the place of what is known; those of a filter that a target has no more are left out.
+
+        Args:
+            told: By target.
+
+        Returns:
+            For how many targets they were other ones.
+        """
+        with self._database.read() as connection:
+            changed = {target: one for target, one in told.items() if _differs(connection, target, one)}
+        if changed:
+            with self._database.write() as connection:
+                mark = bump(connection, "report")
+                for target, one in changed.items():
+                    if _differs(connection, target, one):
+                        _put(connection, target, one, mark)
+        return len(changed)
+
+    def forget_trouble(self, owns: Callable[[int], bool]) -> None:
+        """A new dispatcher knows of no trouble with any subscriber or backlog of the targets that it owns."""
+        with self._database.write() as connection:
+            mark = bump(connection, "report")
+            found = connection.execute("SELECT target FROM reports WHERE trouble != '' OR backlog != ''").fetchall()
+            connection.executemany(
+                "UPDATE reports SET trouble = '', backlog = '', report = ? WHERE target = ?",
+                [(mark, target) for (target,) in found if owns(target)],
+            )
+
+    def since(self, report: int) -> tuple[int, ...]:
+        """Targets with reports after a value of the `report` counter."""
+        with self._database.read() as connection:
+            rows = connection.execute("SELECT target FROM reports WHERE report > ?", (report,)).fetchall()
+        return tuple(target for (target,) in rows)
+
+
+def _found(connection: sqlite3.Connection, target: int) -> TargetFindings:
+    row = connection.execute(f"SELECT {_COLUMNS} FROM reports WHERE target = ?", (target,)).fetchone()
+    return TargetFindings(**dict(zip(FINDINGS, row, strict=True))) if row else TargetFindings()
+
+
+def _differs(connection: sqlite3.Connection, target: int, told: ToldFindings) -> bool:
+    """Whether findings are of the filter that a target has, and other ones than are known."""
+    needed = connection.execute("SELECT needs FROM targets WHERE id = ?", (target,)).fetchone()
+    if needed != (told.needs,):
+        return False
+    known = _found(connection, target)
+    return any(getattr(known, name) != getattr(told, name) for name in FINDINGS)
+
+
+def _put(connection: sqlite3.Connection, target: int, found: TargetFindings, mark: int) -> None:
+    values = [getattr(found, name) for name in FINDINGS]
+    marks = ", ".join("?" * (len(values) + 2))
+    connection.execute(
+        f"INSERT OR REPLACE INTO reports (target, report, {_COLUMNS}) VALUES ({marks})", (target, mark, *values)
+    )

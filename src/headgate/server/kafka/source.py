@@ -1,0 +1,68 @@
+"""The process that admits the events of topics that other producers write: a thread for each source of `headgate.yaml`.
+
+Any number of servers may have one. The processes of a source share its partitions.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from functools import partial
+
+from headgate.control.store import Store
+from headgate.errors import FatalError, InvalidInputError
+from headgate.limits import HEARTBEAT_S
+from headgate.observe.metrics import SOURCE_RECORDS_ADMITTED, SOURCE_RECORDS_REFUSED
+from headgate.server import child, ready
+from headgate.server.kafka import instance
+from headgate.store.kafka.cache import open_cache
+from headgate.store.kafka.source import SourceReader
+
+
+def run(context: child.Context) -> None:
+    """Admits records until told to stop."""
+    stop = threading.Event()
+    child.on_stop(stop.set)
+    with closing(open_cache(context.settings.data / "control.db", stop.is_set)) as objects:
+        _admit(context, objects, stop)
+
+
+def _admit(context: child.Context, objects: Store, stop: threading.Event) -> None:
+    mark = ready.Mark(context.settings.run_directory, context.part.name)
+    name = instance.name_of(context.settings.data)
+
+    def identity(broker: str) -> str | None:
+        found = objects.served(broker)
+        return found.identity if found is not None else None
+
+    readers = [
+        SourceReader(context.on_kafka.kafka, source, name, identity, partial(_count, source.name))
+        for source in context.on_kafka.sources
+    ]
+    failures: list[InvalidInputError] = []
+
+    def work(reader: SourceReader) -> None:
+        try:
+            reader.run(stop)
+        except InvalidInputError as error:
+            failures.append(error)
+        finally:
+            stop.set()  # one that fails ends the process, which begins anew
+
+    threads = [threading.Thread(target=work, args=(reader,), name="source") for reader in readers]
+    for thread in threads:
+        thread.start()
+    mark.ready(True)
+    while not stop.wait(HEARTBEAT_S):
+        mark.beat()
+        mark.note("; ".join(reader.problem for reader in readers if reader.problem))
+    mark.ready(False)
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise FatalError(failures[0].message, hint=failures[0].hint)
+
+
+def _count(source: str, admitted: int, refused: int) -> None:
+    SOURCE_RECORDS_ADMITTED.labels(source).inc(admitted)
+    SOURCE_RECORDS_REFUSED.labels(source).inc(refused)
