@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,12 @@ class World:
         return len(self.log.events) - before
 
 
+@pytest.fixture(autouse=True)
+def _answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refusals do not wait: the tests say the time."""
+    monkeypatch.setattr("headgate.ingress.app.QUOTA_REFUSAL_S", 0.0)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     found = Store.open(tmp_path / "control.db")
@@ -107,6 +114,16 @@ def test_a_producer_over_the_quota_gets_429_and_when_to_come_back(world: World) 
     assert [world.publish().status for _ in range(2)] == [202, 202]
     world.now_s += 0.3
     assert world.publish().status == 429
+
+
+def test_a_refusal_waits_so_that_who_does_not_slow_down_is_slowed_down(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.ingress.app.QUOTA_REFUSAL_S", 0.2)
+    world.limit(events=0)
+    began_s = time.monotonic()
+    assert world.publish().status == 429
+    assert time.monotonic() - began_s >= 0.2
 
 
 def test_in_the_long_run_the_quota_is_stored_however_large_requests_are(world: World) -> None:
