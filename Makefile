@@ -4,7 +4,7 @@ BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
 FAST := not spark and not system and not crash and not kafka
 
-.PHONY: setup demo test test-fast test-servers nightly docs docs-serve pages conformance check lock proto clean
+.PHONY: setup demo demo-cluster test test-fast test-servers nightly docs docs-serve pages conformance check lock proto clean
 
 setup: .venv/.ready $(JAR)
 
@@ -16,6 +16,10 @@ $(JAR): $(shell find connector/src connector/resources -type f) scripts/build-co
 
 demo: setup
 	@$(BIN)/python -m examples.demo
+
+# A whole deployment on Kafka and a Spark cluster, on loopback, of which one of each part is killed. Needs Maven.
+demo-cluster: setup
+	@$(BIN)/python -m examples.cluster
 
 check: setup
 	@$(BIN)/ruff check .

@@ -104,7 +104,11 @@ class Board:
         return table
 
 
-def subscriber(board: Board) -> Callable[..., Awaitable[None]]:
+Deliver = Callable[[str, str, int], None]
+"""Hears of a POST that reached the subscriber: the trigger, the event's id, when it was sent (Unix microseconds)."""
+
+
+def subscriber(deliver: Deliver) -> Callable[..., Awaitable[None]]:
     """A subscriber of every trigger (the path says whose): a raw ASGI application that answers 202."""
 
     async def app(
@@ -113,7 +117,7 @@ def subscriber(board: Board) -> Callable[..., Awaitable[None]]:
         while (await receive()).get("more_body"):
             pass
         headers = dict(scope["headers"])
-        board.deliver(scope["path"][1:], headers[b"ce-id"].decode(), int(headers[b"ce-sentus"]))
+        deliver(scope["path"][1:], headers[b"ce-id"].decode(), int(headers[b"ce-sentus"]))
         await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
@@ -121,9 +125,9 @@ def subscriber(board: Board) -> Callable[..., Awaitable[None]]:
 
 
 @contextlib.asynccontextmanager
-async def serving(board: Board, port: int) -> AsyncIterator[None]:
+async def serving(deliver: Deliver, port: int) -> AsyncIterator[None]:
     """Runs the subscriber on `port`."""
-    config = uvicorn.Config(subscriber(board), port=port, log_level="error", lifespan="off", access_log=False)
+    config = uvicorn.Config(subscriber(deliver), port=port, log_level="error", lifespan="off", access_log=False)
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     task = asyncio.create_task(server.serve())
@@ -223,7 +227,7 @@ async def run(events: int, rate_per_s: float, console: Console) -> int:
     board, subscriber_port = Board(), free_port()
     async with contextlib.AsyncExitStack() as stack:
         data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-demo-")))
-        await stack.enter_async_context(serving(board, subscriber_port))
+        await stack.enter_async_context(serving(board.deliver, subscriber_port))
         log = Path(tempfile.gettempdir()) / f"headgate-demo-{data.name[-8:]}.log"
         console.print(f"starting headgate serve (Spark takes some 15 s); its log: {log}")
         server = Server(data, log=log)

@@ -17,15 +17,17 @@ HEAD: Final = """# Rights
 
 Where a method of [authentication](../howto/authenticate.md) is configured, every request needs the right of its line. [Authorize](../howto/authorize.md) shows how roles give rights. A path that is in no line needs `get` on itself as a `nonResourceURL`; one below `/apis` or `/api/v1` needs all rights.
 
+To publish, an [EventPolicy](event-policies.md) or the default authorization mode may let in somebody without the right, and an EventPolicy may refuse events of somebody who has it.
+
 A request to a name in a namespace that the user may not see is refused with 403 whether there is such an object or not.
 """
 _ROLES: Final = """## Roles
 
-Each start makes those that are missing, and gives back rules and subjects that they lack. `rbac.authorization.kubernetes.io/autoupdate: "false"` on one leaves it alone. Members of the group `system:masters` may do everything, whatever the objects say.
+Each start makes those that are missing, and gives back rules and subjects that they lack. `rbac.authorization.kubernetes.io/autoupdate: "false"` on one leaves it alone. Members of the group `system:masters` may do everything, whatever roles and bindings say; [EventPolicies](event-policies.md) alone bind them, too.
 
 | role | what it is for |
 |---|---|
-| `headgate:admin` | A namespace: everything in it, and who may do what |
+| `headgate:admin` | A namespace: everything in it, who may do what, and who may send which events |
 | `headgate:editor` | Brokers, triggers and subscriptions, and all that is done with their events |
 | `headgate:viewer` | Sees objects, events, dead letters and replays, and changes nothing |
 | `headgate:publisher` | Publishes |

@@ -235,6 +235,22 @@ RBAC_GRANT_STEPS_MAX: Final = 2_000
 """Single combinations of verb, group, resource and name that are looked at when a role is given: some 20 ms."""
 RBAC_DECISIONS_MAX: Final = 65_536
 """Decisions that a process remembers, some 30 MiB; over it all are forgotten."""
+EVENT_POLICIES_MAX: Final = 4_096
+"""EventPolicies in the store: each front has all of them compiled."""
+EVENT_POLICIES_PER_NAMESPACE_MAX: Final = 64
+"""EventPolicies of one namespace: each may ask something of every event of a broker."""
+EVENT_POLICY_ITEMS_MAX: Final = 64
+"""Items of spec.to and of spec.from of an EventPolicy, and conditions of one selector, each."""
+EVENT_POLICY_TURN_S: Final = 0.002
+"""How long a front evaluates filters of EventPolicies before it lets other requests go on."""
+EVENT_POLICY_S_MAX: Final = 1.0
+"""How long it evaluates them for one request: one that needs more is refused."""
+SENDERS_KEPT_MAX: Final = 4_096
+"""Triggers whose user names a process remembers."""
+ROUTES_REMEMBERED_MAX: Final = 4_096
+"""Requests whose right a process remembers: method, path and query; those asked for last stay."""
+ROUTE_REMEMBERED_CHARS_MAX: Final = 512
+"""Method, path and query together of a request whose right is remembered."""
 CONSUMER_METADATA_MAX: Final = 64
 """Names in one spec.consumerMetadata."""
 ACK_TIMEOUT_S_DEFAULT: Final = 30.0

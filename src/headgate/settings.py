@@ -78,6 +78,9 @@ class Settings(BaseSettings):
         secrets_key_command: Command that prints these keys; run without a shell at every start of a process.
         allow_anonymous: Whether requests that do not say who makes them are answered, though there is a method to say
             it, and whether an address other than loopback may be open where there is none.
+        default_authorization_mode: Who may send to a broker that no EventPolicy applies to, beside those whom roles
+            let: `allow-same-namespace`: service accounts of its namespace; `allow-all`: everybody who is known. With
+            `deny-all` nobody may, whatever roles say.
         allowed_host: Names that clients may call the server by beside its own, `headgate.example.com, *.svc`; `*` for
             any.
         partitions: Partitions of the event log. Each costs the matcher one task; the number may only grow.
@@ -131,6 +134,7 @@ class Settings(BaseSettings):
     secrets_key_file: Path | None = None
     secrets_key_command: str = ""
     allow_anonymous: bool = False
+    default_authorization_mode: Literal["allow-same-namespace", "allow-all", "deny-all"] = "allow-same-namespace"
     allowed_host: str = ""
     partitions: int = Field(default=2, ge=1, le=64)
     fronts: int = Field(default_factory=lambda known: _fronts(known["partitions"]), ge=1, le=FRONTS_MAX)

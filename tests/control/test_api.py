@@ -340,9 +340,16 @@ def test_discovery(server: Server) -> None:
     question = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": asked}
     review = server.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", question)
     assert review.json["status"]["allowed"] is True
+    local = "/apis/authorization.k8s.io/v1/namespaces/{}/localsubjectaccessreviews"
+    here = {"user": "ann", "resourceAttributes": asked["resourceAttributes"] | {"namespace": "a"}}
+    question |= {"kind": "LocalSubjectAccessReview", "spec": here}
+    review = server.request("POST", local.format("a"), question)
+    assert (review.status, review.json["status"]["allowed"], review.json["metadata"]) == (201, True, {"namespace": "a"})
+    assert server.request("POST", local.format("b"), question).status == 400
     index = server.request("GET", "/openapi/v3").json["paths"]
     groups = ("eventing.knative.dev", "headgate.dev", "rbac.authorization.k8s.io")
-    assert set(index) == {"api/v1", *(f"apis/{group}/v1" for group in groups)}
+    versions = {*(f"apis/{group}/v1" for group in groups), "apis/eventing.knative.dev/v1alpha1"}
+    assert set(index) == {"api/v1", *versions}
     entry = index["apis/eventing.knative.dev/v1"]
     schemas = server.request("GET", entry["serverRelativeURL"]).json["components"]["schemas"]
     assert "dev.knative.eventing.v1.Trigger" in schemas

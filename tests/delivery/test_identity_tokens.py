@@ -10,11 +10,12 @@ from typing import Any
 import jwt
 import pytest
 
+from headgate.auth.service_accounts import subject_of
 from headgate.control.auth_spec import AuthSpec
 from headgate.control.store import Store
 from headgate.delivery.authentication import Access, RequestAuthentication
 from headgate.delivery.clock import SYSTEM
-from headgate.delivery.identity_tokens import Identity, IdentityTokens, subject_of
+from headgate.delivery.identity_tokens import Identity, IdentityTokens
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import Outcome
 from headgate.limits import SIGNING_KEY_EARLY_S, SIGNING_KEY_LIFE_S

@@ -21,7 +21,7 @@ from tests.support import REPOSITORY
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # two starts of a server, and much waiting
 
-GO_ON: Final = ("headgate serve", "python -m examples.subscriber")
+GO_ON: Final = ("headgate serve", "python -m examples.subscriber", "python -m examples.openid_provider")
 """Commands that do not end by themselves."""
 LOOK: Final = ("headgate get", "headgate deadletter list")
 """Commands that show the same or more when they are typed again."""
@@ -34,7 +34,7 @@ class Terminals:
 
     def __init__(self, folder: Path, grpc: str = "off") -> None:
         self._folder = folder
-        self._ports = {port: str(free_port()) for port in ("8080", "9000", "9001")}
+        self._ports = {port: str(free_port()) for port in ("8080", "9000", "9001", "9100")}
         if grpc != "off":
             self._ports["8081"] = grpc.rpartition(":")[2]
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -56,7 +56,9 @@ class Terminals:
         return text
 
     def start(self, title: str, command: str) -> None:
-        """Starts what goes on; returns when it listens."""
+        """Starts what goes on; returns when it listens. What went on in that terminal ends by Ctrl-C before."""
+        if title in self._running:
+            self._stop([self._running.pop(title)])
         with (self._folder / title).open("wb") as output:
             self._running[title] = subprocess.Popen(
                 ["bash", "-c", f"exec {self.here(command)}"],
@@ -70,16 +72,18 @@ class Terminals:
             eventually(lambda: "ready after" in self.shown(title), lambda: self.shown(title), START_S)
         else:
             port = int(self.here(command).rpartition(" ")[2])
-            eventually(lambda: listens(port), lambda: self.shown(title))
+            eventually(lambda: listens(port), lambda: self.shown(title), START_S)
 
     def shown(self, title: str) -> str:
         """What a terminal shows."""
         return (self._folder / title).read_text()
 
     def type(self, command: str) -> str:
-        """Runs commands that end; their output."""
+        """Runs commands that end; their output. What they export is there for those that follow."""
+        exported = self._folder / ".exported"
+        exported.touch()
         done = subprocess.run(
-            ["bash", "-ec", self.here(command)],
+            ["bash", "-ec", f". {exported}\n{self.here(command)}\nexport -p > {exported}"],
             cwd=self._folder,
             env=self._environment,
             capture_output=True,
@@ -92,11 +96,14 @@ class Terminals:
 
     def stop(self) -> None:
         """Ctrl-C everywhere."""
-        for process in self._running.values():
-            os.killpg(process.pid, signal.SIGINT)
-        statuses = [process.wait(WAIT_S) for process in self._running.values()]
+        running = list(self._running.values())
         self._running.clear()
-        assert statuses == [0] * len(statuses)
+        self._stop(running)
+
+    def _stop(self, running: list[subprocess.Popen[bytes]]) -> None:
+        for process in running:
+            os.killpg(process.pid, signal.SIGINT)
+        assert [process.wait(WAIT_S) for process in running] == [0] * len(running)
 
 
 def listens(port: int) -> bool:
@@ -120,7 +127,7 @@ def run(page: str, terminals: Terminals) -> None:
         elif block.is_command:
             compare(block.text, after.text if after.title == OUTPUT else "", terminals)
         elif block.title != OUTPUT:
-            wanted = set(stable(block.text))
+            wanted = set(stable(terminals.here(block.text)))
             shown = partial(terminals.shown, block.title)
             eventually(lambda wanted=wanted, shown=shown: wanted <= set(stable(shown())), shown)
 

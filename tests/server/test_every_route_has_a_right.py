@@ -235,8 +235,8 @@ def same(names: tuple[str, ...], verbs: set[str]) -> dict[str, set[str]]:
 _SEES = {"get", "list", "watch"}
 _ALL = {*_SEES, "create", "update", "patch", "delete", "deletecollection"}
 _VIEWED = {
-    **same(("brokers", "triggers", "subscriptions"), _SEES),
-    **same(("brokers/status", "triggers/status", "subscriptions/status"), {"get"}),
+    **same(("brokers", "triggers", "subscriptions", "eventpolicies"), _SEES),
+    **same(("brokers/status", "triggers/status", "subscriptions/status", "eventpolicies/status"), {"get"}),
     **same(("brokers/events", "brokers/filter", "brokers/why", "brokers/trace", "triggers/why"), {"get"}),
     **same(("subscriptions/stats", "subscriptions/seek"), {"get"}),
     **same(("deadletters", "replays"), {"get", "list"}),
@@ -259,7 +259,9 @@ _EDITED = _VIEWED | {
 EXPECTED: dict[str, dict[str, set[str]]] = {
     "headgate:viewer": _VIEWED,
     "headgate:editor": _EDITED,
-    "headgate:admin": _EDITED | same(("roles", "rolebindings"), _ALL),
+    "headgate:admin": _EDITED
+    | same(("roles", "rolebindings", "eventpolicies"), _ALL)
+    | {"localsubjectaccessreviews": {"create"}},
     "headgate:publisher": {"brokers": {"get"}, "brokers/events": {"create"}, "brokers/filter": {"get"}},
     "headgate:consumer": {
         "subscriptions": _SEES,

@@ -89,11 +89,20 @@ def wait_said(process: subprocess.Popen[str], wanted: str) -> None:
     raise AssertionError(f"the other process ended before it said {wanted!r}")
 
 
+def eventually(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S_MAX
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_who_stops_hands_the_lead_over_at_once(config: KafkaConfig) -> None:
     first = Candidate(config)
     first.wait(lambda: first.told == ["gained"])
     second = Candidate(config)
     try:
+        eventually(lambda: second.election.is_decided)
+        assert second.told == [], "it knows that another one leads, before it ever led"
         before = time.monotonic()
         first.stop()
         second.wait(lambda: second.told == ["gained"])

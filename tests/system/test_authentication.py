@@ -7,10 +7,13 @@ import http.client
 import itertools
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
 import time
+import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +23,10 @@ import pytest
 
 from headgate.client import Client, HeadgateError, new_event
 from headgate.errors import UnauthenticatedError
+from headgate.limits import TOKEN_BYTES_MAX
 from headgate.testing import Server
-from tests.auth.provider import Provider
+from tests.auth.issuing import Issuer, b64
+from tests.auth.provider import AUDIENCE, Provider
 from tests.certificates import Authority
 from tests.support import executable
 
@@ -70,6 +75,14 @@ class Guarded:
             answer = connection.getresponse()
             answer.read()
             return answer.status, answer.headers
+
+    def refused_tokens(self) -> Counter[str]:
+        """How many were refused so far, by reason."""
+        call = urllib.request.Request(f"{self.server.url}/metrics", headers={"authorization": f"Bearer {self.static}"})
+        with urllib.request.urlopen(call, timeout=60, context=self.secure) as answer:
+            text = answer.read().decode()
+        found = re.findall(r'^headgate_tokens_refused_total\{reason="([^"]+)"\} (\S+)$', text, re.MULTILINE)
+        return Counter({reason: int(float(count)) for reason, count in found})
 
     def publish(self, token: str, broker: str = "default", id_: str = "1") -> int:
         event = {"specversion": "1.0", "id": id_, "source": "/s", "type": "t"}
@@ -157,9 +170,9 @@ def test_a_token_of_the_provider_comes_in_everywhere(guarded: Guarded) -> None:
         client.publish("default", new_event("t", "/grpc", {"n": 1}))
         with client.read("default", start="earliest", follow=False) as reader:
             assert sum(1 for _ in reader) >= 3
-    line = guarded.audited(lambda one: one["user"]["username"] == "oidc:ci.writers" and one["verb"] == "create")
+    line = guarded.audited(lambda one: one["user"]["username"] == "oidc:ci" and one["verb"] == "create")
     assert line["user"]["groups"] == ["oidc:writers", "system:authenticated"]
-    assert line["user"]["extra"] == {"example.com/client": ["ci.writers"]}
+    assert line["user"]["extra"] == {"example.com/client": ["ci"]}
     assert line["responseStatus"]["code"] == 202
     assert line["sourceIPs"][0].startswith("127.0.")
 
@@ -182,6 +195,33 @@ def test_grpc_refuses_what_http_refuses(guarded: Guarded) -> None:
         options = {"cacert": guarded.folder / "ca.pem", "token": token, "patience_s": 5.0}
         with Client(f"https://{guarded.server.grpc}", **options) as client, pytest.raises(UnauthenticatedError):
             client.publish("default", new_event("t", "/grpc", {}))
+
+
+def test_forged_tokens_of_the_provider_are_refused_and_counted(guarded: Guarded) -> None:
+    """Made by somebody who knows everything of the provider but its private key; or by itself, for another broker."""
+    provider, stranger = guarded.provider, Issuer(guarded.provider.url)
+    claims = stranger.claims(aud=AUDIENCE, sub="ci", groups=["writers"], client_id="ci")
+    (key,) = provider.keys()
+    head, body, signature = provider.token().split(".")
+    kid, expired = key["kid"], int(time.time()) - 3_600
+    forged = [
+        ("signature", stranger.token(claims, kid=kid)),
+        ("signature", stranger.token(claims | {"exp": expired}, kid=kid)),
+        ("signature", f"{head}.{b64(json.dumps(claims | {'sub': 'root'}).encode())}.{signature}"),
+        ("key", stranger.token(claims, kid="../../../dev/null")),
+        ("algorithm", stranger.token(claims, kid=kid, alg="none")),
+        ("algorithm", stranger.token(claims, kid=kid, alg="HS256")),
+        ("issuer", stranger.token(claims | {"iss": "https://evil.example"}, kid=kid)),
+        ("audience", provider.token(audience="urn:other-broker")),
+        ("malformed", f"{head}.{body}."),
+        ("malformed", f"{head}.{body}.{signature}" + "A" * TOKEN_BYTES_MAX),
+    ]
+    before = guarded.refused_tokens()
+    for reason, token in forged:
+        status, headers = guarded.request("/default/default", token, "POST", b"{}")
+        assert (status, 'error="invalid_' in headers["www-authenticate"]) == (401, True), reason
+    wanted = before + Counter(reason for reason, _ in forged)
+    eventually(lambda: guarded.refused_tokens() >= wanted)
 
 
 def test_a_token_does_not_go_over_a_network_in_the_clear() -> None:

@@ -17,6 +17,7 @@ import pytest
 from headgate.client import Client, HeadgateError, new_event
 from headgate.testing import Server
 from tests.certificates import Authority, Pair
+from tests.grpcurl import grpcurl as built_grpcurl
 from tests.support import executable
 from tests.system.publishing import SECONDS_MAX
 from tests.system.subscriber import Subscriber
@@ -133,6 +134,27 @@ def test_curl_needs_a_certificate(secured: Secured) -> None:
     status, output = curl()
     assert status != 0
     assert output == ""
+
+
+@pytest.mark.timeout(900)  # grpcurl is built at the first time
+def test_grpcurl_needs_a_certificate(secured: Secured) -> None:
+    """It learns the services by reflection, and publishes."""
+
+    program, server = built_grpcurl(), secured.server.grpc
+
+    def grpcurl(*arguments: str, shows: bool = True) -> subprocess.CompletedProcess[str]:
+        shown = ["-cert", secured.files["client_cert"], "-key", secured.files["client_key"]] if shows else []
+        command = [program, "-cacert", str(secured.authority.path), *shown, "-max-time", "60", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+
+    done = grpcurl(server, "list")
+    assert "headgate.v1.Publisher" in done.stdout.splitlines(), done.stderr
+    event = {"id": "g", "source": "/grpcurl", "specVersion": "1.0", "type": "t", "textData": "hello"}
+    request = json.dumps({"open": {"broker": "default"}, "sequence": 1, "events": [event]})
+    done = grpcurl("-d", request, server, "headgate.v1.Publisher/Publish")
+    assert (done.returncode, '"first": "1"' in done.stdout) == (0, True), (done.stdout, done.stderr)
+    refused = grpcurl(server, "list", shows=False)
+    assert (refused.returncode == 0, refused.stdout) == (False, "")
 
 
 def test_a_broker_says_how_it_is_reached(secured: Secured) -> None:

@@ -79,6 +79,7 @@ class AuditEntry:
         verb: Kubernetes' word, by the HTTP method until who decides knows better.
         received_s: Seconds since 1970.
         user: Who makes it.
+        impersonated: As whom; None: as himself.
         about: What it is about, as in `objectRef`; empty where nobody decided.
         decision: `allow`, `forbid`, or empty where nobody decided.
         reason: By which rule.
@@ -90,6 +91,7 @@ class AuditEntry:
     verb: str
     received_s: float = field(default_factory=time.time)
     user: User = ANONYMOUS
+    impersonated: User | None = None
     about: Mapping[str, str] = field(default_factory=dict)
     decision: str = ""
     reason: str = ""
@@ -113,6 +115,10 @@ class AuditEntry:
         }
         self.about = {key: value[:AUDIT_TEXT_CHARS_MAX] for key, value in found.items() if value}
 
+    def refused(self, reason: str) -> None:
+        """Says that what was allowed by then is refused all the same."""
+        self.decision, self.reason = "forbid", reason[:AUDIT_TEXT_CHARS_MAX]
+
 
 def verb_of(method: str) -> str:
     """Kubernetes' verb for a method of HTTP."""
@@ -133,11 +139,6 @@ def line_of(entry: AuditEntry, status: int, message: str = "", *, clock_s: Calla
         message: Why it was refused.
         clock_s: Seconds since 1970.
     """
-    user: dict[str, Any] = {"username": entry.user.name, "groups": entry.user.groups}
-    if entry.user.uid:
-        user["uid"] = entry.user.uid
-    if entry.user.extra:
-        user["extra"] = dict(entry.user.extra)
     response: dict[str, Any] = {"metadata": {}, "code": status}
     if message:
         response["message"] = message[:AUDIT_TEXT_CHARS_MAX]
@@ -149,10 +150,12 @@ def line_of(entry: AuditEntry, status: int, message: str = "", *, clock_s: Calla
         "stage": "ResponseComplete",
         "requestURI": entry.path[:AUDIT_TEXT_CHARS_MAX],
         "verb": entry.verb,
-        "user": user,
+        "user": _user(entry.user),
         "sourceIPs": [entry.address] if entry.address else [],
         "userAgent": entry.agent[:AUDIT_TEXT_CHARS_MAX],
     }
+    if entry.impersonated is not None:
+        event["impersonatedUser"] = _user(entry.impersonated)
     if entry.about:
         event["objectRef"] = dict(entry.about)
     event |= {
@@ -162,6 +165,15 @@ def line_of(entry: AuditEntry, status: int, message: str = "", *, clock_s: Calla
         "annotations": {DECISION: entry.decision, REASON: entry.reason} if entry.decision else {},
     }
     return msgspec.json.encode(event) + b"\n"
+
+
+def _user(user: User) -> dict[str, Any]:
+    found: dict[str, Any] = {"username": user.name, "groups": user.groups}
+    if user.uid:
+        found["uid"] = user.uid
+    if user.extra:
+        found["extra"] = dict(user.extra)
+    return found
 
 
 def _time(at_s: float) -> str:

@@ -34,12 +34,14 @@ class _Known:
     Attributes:
         user: Whom it stands for.
         until_s: When it is verified again.
+        digest: Of the token, for one of the file.
         issuer: Who made it; None for one of the file.
         thumbprint: Of its key.
     """
 
     user: User
     until_s: float
+    digest: bytes = b""
     issuer: TrustedIssuer | None = None
     thumbprint: str = ""
 
@@ -70,8 +72,22 @@ class Authenticator:
         self._allow_anonymous = allow_anonymous
         self._clock_s = clock_s
         self._steady_s = steady_s
+        # By the SHA-256 of a header `Authorization`: what is kept in memory admits nobody.
         self._known: dict[bytes, _Known] = {}
         self._refusals = RefusalCounter(clock_s=steady_s)
+
+    def recall(self, authorization: bytes) -> User | None:
+        """The user of a header `Authorization` that was verified before and still holds; None: `authenticate` knows.
+
+        Every request passes here, so it makes no objects but the digest.
+
+        Args:
+            authorization: The whole value, the only one of its request, which shows no certificate.
+        """
+        known = self._known.get(hashlib.sha256(authorization).digest())
+        if known is not None and self._steady_s() < known.until_s and self._holds(known):
+            return known.user
+        return None
 
     async def authenticate(self, credentials: Credentials) -> User:
         """Who makes a request that shows these credentials.
@@ -112,40 +128,40 @@ class Authenticator:
             raise CredentialsRefusedError(
                 "anonymous", "the request does not say who makes it", hint="send a token (Authorization: Bearer)"
             )
-        digest = hashlib.sha256(token).digest()
-        known = self._known.get(digest)
-        if known is not None and self._steady_s() < known.until_s and self._holds(digest, known):
-            return known.user
-        if known is None:  # one that was good before is tried again, whatever others at its address do
+        shown = credentials.authorization[0]
+        user = self.recall(shown)
+        if user is not None:
+            return user
+        key = hashlib.sha256(shown).digest()
+        if self._known.pop(key, None) is None:  # one that was good before is tried again, whatever others there do
             self._refusals.check(credentials.address)
-        else:
-            del self._known[digest]
-        return await self._verify(token, digest)
+        known = await self._verify(token)
+        self._remember(key, known)
+        return known.user
 
-    def _holds(self, digest: bytes, known: _Known) -> bool:
+    def _holds(self, known: _Known) -> bool:
         """Whether what a known token rests on is still there: its key, or its line."""
         if known.issuer is not None:
             return known.issuer.keys.has(known.thumbprint)
-        return self._tokens is not None and self._tokens.user_of(digest) is known.user
+        return self._tokens is not None and self._tokens.user_of(known.digest) is known.user
 
-    async def _verify(self, token: bytes, digest: bytes) -> User:
+    async def _verify(self, token: bytes) -> _Known:
+        digest = hashlib.sha256(token).digest()
         user = self._tokens.user_of(digest) if self._tokens is not None else None
         if user is not None:
             TOKENS_VERIFIED.labels("token").inc()
-            self._remember(digest, _Known(user, self._steady_s() + TOKEN_CACHED_S_MAX))
-            return user
+            return _Known(user, self._steady_s() + TOKEN_CACHED_S_MAX, digest)
         if not self._issuers:
             raise CredentialsRefusedError("unknown", "the token is not known")
         found = await self._verifier.verify(token)
         TOKENS_VERIFIED.labels("jwt").inc()
         left_s = min(found.ends_s + CLOCK_SKEW_S - self._clock_s(), TOKEN_CACHED_S_MAX)
-        self._remember(digest, _Known(found.user, self._steady_s() + left_s, found.issuer, found.thumbprint))
-        return found.user
+        return _Known(found.user, self._steady_s() + left_s, b"", found.issuer, found.thumbprint)
 
-    def _remember(self, digest: bytes, known: _Known) -> None:
+    def _remember(self, key: bytes, known: _Known) -> None:
         while len(self._known) >= TOKENS_CACHED_MAX:
             del self._known[next(iter(self._known))]
-        self._known[digest] = known
+        self._known[key] = known
 
     async def _watch(self, tokens: TokenFile) -> None:
         while True:

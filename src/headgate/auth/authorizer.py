@@ -8,11 +8,10 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from headgate.auth.rules import EVERYTHING, AccessRule, Attributes
+from headgate.auth.service_accounts import service_account
 from headgate.auth.user import SUPERUSERS, User
 from headgate.errors import HeadgateError
 from headgate.limits import RBAC_DECISIONS_MAX
-
-_SERVICE_ACCOUNT: Final = "system:serviceaccount"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class BindingSubject:
     def key(self) -> tuple[bool, str]:
         """Whether it is a group, and the name that users have or groups are called by."""
         if self.kind is SubjectKind.SERVICE_ACCOUNT:
-            return False, f"{_SERVICE_ACCOUNT}:{self.namespace}:{self.name}"
+            return False, service_account(self.namespace, self.name)
         return self.kind is SubjectKind.GROUP, self.name
 
     def __str__(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -15,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from headgate.auth.rules import ANY, Attributes
 from headgate.event.names import full_name
+from headgate.limits import ROUTE_REMEMBERED_CHARS_MAX, ROUTES_REMEMBERED_MAX
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS
 
@@ -63,13 +65,13 @@ class RightOfCall:
     named: Callable[[bytes], str] | None = None
 
 
-def _object_routes(group: str, plural: str, *, namespaced: bool = True) -> Iterator[RightOfRoute]:
+def _object_routes(group: str, plural: str, *, namespaced: bool = True, version: str = "v1") -> Iterator[RightOfRoute]:
     """The paths of a kind of objects. A list becomes a watch by a parameter of its query."""
 
     def one(method: str, path: str, verb: str, what: str, subresource: str = "") -> RightOfRoute:
         return RightOfRoute(method, path, Attributes(verb, group, plural, subresource), what)
 
-    root = f"/apis/{group}/v1" if group else "/api/v1"
+    root = f"/apis/{group}/{version}" if group else "/api/v1"
     everywhere = f"{root}/{plural}"
     base = f"{root}/namespaces/{{namespace}}/{plural}" if namespaced else everywhere
     if namespaced:
@@ -90,7 +92,7 @@ def _subresources() -> Iterator[RightOfRoute]:
     triggers = f"/apis/{EVENTING}/v1/namespaces/{{namespace}}/triggers/{{name}}"
     subscriptions = f"/apis/{OWN}/v1/namespaces/{{namespace}}/subscriptions/{{name}}"
     for method, path, wanted, what in (
-        (_ANY_METHOD, "/{namespace}/{name}", _PUBLISH, "publish events to a broker"),
+        (_ANY_METHOD, "/{namespace}/{name}", PUBLISH, "publish events to a broker"),
         ("GET", "/{namespace}/{name}/events", _READ, "read a broker's stored events"),
         ("GET", f"{own_brokers}/filter", Attributes("get", EVENTING, "brokers", "filter"), "which events are wanted"),
         ("POST", f"{own_brokers}/backtest", Attributes("create", EVENTING, "brokers", "backtest"), "try a filter"),
@@ -142,9 +144,11 @@ def _cluster() -> Iterator[RightOfRoute]:
         (REVIEWS, "selfsubjectaccessreviews", "may I?"),
         (REVIEWS, "selfsubjectrulesreviews", "what may I?"),
         (REVIEWS, "subjectaccessreviews", "may somebody?"),
+        (REVIEWS, "localsubjectaccessreviews", "may somebody in this namespace?"),
         (IDENTITY, "selfsubjectreviews", "who am I?"),
     ):
-        yield RightOfRoute("POST", f"/apis/{group}/v1/{plural}", Attributes("create", group, plural), what)
+        place = "namespaces/{namespace}/" if plural.startswith("local") else ""
+        yield RightOfRoute("POST", f"/apis/{group}/v1/{place}{plural}", Attributes("create", group, plural), what)
     for path, what in (
         ("/livez", "whether the server lives"),
         ("/readyz", "whether it is ready; with `?verbose` the right is to `/readyz/verbose`"),
@@ -156,12 +160,14 @@ def _cluster() -> Iterator[RightOfRoute]:
         ("/apis", "discovery"),
         *((f"/apis/{group}", "discovery") for group in (EVENTING, OWN, RBAC, REVIEWS, IDENTITY)),
         *((f"/apis/{group}/v1", "discovery") for group in (EVENTING, OWN, RBAC, REVIEWS, IDENTITY)),
+        (f"/apis/{EVENTING}/v1alpha1", "discovery"),
         ("/.well-known/openid-configuration", "who signs the tokens that subscribers get"),
         ("/openid/v1/jwks", "by which keys"),
         ("/handshake/v1/allow", "what a subscriber answers to a handshake; its key is its right"),
         ("/openapi/v3", "schemas"),
         ("/openapi/v3/api/v1", "schemas"),
         *((f"/openapi/v3/apis/{group}/v1", "schemas") for group in (EVENTING, OWN, RBAC)),
+        (f"/openapi/v3/apis/{EVENTING}/v1alpha1", "schemas"),
     ):
         yield RightOfRoute("GET", path, Attributes("get", path=path), what)
     path = "/handshake/v1/allow"
@@ -170,7 +176,8 @@ def _cluster() -> Iterator[RightOfRoute]:
     yield RightOfRoute("POST", path, Attributes("post", path=path), "judge an object for a Kubernetes cluster")
 
 
-_PUBLISH: Final = Attributes("create", EVENTING, "brokers", "events")
+PUBLISH: Final = Attributes("create", EVENTING, "brokers", "events")
+"""To publish to a broker."""
 _READ: Final = Attributes("get", EVENTING, "brokers", "events")
 _CONSUME: Final = Attributes("update", OWN, "subscriptions", "events")
 _SEEK: Final = Attributes("create", OWN, "subscriptions", "seek")
@@ -190,6 +197,7 @@ ROUTES: Final[tuple[RightOfRoute, ...]] = (
     *_collections(),
     *_object_routes(EVENTING, "brokers"),
     *_object_routes(EVENTING, "triggers"),
+    *_object_routes(EVENTING, "eventpolicies", version="v1alpha1"),
     *_object_routes(OWN, "subscriptions"),
     *_object_routes("", "secrets"),
     *_object_routes("", "resourcequotas"),
@@ -204,7 +212,7 @@ ROUTES: Final[tuple[RightOfRoute, ...]] = (
 CALLS: Final[tuple[RightOfCall, ...]] = (
     RightOfCall(
         f"/{PUBLISHER}/Publish",
-        _PUBLISH,
+        PUBLISH,
         "publish events to a broker",
         lambda first: full_name(pb.PublishRequest.FromString(first).open.broker),
     ),
@@ -304,6 +312,13 @@ def wanted_by_request(method: str, path: str, query: bytes = b"") -> Attributes:
         path: Percent-decoded.
         query: As it was sent.
     """
+    # Most requests are like one before: publishers have a path, and consumers.
+    if len(method) + len(path) + len(query) <= ROUTE_REMEMBERED_CHARS_MAX:
+        return _remembered(method, path, query)
+    return _wanted(method, path, query)
+
+
+def _wanted(method: str, path: str, query: bytes) -> Attributes:
     found = route_of(method, path)
     if found is None:
         is_of_api = path.startswith("/api/v1/") or (path.startswith("/apis/") and path.count("/") > _DISCOVERY_SLASHES)
@@ -322,6 +337,9 @@ def wanted_by_request(method: str, path: str, query: bytes = b"") -> Attributes:
             verb = "watch"
         name = _selected(given.get("fieldSelector", ""))
     return Attributes(verb, group, resource, subresource, namespace, name)
+
+
+_remembered: Final = lru_cache(ROUTES_REMEMBERED_MAX)(_wanted)
 
 
 def _given(query: bytes) -> dict[str, str]:

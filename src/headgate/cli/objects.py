@@ -35,7 +35,9 @@ _SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTi
 _MANAGER: Final = "fieldManager=headgate"
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
-KindName = Annotated[str, typer.Argument(metavar="KIND", help="brokers, triggers, subscriptions or secrets")]
+_KINDS: Final = "brokers, triggers, subscriptions, eventpolicies or secrets"
+
+KindName = Annotated[str, typer.Argument(metavar="KIND", help=_KINDS)]
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -46,7 +48,7 @@ def apply(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Create or update brokers, triggers, subscriptions and secrets from YAML or JSON."""
+    """Create or update brokers, triggers, subscriptions, event policies, secrets from YAML or JSON."""
     documents = list(_read(file))
     if not documents:
         fail(f"{file}: no objects", hint="files end in .yaml, .yml or .json")
@@ -70,7 +72,7 @@ def get(
     as_json: JsonOption = False,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Show brokers, triggers, subscriptions or secrets."""
+    """Show brokers, triggers, subscriptions, event policies or secrets."""
     found = _kind(kind)
     if name and all_namespaces:
         fail("a name lies in one namespace", hint="leave out -A or the name")
@@ -106,7 +108,7 @@ def describe(
 
 @app.command()
 def delete(
-    kind: Annotated[str, typer.Argument(help="brokers, triggers, subscriptions or secrets; not with --filename")] = "",
+    kind: Annotated[str, typer.Argument(help=f"{_KINDS}; not with --filename")] = "",
     names: Annotated[list[str] | None, typer.Argument(help="Names of the objects.")] = None,
     file: Annotated[
         str,
@@ -116,7 +118,7 @@ def delete(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Delete brokers, triggers, subscriptions or secrets; one with finalizers is removed with its last finalizer."""
+    """Delete brokers, triggers, subscriptions, event policies, secrets; what has finalizers goes with the last one."""
     if bool(file) == bool(kind and names):
         fail("say what to delete", hint="headgate delete trigger NAME, or headgate delete -f FILE")
     wanted = (

@@ -67,6 +67,10 @@ def serve(
         bool | None,
         typer.Option("--allow-anonymous", help="Answer requests that do not say who makes them, off loopback too."),
     ] = None,
+    default_authorization_mode: Annotated[
+        str | None,
+        typer.Option(help="Who may send to a broker without EventPolicy: allow-same-namespace, allow-all, deny-all."),
+    ] = None,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option(help="Another host name that requests may use; *.NAME, or * for any. Repeatable."),

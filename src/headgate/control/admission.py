@@ -27,7 +27,7 @@ from headgate.control.errors import (
 from headgate.control.filter_causes import filter_cause, refuse_erased_filter, scan_warning
 from headgate.control.grants import Grants
 from headgate.control.managers import Manager, Managers, applied, given_managers, managers_of, owned, updated
-from headgate.control.objects import Kind, Object, ObjectKey, Routed, Trigger
+from headgate.control.objects import EventPolicy, Kind, Object, ObjectKey, Routed, Trigger
 from headgate.control.patches import MERGE_PATCH, DocumentChange, change_of, patched
 from headgate.control.store import Store
 from headgate.control.subscription_spec import compiler_input
@@ -309,6 +309,8 @@ class Admission:
         return replace(decoded, obj=obj), plan
 
     def _plan(self, obj: Object) -> CompiledFilter | None:
+        if isinstance(obj, EventPolicy):
+            self.store.compiler.compile(None, obj.spec.filters)  # fronts do it again: nothing is matched by it
         if not isinstance(obj, Routed):
             return None
         compiled = self.store.compiler.compile(*compiler_input(obj))

@@ -31,7 +31,6 @@ from headgate.control.namespaces_api import NamespaceApi
 from headgate.control.objects import (
     EVENTING_KINDS,
     KINDS_WITH_STATUS,
-    VERSION,
     JsonObject,
     Kind,
     Object,
@@ -293,7 +292,11 @@ _DOCUMENTS: Final[dict[str, Callable[[], JsonObject]]] = {
     "/api/v1": discovery.core_resources,
     "/apis": discovery.groups,
     **{f"/apis/{name}": partial(discovery.group, name) for name in discovery.GROUPS},
-    **{f"/apis/{name}/{VERSION}": partial(discovery.object_resources, name) for name in discovery.OBJECT_GROUPS},
+    **{
+        f"/apis/{name}/{version}": partial(discovery.object_resources, name, version)
+        for name in discovery.OBJECT_GROUPS
+        for version in discovery.versions_of(name)
+    },
     **{f"/apis/{name}": partial(discovery.review_resources, name) for name in set(discovery.REVIEWS.values())},
 }
 """What is answered to a GET, with a slash at the end and without."""

@@ -40,8 +40,8 @@ _CONSUMER: Final = (
     _rule(OWN, "subscriptions/stats subscriptions/seek", "get"),
 )
 _VIEWER: Final = (
-    _rule(EVENTING, "brokers triggers", *_SEEN),
-    _rule(EVENTING, "brokers/status triggers/status", "get"),
+    _rule(EVENTING, "brokers triggers eventpolicies", *_SEEN),
+    _rule(EVENTING, "brokers/status triggers/status eventpolicies/status", "get"),
     _rule(EVENTING, "brokers/events brokers/filter brokers/why brokers/trace triggers/why", "get"),
     _rule(OWN, "subscriptions", *_SEEN),
     _rule(OWN, "subscriptions/status subscriptions/stats subscriptions/seek", "get"),
@@ -64,7 +64,12 @@ _EDITOR: Final = (
     _rule(OWN, "replays", "create", "update"),
     _rule("", "secrets", *OBJECT_VERBS),
 )
-_ADMIN: Final = (*_EDITOR, _rule(RBAC, "roles rolebindings", *OBJECT_VERBS))
+_ADMIN: Final = (
+    *_EDITOR,
+    _rule(RBAC, "roles rolebindings", *OBJECT_VERBS),
+    _rule(EVENTING, "eventpolicies", *_CHANGED),
+    _rule(REVIEWS, "localsubjectaccessreviews", "create"),
+)
 
 _IDENTITY: Final = ("/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow")
 """For receivers of deliveries, who check tokens of this server, or allow deliveries, and are no clients of it."""

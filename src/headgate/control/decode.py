@@ -147,7 +147,7 @@ def decode_object(
     if unknown and field_validation is FieldValidation.STRICT:
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)
         raise MalformedObjectError(
-            f'{kind} in version "v1" cannot be handled as a {kind}: strict decoding error: {listed}',
+            f'{kind} in version "{kind.version}" cannot be handled as a {kind}: strict decoding error: {listed}',
             hint="check the spelling of the field",
         )
     warnings = tuple(f'unknown field "{path}"' for path in unknown) if field_validation is FieldValidation.WARN else ()

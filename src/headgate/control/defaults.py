@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.errors import MalformedObjectError
+from headgate.control.event_policies import policy_with_defaults
 from headgate.control.objects import (
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
@@ -18,6 +19,7 @@ from headgate.control.objects import (
     Broker,
     ClusterRole,
     ClusterRoleBinding,
+    EventPolicy,
     Kind,
     Metadata,
     Object,
@@ -50,6 +52,8 @@ def with_defaults(obj: Object) -> Object:
         return bound(obj)
     if isinstance(obj, RbacRole | ClusterRole):
         return obj
+    if isinstance(obj, EventPolicy):
+        return policy_with_defaults(obj)
     broker = obj.spec.broker or BROKER_DEFAULT
     annotations = without_filter(obj.metadata.annotations)
     if obj.spec.filter and set(obj.spec.filter) != {"attributes"}:

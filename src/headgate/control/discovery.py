@@ -62,14 +62,19 @@ def groups() -> JsonObject:
 
 def group(name: str) -> JsonObject:
     """`/apis/GROUP`."""
-    v1 = {"groupVersion": f"{name}/v1", "version": "v1"}
-    return {"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": [v1], "preferredVersion": v1}
+    versions = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions_of(name)]
+    return {"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def object_resources(group: str) -> JsonObject:
-    """`/apis/GROUP/v1`, of a group that has objects."""
+def versions_of(group: str) -> tuple[str, ...]:
+    """The versions of a group, the preferred one first."""
+    return tuple(dict.fromkeys((VERSION, *(kind.version for kind in Kind if kind.group == group))))
+
+
+def object_resources(group: str, version: str = VERSION) -> JsonObject:
+    """`/apis/GROUP/VERSION`, of a group that has objects."""
     resources = []
-    for kind in (kind for kind in Kind if kind.group == group):
+    for kind in (kind for kind in Kind if (kind.group, kind.version) == (group, version)):
         short = ["hgsub"] if kind is Kind.SUBSCRIPTION else None
         shown = _CATEGORIES.get(group)
         is_namespaced = kind.is_namespaced
@@ -78,21 +83,26 @@ def object_resources(group: str) -> JsonObject:
         )
         if kind not in RBAC_KINDS:
             resources.append(_resource(f"{kind.plural}/status", kind.value, ["get"]))
-    return _resources(f"{group}/{VERSION}", resources)
+    return _resources(f"{group}/{version}", resources)
 
 
 def review_resources(group: str) -> JsonObject:
     """`/apis/authorization.k8s.io/v1` and `/apis/authentication.k8s.io/v1`: what `kubectl auth` asks."""
     found = [
-        _resource(f"{kind.lower()}s", kind, ["create"], namespaced=False) for kind in REVIEWS if REVIEWS[kind] == group
+        _resource(f"{kind.lower()}s", kind, ["create"], namespaced=kind == LOCAL_REVIEW)
+        for kind in REVIEWS
+        if REVIEWS[kind] == group
     ]
     return _resources(group, found)
 
 
+LOCAL_REVIEW: Final = "LocalSubjectAccessReview"
+"""The one that lies in a namespace."""
 REVIEWS: Final = {
     "SelfSubjectAccessReview": AUTHORIZATION,
     "SelfSubjectRulesReview": AUTHORIZATION,
     "SubjectAccessReview": AUTHORIZATION,
+    LOCAL_REVIEW: AUTHORIZATION,
     "SelfSubjectReview": AUTHENTICATION,
 }
 """Questions about rights and users, by kind: the group that they belong to."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.control.errors import Cause, InvalidObjectError, invalid, value_at
-from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Object, Routed
+from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, EventPolicy, Object, Routed
 from headgate.control.subscription_spec import field_as_written
 from headgate.errors import InvalidInputError
 from headgate.filter.cel.errors import FilterError
@@ -57,7 +57,11 @@ def filter_cause(error: InvalidInputError, obj: Object) -> Cause:
     if not isinstance(error, FilterError):
         return invalid("spec.filter", "", error.message)
     field = field_as_written(obj, error.field) if isinstance(obj, Routed) else error.field
-    written = {"filter": obj.spec.filter, "filters": obj.spec.filters} if isinstance(obj, Routed) else {}
+    written: dict[str, object] = {}
+    if isinstance(obj, Routed):
+        written = {"filter": obj.spec.filter, "filters": obj.spec.filters}
+    elif isinstance(obj, EventPolicy):
+        written = {"filters": obj.spec.filters}
     place = f" at character {error.position + 1}" if error.position is not None else ""
     caret = f"\n{error.caret}\n" if error.caret else ""
     return invalid(f"spec.{field}", value_at(written, field), f"{error.reason}{place}{caret}")

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError, check
-from headgate.auth.routes import EVENTING, RBAC
+from headgate.auth.routes import PUBLISH, RBAC
 from headgate.auth.rules import AccessRule, Attributes, uncovered
 from headgate.auth.user import User
 from headgate.control.egress import UrlPolicy, UrlRefusedError
@@ -25,11 +25,13 @@ from headgate.control.objects import (
     ClusterRole,
     ClusterRoleBinding,
     Eventing,
+    EventPolicy,
     Kind,
     Object,
     ObjectKey,
     RbacRole,
     RoleBinding,
+    Routed,
     Subscription,
     Trigger,
     content,
@@ -94,8 +96,12 @@ class Grants:
             case RoleBinding() | ClusterRoleBinding():
                 if old is None or content(old) != content(new):
                     self._judge_binding(author, new)
+            case EventPolicy():
+                if old is None or content(old) != content(new):
+                    # He lets others publish, so he must have the right for all of the namespace himself.
+                    check(self.authorizer, author, PUBLISH._replace(namespace=new.metadata.namespace))
             case Broker() | Trigger() | Subscription():
-                before = set(self._foreign(old)) if isinstance(old, Eventing) else set()
+                before = set(self._foreign(old)) if isinstance(old, Broker | Routed) else set()
                 for broker in sorted(set(self._foreign(new)) - before):
                     self._judge_publish(author, broker)
 
@@ -171,12 +177,12 @@ class Grants:
 
     # --- events ----------------------------------------------------------------------------------
 
-    def _foreign(self, obj: Eventing) -> Iterator[str]:
+    def _foreign(self, obj: Broker | Routed) -> Iterator[str]:
         """The brokers of other namespaces that an object sends to, as `namespace/name`."""
         own = obj.metadata.namespace
         yield from (broker for broker in self._sent_to(obj) if broker and broker.partition("/")[0] != own)
 
-    def _sent_to(self, obj: Eventing) -> Iterator[str]:
+    def _sent_to(self, obj: Broker | Routed) -> Iterator[str]:
         url = self._store.public_url()
         sink = sink_of(obj.metadata, obj.spec.delivery, url)
         yield sink.broker
@@ -187,7 +193,7 @@ class Grants:
 
     def _judge_publish(self, author: User, broker: str) -> None:
         namespace, _, name = broker.partition("/")
-        check(self.authorizer, author, Attributes("create", EVENTING, "brokers", "events", namespace, name))
+        check(self.authorizer, author, PUBLISH._replace(namespace=namespace, name=name))
 
     def broker_of(self, url: str | None) -> str:
         """`namespace/name` of the broker of this server that a URL means; empty when it means none."""

@@ -27,7 +27,7 @@ _MESSAGES: Final[Mapping[str, type[Message]]] = {
         "SelfSubjectRulesReview",
         "SelfSubjectReview",
     )
-}
+} | {"LocalSubjectAccessReview": pb.SubjectAccessReview}
 
 
 def decode_protobuf(body: bytes) -> object:

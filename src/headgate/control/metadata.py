@@ -1,4 +1,4 @@
-"""What all objects of the API share: how they are written, and their metadata.
+"""What all objects of the API share: how they are written, their metadata, and what a status consists of.
 
 JSON names are camelCase.
 """
@@ -86,3 +86,26 @@ class ApiObject(ApiStruct, frozen=True):
     api_version: str
     kind: str
     metadata: Metadata
+
+
+class Condition(ApiStruct, frozen=True):
+    """One statement about an object."""
+
+    type: Annotated[str, field_doc("What the statement is about.", required=True)]
+    status: Annotated[str, field_doc("True, False or Unknown.", required=True)]
+    severity: Annotated[
+        str, field_doc("Empty for an error; Warning or Info do not keep the object from being Ready.")
+    ] = ""
+    last_transition_time: Annotated[str, field_doc("When the status last changed.", format="date-time")] = ""
+    reason: Annotated[str, field_doc("Why, in one word.")] = ""
+    message: Annotated[str, field_doc("Why, in a sentence.")] = ""
+
+
+class ObjectStatus(ApiStruct, frozen=True):
+    """`status`, which the reconciler alone writes."""
+
+    observed_generation: Annotated[int, field_doc("The generation that the conditions are about.")] = 0
+    conditions: Annotated[
+        tuple[Annotated[Condition, field_doc("One statement about the object.")], ...],
+        field_doc("What is fine and what is not."),
+    ] = ()

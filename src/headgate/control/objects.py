@@ -14,8 +14,10 @@ from typing import Annotated, Final
 import msgspec
 
 from headgate.control.auth_spec import AuthSpec
+from headgate.control.event_policy_object import EventPolicy as EventPolicy
 from headgate.control.metadata import UNKNOWN_FIELDS as UNKNOWN_FIELDS
-from headgate.control.metadata import ApiObject, ApiStruct, field_doc
+from headgate.control.metadata import ApiObject, ApiStruct, ObjectStatus, field_doc
+from headgate.control.metadata import Condition as Condition
 from headgate.control.metadata import JsonObject as JsonObject
 from headgate.control.metadata import ManagedFields as ManagedFields
 from headgate.control.metadata import Metadata as Metadata
@@ -30,6 +32,8 @@ from headgate.control.secret_object import Secret as Secret
 
 GROUP: Final = "eventing.knative.dev"
 VERSION: Final = "v1"
+VERSION_ALPHA: Final = "v1alpha1"
+"""Of what Knative may still change: EventPolicy."""
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 OWN_GROUP: Final = "headgate.dev"
 OWN_API_VERSION: Final = f"{OWN_GROUP}/{VERSION}"
@@ -60,6 +64,7 @@ class Kind(StrEnum):
     BROKER = "Broker"
     TRIGGER = "Trigger"
     SUBSCRIPTION = "Subscription"
+    EVENT_POLICY = "EventPolicy"
     SECRET = "Secret"
     RESOURCE_QUOTA = "ResourceQuota"
     ROLE = "Role"
@@ -70,7 +75,8 @@ class Kind(StrEnum):
     @property
     def plural(self) -> str:
         """The name in URLs: `brokers`."""
-        return f"{self.value.lower()}s"
+        name = self.value.lower()
+        return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
 
     @property
     def group(self) -> str:
@@ -87,9 +93,14 @@ class Kind(StrEnum):
         return self not in (Kind.CLUSTER_ROLE, Kind.CLUSTER_ROLE_BINDING)
 
     @property
+    def version(self) -> str:
+        """The version of its group: `v1`."""
+        return VERSION_ALPHA if self is Kind.EVENT_POLICY else VERSION
+
+    @property
     def api_version(self) -> str:
         """Group and version: `eventing.knative.dev/v1`."""
-        return f"{self.group}/{VERSION}" if self.group else VERSION
+        return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def root(self) -> str:
@@ -111,12 +122,12 @@ RBAC_KINDS: Final = (Kind.ROLE, Kind.CLUSTER_ROLE, Kind.ROLE_BINDING, Kind.CLUST
 """Who may do what."""
 CORE_KINDS: Final = (Kind.SECRET, Kind.RESOURCE_QUOTA)
 """Of Kubernetes' oldest group, which has no name."""
-EVENTING_KINDS: Final = (Kind.BROKER, Kind.TRIGGER, Kind.SUBSCRIPTION)
+EVENTING_KINDS: Final = (Kind.BROKER, Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.EVENT_POLICY)
 """What events are about."""
 KINDS_WITH_STATUS: Final = (*EVENTING_KINDS, Kind.RESOURCE_QUOTA)
 """What has a `spec` and a `status`."""
-FOLLOWED_KINDS: Final = (Kind.BROKER, Kind.RESOURCE_QUOTA, *RBAC_KINDS)
-"""What fronts know as soon as its writer is answered."""
+FRONT_KINDS: Final = (*RBAC_KINDS, Kind.BROKER, Kind.EVENT_POLICY, Kind.RESOURCE_QUOTA)
+"""What every front knows before a write of one is answered."""
 
 
 class Reference(ApiStruct, frozen=True):
@@ -187,19 +198,6 @@ class DeliverySpec(ApiStruct, frozen=True):
     ] = False
 
 
-class Condition(ApiStruct, frozen=True):
-    """One statement about an object."""
-
-    type: Annotated[str, field_doc("What the statement is about.", required=True)]
-    status: Annotated[str, field_doc("True, False or Unknown.", required=True)]
-    severity: Annotated[
-        str, field_doc("Empty for an error; Warning or Info do not keep the object from being Ready.")
-    ] = ""
-    last_transition_time: Annotated[str, field_doc("When the status last changed.", format="date-time")] = ""
-    reason: Annotated[str, field_doc("Why, in one word.")] = ""
-    message: Annotated[str, field_doc("Why, in a sentence.")] = ""
-
-
 class Address(ApiStruct, frozen=True):
     """Where a broker accepts events."""
 
@@ -208,6 +206,14 @@ class Address(ApiStruct, frozen=True):
     ca_certs: Annotated[str, field_doc("CA by which clients know the server, as PEM.")] = msgspec.field(
         default="", name="CACerts"
     )
+    audience: Annotated[str, field_doc("Audience of tokens for the broker, of a server that knows its users.")] = ""
+
+
+class PolicyReference(ApiStruct, frozen=True):
+    """An EventPolicy that applies to a broker."""
+
+    api_version: Annotated[str, field_doc("API version of the policy.", required=True)] = ""
+    name: Annotated[str, field_doc("Name of the policy.", required=True)] = ""
 
 
 class LogSpec(ApiStruct, frozen=True):
@@ -230,16 +236,6 @@ class LogSpec(ApiStruct, frozen=True):
     ] = ""
 
 
-class _Status(ApiStruct, frozen=True):
-    """Written by the reconciler only."""
-
-    observed_generation: Annotated[int, field_doc("The generation that the conditions are about.")] = 0
-    conditions: Annotated[
-        tuple[Annotated[Condition, field_doc("One statement about the object.")], ...],
-        field_doc("What is fine and what is not."),
-    ] = ()
-
-
 class BrokerSpec(ApiStruct, frozen=True):
     """What a broker is to be."""
 
@@ -250,12 +246,15 @@ class BrokerSpec(ApiStruct, frozen=True):
     log: Annotated[LogSpec | None, field_doc("How the broker's events are stored.")] = None
 
 
-class BrokerStatus(_Status, frozen=True):
+class BrokerStatus(ObjectStatus, frozen=True):
     """What a broker is."""
 
     address: Annotated[Address | None, field_doc("Where the broker accepts events.")] = None
     addresses: Annotated[tuple[Address, ...], field_doc("All such addresses, of a server with TLS.")] = ()
     dead_letter_sink_uri: Annotated[str, field_doc("Where events go that cannot be delivered.")] = ""
+    policies: Annotated[
+        tuple[PolicyReference, ...], field_doc("EventPolicies that apply to the broker and are Ready.")
+    ] = ()
 
 
 class Broker(ApiObject, frozen=True):
@@ -294,7 +293,7 @@ class TriggerSpec(_RoutedSpec, frozen=True):
     delivery: Annotated[DeliverySpec | None, field_doc("Delivery rules; they replace the broker's as a whole.")] = None
 
 
-class TriggerStatus(_Status, frozen=True):
+class TriggerStatus(ObjectStatus, frozen=True):
     """What a trigger is."""
 
     subscriber_uri: Annotated[str, field_doc("Where events go.")] = ""
@@ -347,7 +346,7 @@ class SubscriptionSpec(_RoutedSpec, frozen=True):
     ] = ""
 
 
-class SubscriptionStatus(_Status, frozen=True):
+class SubscriptionStatus(ObjectStatus, frozen=True):
     """What a subscription is."""
 
     dead_letter_sink_uri: Annotated[str, field_doc("Where events go that were handed out maxDeliveries times.")] = ""
@@ -369,7 +368,7 @@ class Namespace(ApiObject, frozen=True):
 
 Routed = Trigger | Subscription
 """What the matcher matches for: objects with a target id."""
-Eventing = Broker | Trigger | Subscription
+Eventing = Broker | Trigger | Subscription | EventPolicy
 """What events are about."""
 WithStatus = Eventing | ResourceQuota
 """What has a `spec` and a `status`."""
@@ -379,6 +378,7 @@ TYPES: Final[dict[Kind, type[WithStatus] | type[Secret] | type[RbacObject]]] = {
     Kind.BROKER: Broker,
     Kind.TRIGGER: Trigger,
     Kind.SUBSCRIPTION: Subscription,
+    Kind.EVENT_POLICY: EventPolicy,
     Kind.SECRET: Secret,
     Kind.RESOURCE_QUOTA: ResourceQuota,
     Kind.ROLE: RbacRole,

@@ -24,14 +24,22 @@ from headgate.control.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
 from headgate.control.rbac_objects import RBAC_API_VERSION
 
 CORE: Final = "api/v1"
-GROUPS: Final = (CORE, *(f"apis/{one}" for one in (API_VERSION, OWN_API_VERSION, RBAC_API_VERSION)))
+GROUPS: Final = (CORE, *dict.fromkeys(kind.root[1:] for kind in Kind if kind.group))
 """What there is a document of, as clients ask for it below `/openapi/v3/`."""
 _PREFIXES: Final = {
     API_VERSION: "dev.knative.eventing.v1",
+    Kind.EVENT_POLICY.api_version: "dev.knative.eventing.v1alpha1",
     OWN_API_VERSION: "dev.headgate.v1",
     VERSION: "io.k8s.api.core.v1",
     RBAC_API_VERSION: "io.k8s.api.rbac.v1",
 }
+_ALL_HOLD: Final = (
+    "Filters that must all hold, in the dialects of the CloudEvents Subscriptions API and in those of filter. "
+    "When the list is not empty, filter has no effect."
+)
+_ADMITTED: Final = (
+    "Which events may be sent, all when it is left out: filters that must all hold, in every dialect of a Trigger."
+)
 _NAMESPACE: Final = "io.k8s.api.core.v1.Namespace"
 _NAMESPACE_GVK: Final = {"group": "", "version": "v1", "kind": "Namespace"}
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -139,7 +147,7 @@ def _custom_dialects() -> JsonObject:
     }
 
 
-def _filters() -> JsonObject:
+def _filters(description: str) -> JsonObject:
     nested = {"type": "array", "items": {"type": "object", **UNKNOWN_FIELDS}}
     only_here: JsonObject = {
         "exact": _map("Context attributes that must be there and equal."),
@@ -154,10 +162,6 @@ def _filters() -> JsonObject:
         },
     }
     element = _object("Exactly one of the fields, in its dialect.", only_here | _filter()["properties"])
-    description = (
-        "Filters that must all hold, in the dialects of the CloudEvents Subscriptions API and in those of filter. "
-        "When the list is not empty, filter has no effect."
-    )
     return {"type": "array", "description": description, "items": element}
 
 
@@ -181,6 +185,7 @@ _KINDS: Final = {
     Kind.BROKER: "A named entry that accepts CloudEvents over HTTP.",
     Kind.TRIGGER: "Sends the events of a broker that pass a filter to a subscriber.",
     Kind.SUBSCRIPTION: "Keeps the events of a broker that pass a filter for consumers.",
+    Kind.EVENT_POLICY: "Says who may send which events to brokers of its namespace.",
     Kind.SECRET: "Small values that no one else may read, such as what deliveries authenticate by; stored encrypted.",
     Kind.RESOURCE_QUOTA: "Limits of what a namespace uses, over all its objects.",
     Kind.ROLE: "Rights in one namespace.",
@@ -193,7 +198,9 @@ _KINDS: Final = {
 def _kind(kind: Kind) -> JsonObject:
     made = _schema_of(inspect.type_info(TYPES[kind]))["properties"]
     if kind in (Kind.TRIGGER, Kind.SUBSCRIPTION):
-        made["spec"]["properties"] |= {"filter": _filter(), "filters": _filters()}
+        made["spec"]["properties"] |= {"filter": _filter(), "filters": _filters(_ALL_HOLD)}
+    if kind is Kind.EVENT_POLICY:
+        made["spec"]["properties"]["filters"] = _filters(_ADMITTED)
     name = kind.lower()
     properties = {
         "apiVersion": _text(f"Always {kind.api_version}."),
@@ -210,7 +217,7 @@ def _kind(kind: Kind) -> JsonObject:
 
 
 def _gvk(kind: Kind) -> JsonObject:
-    return {"group": kind.group, "version": VERSION, "kind": kind.value}
+    return {"group": kind.group, "version": kind.version, "kind": kind.value}
 
 
 def _query(name: str, description: str) -> JsonObject:

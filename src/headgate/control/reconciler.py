@@ -11,7 +11,8 @@ import msgspec
 import structlog
 
 from headgate.control.database import StoreUnavailableError
-from headgate.control.objects import Eventing, Routed, WithStatus
+from headgate.control.event_policies import applying_policies, policy_status
+from headgate.control.objects import Eventing, EventPolicy, Kind, ObjectKey, Routed, WithStatus, decode_stored
 from headgate.control.rows import RowSelection
 from headgate.control.status import BrokerState, ServerUrls, broker_state, broker_status, served_brokers
 from headgate.control.store import Store
@@ -105,15 +106,16 @@ class Reconciler:
         return bool(self._due_s) and min(self._due_s.values()) <= self._clock_s()
 
     def _reconcile_brokers(self, now_s: float) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """Write the brokers' statuses; the second answer names those whose triggers are concerned."""
+        """Write the statuses of brokers and policies; the second answer names those whose triggers are concerned."""
         brokers = self._store.brokers()
         served = served_brokers(brokers)
         now = kube_time(now_s)
-        stale: list[Eventing] = []
-        states: dict[str, BrokerState] = {}
         server = self._server or ServerUrls((self._public_url,))
+        policies, stale = self._policies(server, now)
+        states: dict[str, BrokerState] = {}
         for broker in brokers:
-            status = broker_status(broker, server=server, now=now, is_there=served.__contains__)
+            applying = applying_policies(broker, policies.get(broker.metadata.namespace, ()))
+            status = broker_status(broker, server=server, now=now, is_there=served.__contains__, policies=applying)
             current = msgspec.structs.replace(broker, status=status)
             if status != broker.status:
                 stale.append(current)
@@ -125,6 +127,26 @@ class Reconciler:
         before, self._brokers = self._brokers, states
         moved = tuple(path for path in before.keys() | states.keys() if before.get(path) != states.get(path))
         return written, moved
+
+    def _policies(self, server: ServerUrls, now: str) -> tuple[dict[str, list[EventPolicy]], list[Eventing]]:
+        """EventPolicies by namespace with the statuses that are true now, and those of which another one is stored."""
+
+        def is_trigger(path: str) -> bool:
+            namespace, _, name = path.partition("/")
+            return self._store.target_id(ObjectKey(Kind.TRIGGER, namespace, name)) is not None
+
+        found: dict[str, list[EventPolicy]] = {}
+        stale: list[Eventing] = []
+        for item in self._store.page(Kind.EVENT_POLICY).items:
+            policy = decode_stored(Kind.EVENT_POLICY, item.body)
+            assert isinstance(policy, EventPolicy)
+            is_known = server.default_mode is not None
+            status = policy_status(policy, knows_users=is_known, is_trigger=is_trigger, now=now)
+            current = msgspec.structs.replace(policy, status=status)
+            if status != policy.status:
+                stale.append(current)
+            found.setdefault(policy.metadata.namespace, []).append(current)
+        return found, stale
 
     def _stale_routed(
         self, seen: dict[str, int] | None, counters: dict[str, int], moved: Iterable[str], now_s: float

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from headgate.auth.rules import AccessRule, Attributes
 from headgate.auth.user import User
 from headgate.control.bodies import JSON_TYPES, YAML_TYPES
-from headgate.control.discovery import AUTHENTICATION, AUTHORIZATION, REVIEWS
+from headgate.control.discovery import AUTHENTICATION, AUTHORIZATION, LOCAL_REVIEW, REVIEWS
 from headgate.control.errors import MalformedObjectError
 from headgate.control.grants import Grants
 from headgate.control.http import decoded, json_response, read_body
@@ -68,18 +68,29 @@ class ReviewApi:
         handlers = {
             "SelfSubjectAccessReview": self._may_i,
             "SubjectAccessReview": self._may_somebody,
+            LOCAL_REVIEW: self._may_somebody_here,
             "SelfSubjectRulesReview": self._what_may_i,
             "SelfSubjectReview": self._who_am_i,
         }
         for kind, handler in handlers.items():
-            yield Route(f"/apis/{REVIEWS[kind]}/{kind.lower()}s", handler, methods=["POST"])
+            place = "namespaces/{namespace}/" if kind == LOCAL_REVIEW else ""
+            yield Route(f"/apis/{REVIEWS[kind]}/{place}{kind.lower()}s", handler, methods=["POST"])
 
     async def _may_i(self, request: Request) -> Response:
         document, spec = await _asked(request, "SelfSubjectAccessReview", _AccessSpec)
         return self._answer(document, user_of(request), spec)
 
     async def _may_somebody(self, request: Request) -> Response:
-        document, spec = await _asked(request, "SubjectAccessReview", _AccessSpec)
+        return self._about_somebody(*await _asked(request, "SubjectAccessReview", _AccessSpec))
+
+    async def _may_somebody_here(self, request: Request) -> Response:
+        document, spec = await _asked(request, LOCAL_REVIEW, _AccessSpec)
+        namespace = request.path_params["namespace"]
+        if spec.resource_attributes is None or spec.resource_attributes.namespace != namespace:
+            raise MalformedObjectError(f"spec.resourceAttributes.namespace must be {namespace!r}, as in the path")
+        return self._about_somebody(document | {"metadata": {"namespace": namespace}}, spec)
+
+    def _about_somebody(self, document: JsonObject, spec: _AccessSpec) -> Response:
         if not spec.user and not spec.groups:
             raise MalformedObjectError("spec.user: Invalid value: at least one of user or group must be specified")
         return self._answer(document, User(spec.user, spec.groups, spec.uid, spec.extra), spec)

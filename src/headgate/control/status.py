@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin
 
 import msgspec
 
+from headgate.auth.event_policies import DefaultMode
 from headgate.control.auth_spec import AuthSpec
+from headgate.control.conditions import TRUE, UNKNOWN, false, summary, timed, warning
+from headgate.control.event_policies import policies_condition, ready_policies
 from headgate.control.log_spec import ServedBroker, log_rule
 from headgate.control.objects import (
     API_VERSION,
@@ -23,6 +26,7 @@ from headgate.control.objects import (
     Condition,
     DeliverySpec,
     Destination,
+    EventPolicy,
     Kind,
     Metadata,
     Routed,
@@ -33,9 +37,6 @@ from headgate.control.objects import (
 from headgate.event.identity import identity
 from headgate.filter.tools.advice import advice
 
-TRUE: Final = "True"
-FALSE: Final = "False"
-UNKNOWN: Final = "Unknown"
 ERROR_CHARS_MAX: Final = 500
 """A filter error in a condition's message: errors quote events, and a status is read by people."""
 
@@ -47,16 +48,24 @@ class ServerUrls:
     Attributes:
         urls: All its URLs, those of TLS first; the last one is the one to use where TLS is no must.
         ca_certs: The CA by which clients know it, as PEM; empty where they know it without.
+        default_mode: Who may send to a broker without EventPolicy; None where nobody is asked who he is.
     """
 
     urls: tuple[str, ...]
     ca_certs: str = ""
+    default_mode: DefaultMode | None = None
 
     def addresses(self, path: str) -> tuple[Address, ...]:
         """Those of the broker `namespace/name`."""
         schemes = [(url.partition("://")[0], url) for url in self.urls]
+        audience = f"{GROUP}/broker/{path}" if self.default_mode is not None else ""
         return tuple(
-            Address(name=scheme, url=broker_url(url, path), ca_certs=self.ca_certs if scheme == "https" else "")
+            Address(
+                name=scheme,
+                url=broker_url(url, path),
+                ca_certs=self.ca_certs if scheme == "https" else "",
+                audience=audience,
+            )
             for scheme, url in schemes
         )
 
@@ -213,7 +222,12 @@ def sink_of(metadata: Metadata, delivery: DeliverySpec | None, public_url: str) 
 
 
 def broker_status(
-    broker: Broker, *, server: ServerUrls, now: str, is_there: Callable[[str], bool] = lambda _: True
+    broker: Broker,
+    *,
+    server: ServerUrls,
+    now: str,
+    is_there: Callable[[str], bool] = lambda _: True,
+    policies: Sequence[EventPolicy] = (),
 ) -> BrokerStatus:
     """The status of a broker (C01, C03, C04).
 
@@ -222,6 +236,7 @@ def broker_status(
         server: Where it is reached.
         now: RFC 3339 time for conditions that change.
         is_there: Whether a broker `namespace/name` is served.
+        policies: EventPolicies that apply to it, with their newest statuses.
     """
     sink = sink_of(broker.metadata, broker.spec.delivery, server.urls[-1])
     addresses: tuple[Address, ...] = ()
@@ -231,15 +246,20 @@ def broker_status(
     else:
         found = broker.metadata.annotations[BROKER_CLASS_ANNOTATION]
         message = f'annotation {BROKER_CLASS_ANNOTATION} is "{found}", this server serves "{BROKER_CLASS}"'
-        addressable = _false("Addressable", "BrokerClassNotServed", message)
-    needed = [addressable, _sink_resolved(sink, is_there(sink.broker))]
-    conditions = (*needed, _summary(needed))
+        addressable = false("Addressable", "BrokerClassNotServed", message)
+    needed = [
+        addressable,
+        _sink_resolved(sink, is_there(sink.broker)),
+        policies_condition(policies, server.default_mode),
+    ]
+    conditions = (*needed, summary(needed))
     return BrokerStatus(
         observed_generation=broker.metadata.generation,
-        conditions=_timed(conditions, broker.status.conditions, now),
+        conditions=timed(conditions, broker.status.conditions, now),
         address=addresses[-1] if addresses else None,
         addresses=addresses if any(address.name == "https" for address in addresses) else (),
         dead_letter_sink_uri=(sink.uri or "") if needed[1].status == TRUE else "",
+        policies=ready_policies(policies),
     )
 
 
@@ -263,7 +283,7 @@ def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStat
     return msgspec.structs.replace(
         status,
         observed_generation=obj.metadata.generation,
-        conditions=_timed((*needed, *warnings, _summary(needed)), obj.status.conditions, now),
+        conditions=timed((*needed, *warnings, summary(needed)), obj.status.conditions, now),
         dead_letter_sink_uri=(inputs.sink.uri or "") if sink.status == TRUE else "",
         filter_errors=inputs.filter_errors,
     )
@@ -272,17 +292,17 @@ def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStat
 def _broker_ready(trigger: Routed, inputs: StatusInputs) -> Condition:
     broker = inputs.broker
     if broker is None:
-        return _false("BrokerReady", "BrokerDoesNotExist", f'broker "{trigger.broker_key}" does not exist')
+        return false("BrokerReady", "BrokerDoesNotExist", f'broker "{trigger.broker_key}" does not exist')
     if not broker.ready:
         reason = broker.reason or "BrokerNotReady"
-        return _false("BrokerReady", reason, f'broker "{trigger.broker_key}" is not ready')
+        return false("BrokerReady", reason, f'broker "{trigger.broker_key}" is not ready')
     return Condition(type="BrokerReady", status=TRUE)
 
 
 def _dependency_ready(trigger: Trigger) -> Condition:
     if DEPENDENCY_ANNOTATION in trigger.metadata.annotations:
         message = f"annotation {DEPENDENCY_ANNOTATION} names an object that only Kubernetes could look up"
-        return _false("DependencyReady", "DependencyNotSupported", message)
+        return false("DependencyReady", "DependencyNotSupported", message)
     return Condition(type="DependencyReady", status=TRUE)
 
 
@@ -293,10 +313,10 @@ def _subscriber_resolved(trigger: Trigger, inputs: StatusInputs) -> Condition:
         message = (
             f"spec.subscriber.ref names {named}, which cannot be looked up without Kubernetes: use spec.subscriber.uri"
         )
-        return _false("SubscriberResolved", "RefNotResolvable", message)
+        return false("SubscriberResolved", "RefNotResolvable", message)
     wanted = referenced_broker(trigger.metadata, trigger.spec.subscriber)
     if wanted and (inputs.subscriber_broker is None or not inputs.subscriber_broker.served):
-        return _false(
+        return false(
             "SubscriberResolved", "BrokerDoesNotExist", f'spec.subscriber.ref: broker "{wanted}" does not exist'
         )
     return Condition(type="SubscriberResolved", status=TRUE)
@@ -307,10 +327,10 @@ def _sink_resolved(sink: DeadLetterSink, broker_is_there: bool) -> Condition:
         return Condition(type="DeadLetterSinkResolved", status=TRUE, reason="DeadLetterSinkNotConfigured")
     if not sink.uri:
         message = f"deadLetterSink.ref names {sink.written}, which cannot be looked up without Kubernetes: use uri"
-        return _false("DeadLetterSinkResolved", "RefNotResolvable", message)
+        return false("DeadLetterSinkResolved", "RefNotResolvable", message)
     if sink.broker and not broker_is_there:
         message = f'deadLetterSink.ref: broker "{sink.broker}" does not exist'
-        return _false("DeadLetterSinkResolved", "BrokerDoesNotExist", message)
+        return false("DeadLetterSinkResolved", "BrokerDoesNotExist", message)
     return Condition(type="DeadLetterSinkResolved", status=TRUE)
 
 
@@ -319,13 +339,13 @@ def _credentials_resolved(inputs: StatusInputs) -> Iterator[Condition]:
     if inputs.credentials is None:
         return
     reason, _, message = inputs.credentials.partition(": ")
-    found = _false("CredentialsResolved", reason, message) if reason else None
+    found = false("CredentialsResolved", reason, message) if reason else None
     yield found or Condition(type="CredentialsResolved", status=TRUE)
 
 
 def _subscribed(inputs: StatusInputs) -> Condition:
     if inputs.plan_error:
-        return _false("Subscribed", "FilterInvalid", inputs.plan_error)
+        return false("Subscribed", "FilterInvalid", inputs.plan_error)
     if inputs.active_generation < inputs.needs:
         message = f"generation {inputs.needs} of the filters is not in force yet"
         return Condition(type="Subscribed", status=UNKNOWN, reason="FilterNotInForce", message=message)
@@ -338,7 +358,7 @@ def _filter_healthy(inputs: StatusInputs) -> Condition:
     count = f"{inputs.filter_errors} event{'s' if inputs.filter_errors > 1 else ''}"
     last = f"last: {inputs.last_error[:ERROR_CHARS_MAX]} (event {inputs.last_error_event[:ERROR_CHARS_MAX]})"
     message = f"the filter was an error for {count}, which were not delivered; {last}"
-    return _warning("FilterHealthy", "FilterErrors", message)
+    return warning("FilterHealthy", "FilterErrors", message)
 
 
 def _kept(inputs: StatusInputs) -> tuple[Condition, Condition]:
@@ -348,7 +368,7 @@ def _kept(inputs: StatusInputs) -> tuple[Condition, Condition]:
         return backlog, Condition(type="EventsKept", status=TRUE)
     count = f"{inputs.dropped} event{'s were' if inputs.dropped > 1 else ' was'}"
     last = inputs.last_dropped[:ERROR_CHARS_MAX]
-    return backlog, _warning("EventsKept", "EventsDropped", f"{count} given up and dropped; last: {last}")
+    return backlog, warning("EventsKept", "EventsDropped", f"{count} given up and dropped; last: {last}")
 
 
 def _untroubled(type_: str, trouble: str) -> Condition:
@@ -356,7 +376,7 @@ def _untroubled(type_: str, trouble: str) -> Condition:
     if not trouble:
         return Condition(type=type_, status=TRUE)
     reason, _, message = trouble.partition(": ")
-    return _warning(type_, reason, message[:ERROR_CHARS_MAX])
+    return warning(type_, reason, message[:ERROR_CHARS_MAX])
 
 
 def _filter_advisable(trigger: Routed) -> tuple[Condition, ...]:
@@ -365,33 +385,4 @@ def _filter_advisable(trigger: Routed) -> tuple[Condition, ...]:
     if not found:
         return ()
     message = "; ".join(one.message for one in found)
-    return (_warning("FilterAdvisable", found[0].reason, message),)
-
-
-def _warning(type_: str, reason: str, message: str) -> Condition:
-    """False, but the object may be Ready all the same."""
-    return Condition(type=type_, status=FALSE, severity="Warning", reason=reason, message=message)
-
-
-def _false(type_: str, reason: str, message: str) -> Condition:
-    return Condition(type=type_, status=FALSE, reason=reason, message=message)
-
-
-def _summary(needed: list[Condition]) -> Condition:
-    """Ready: False when anything is False, else Unknown when anything is Unknown; with the reason of the first one."""
-    for status in (FALSE, UNKNOWN):
-        for condition in needed:
-            if condition.status == status:
-                return Condition(type="Ready", status=status, reason=condition.reason, message=condition.message)
-    return Condition(type="Ready", status=TRUE)
-
-
-def _timed(conditions: tuple[Condition, ...], before: tuple[Condition, ...], now: str) -> tuple[Condition, ...]:
-    """Each condition with the time at which its status last changed, ordered by type as Knative does."""
-    last: Mapping[str, Condition] = {condition.type: condition for condition in before}
-    timed = []
-    for condition in sorted(conditions, key=lambda condition: condition.type):
-        old = last.get(condition.type)
-        kept = old is not None and old.status == condition.status and old.last_transition_time
-        timed.append(msgspec.structs.replace(condition, last_transition_time=kept or now))
-    return tuple(timed)
+    return (warning("FilterAdvisable", found[0].reason, message),)

@@ -20,7 +20,7 @@ from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.log_spec import ServedBroker
 from headgate.control.namespace_store import NamespaceTable
 from headgate.control.objects import (
-    FOLLOWED_KINDS,
+    FRONT_KINDS,
     Broker,
     Kind,
     Object,
@@ -236,11 +236,11 @@ class Store:
             self.delete(key, dry_run=dry_run)
 
     def on_broker(self, look: Callable[[], object]) -> None:
-        """Have something called when one of FOLLOWED_KINDS has been written through this, before its writer goes on."""
+        """Have something called when one of FRONT_KINDS has been written through this, before its writer goes on."""
         self._on_broker.append(look)
 
     def tell_of_brokers(self) -> None:
-        """Call what `on_broker` was given: some of FOLLOWED_KINDS may have been written."""
+        """Call what `on_broker` was given: some of FRONT_KINDS may have been written."""
         for look in self._on_broker:
             look()
 
@@ -255,7 +255,7 @@ class Store:
                     raise _DryRun(obj)
         except _DryRun as result:
             return result.obj
-        if kind in FOLLOWED_KINDS:
+        if kind in FRONT_KINDS:
             self.tell_of_brokers()
         return obj
 

@@ -11,6 +11,7 @@ from headgate.control.objects import (
     Broker,
     ClusterRole,
     Condition,
+    EventPolicy,
     Kind,
     Metadata,
     Object,
@@ -87,6 +88,12 @@ COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
         _WARNINGS,
         _FILTER,
     ),
+    Kind.EVENT_POLICY: (
+        _NAME,
+        *_READY,
+        Column("From", description="Who may send", priority=1),
+        _FILTER,
+    ),
     Kind.SECRET: (
         _NAME,
         Column("Type", description="What it is for"),
@@ -128,6 +135,9 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
         return _made((obj.metadata.name, shown, "", since), obj, include)
     ready, reason = _ready(obj.status.conditions)
     state = (since, ready, reason)
+    if isinstance(obj, EventPolicy):
+        senders = ",".join(obj.status.from_) or "<none>"
+        return _made((obj.metadata.name, *state, senders, _written(obj.spec.filters)), obj, include)
     if isinstance(obj, Broker):
         cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", *state)
     else:

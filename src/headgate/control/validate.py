@@ -11,6 +11,7 @@ from headgate.control.auth_rules import audience_causes, auth_causes, ca_causes,
 from headgate.control.delivery_spec import delivery_causes, order_causes
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.control.errors import Cause, forbidden, invalid, required
+from headgate.control.event_policies import policy_causes
 from headgate.control.log_spec import filter_value_causes, log_causes
 from headgate.control.objects import (
     BROKER_CLASS,
@@ -21,7 +22,7 @@ from headgate.control.objects import (
     ClusterRoleBinding,
     DeliverySpec,
     Destination,
-    Eventing,
+    EventPolicy,
     Kind,
     Metadata,
     Object,
@@ -98,6 +99,8 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
             if obj.spec.delivery is not None and obj.spec.delivery.auth is not None:
                 detail = "consumers come for the events: deadLetterAuth is for the deadLetterSink"
                 causes.append(forbidden("spec.delivery.auth", detail))
+        case EventPolicy():
+            return (*causes, *policy_causes(obj))
         case _:
             assert_never(obj)
     causes.extend(_egress_causes(obj, policy))
@@ -223,7 +226,7 @@ def _name_of_broker_causes(broker: str) -> Iterator[Cause]:
         yield invalid("spec.broker", broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
 
 
-def _egress_causes(obj: Eventing, policy: UrlPolicy) -> Iterator[Cause]:
+def _egress_causes(obj: Broker | Routed, policy: UrlPolicy) -> Iterator[Cause]:
     """Every URL that the server's policy refuses, as far as that shows before names are resolved."""
     delivery = obj.spec.delivery
     destinations = {"spec.delivery.deadLetterSink": delivery.dead_letter_sink if delivery else None}

@@ -44,6 +44,8 @@ from headgate.filter.compile.cost import filter_cost
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import (
     BROKERS_MAX,
+    EVENT_POLICIES_MAX,
+    EVENT_POLICIES_PER_NAMESPACE_MAX,
     RBAC_OBJECTS_MAX,
     RESOURCE_QUOTAS_MAX,
     RESOURCE_QUOTAS_PER_NAMESPACE_MAX,
@@ -59,11 +61,13 @@ _QUOTAS: Final = {
     Kind.SUBSCRIPTION: SUBSCRIPTIONS_MAX,
     Kind.SECRET: SECRETS_MAX,
     Kind.RESOURCE_QUOTA: RESOURCE_QUOTAS_MAX,
+    Kind.EVENT_POLICY: EVENT_POLICIES_MAX,
     **dict.fromkeys(RBAC_KINDS, RBAC_OBJECTS_MAX),
 }
 _NAMESPACE_QUOTAS: Final = {
     Kind.SECRET: SECRETS_PER_NAMESPACE_MAX,
     Kind.RESOURCE_QUOTA: RESOURCE_QUOTAS_PER_NAMESPACE_MAX,
+    Kind.EVENT_POLICY: EVENT_POLICIES_PER_NAMESPACE_MAX,
 }
 _WRITTEN: Final = ("labels", "annotations", "finalizers", "managed_fields")
 """Metadata that clients write."""

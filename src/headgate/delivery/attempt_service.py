@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from headgate.auth.context import current_user
+from headgate.auth.service_accounts import sender_of
 from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import DeliveryRules
 from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication, SecretStore
@@ -158,7 +160,7 @@ class AttemptService:
         message: OutgoingMessage,
         heard: Callable[[Outcome], None] | None = None,
     ) -> Outcome:
-        """Make one attempt.
+        """Make one attempt, as the user that the trigger is.
 
         Args:
             to: Where.
@@ -170,6 +172,7 @@ class AttemptService:
             How it ended; an answer whose reply could not be stored is a failed attempt.
         """
         headers, body, event, answered, root, count, stored_us = message
+        current_user.set(sender_of(to.name))
         span = None
         if self._tracing is not None:
             span = self._tracing.attempt(to.name, event, delivery.failures, count, to.origin, stored_us)

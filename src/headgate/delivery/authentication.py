@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from headgate import limits
+from headgate.auth.service_accounts import subject_of
 from headgate.control.auth_spec import AuthSpec
 from headgate.control.credentials import ClientTls, CredentialsError, DeliveryCredentials, credentials_of
 from headgate.control.objects import Secret
 from headgate.control.routing import Target
 from headgate.delivery.clock import Clocks
-from headgate.delivery.identity_tokens import Identity, IdentityTokens, NoSigner, subject_of
+from headgate.delivery.identity_tokens import Identity, IdentityTokens, NoSigner
 from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import CREDENTIALS, Outcome
 from headgate.delivery.signature import signed

@@ -36,12 +36,6 @@ class Identity(NamedTuple):
     audience: str
 
 
-def subject_of(trigger: str) -> str:
-    """The subject of the tokens of a trigger `namespace/name`, as Knative names its service account."""
-    namespace, _, name = trigger.partition("/")
-    return f"system:serviceaccount:{namespace}:oidc-eventing.knative.dev-trigger-{name}"
-
-
 class Signer(Protocol):
     """What is needed of `control.signing_keys.SigningKeys`."""
 

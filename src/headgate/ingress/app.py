@@ -12,6 +12,9 @@ from typing import Final, NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headgate.auth.context import ENTRY, USER
+from headgate.auth.event_policies import EventForbiddenError
+from headgate.auth.user import ANONYMOUS
 from headgate.control.log_spec import ServedBroker
 from headgate.control.publish_uri import published_broker
 from headgate.errors import HeadgateError, InvalidInputError
@@ -86,10 +89,12 @@ class Ingress:
             if scope["method"] != "POST":
                 await self._answer_other(scope["method"], headers, send)
                 return
-            was_read = await self._publish(broker, headers, receive, started_s)
+            was_read = await self._publish(broker, scope, receive, started_s)
         except PublishQuotaError as error:
             refused = error.with_traceback(None)  # which holds the body
         except HeadgateError as error:
+            if isinstance(error, EventForbiddenError) and ENTRY in scope:
+                scope[ENTRY].refused(error.message)
             await _refuse(error, send)
             return
         else:
@@ -100,8 +105,9 @@ class Ingress:
         await asyncio.sleep(QUOTA_REFUSAL_S)
         await _refuse(refused, send)
 
-    async def _publish(self, broker: ServedBroker, headers: Headers, receive: Receive, started_s: float) -> bool:
+    async def _publish(self, broker: ServedBroker, scope: Scope, receive: Receive, started_s: float) -> bool:
         """Reads, checks and stores the events of a request; False when the client left before it had sent them."""
+        headers: Headers = scope["headers"]
         head_bytes = 0
         declared = hops = root = b""
         limit_bytes = EVENT_BYTES_MAX
@@ -132,6 +138,8 @@ class Ingress:
         self._intake.check_quota(broker)
         events = decode_request(headers, body)
         if events:
+            if self._intake.knows_senders:
+                await self._intake.admit(broker, events, scope.get(USER, ANONYMOUS))
             await self._intake.store(
                 broker,
                 events,

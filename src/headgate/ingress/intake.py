@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple, NoReturn
 
+from headgate.auth.user import User
 from headgate.control.errors import UnknownBrokerError
 from headgate.control.log_spec import ServedBroker
 from headgate.errors import HeadgateError
@@ -16,6 +17,7 @@ from headgate.event.identity import path_of
 from headgate.event.model import Event, may_have_extension
 from headgate.event.trace import context_of, with_context
 from headgate.ingress.descendants import Descendants
+from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producing
 from headgate.ingress.publish_quota import PublishQuotas
@@ -50,6 +52,7 @@ class Intake:
         tracing: Makes spans; None for none.
         quotas: What namespaces may store; None: no quota counts.
         clock_s: Monotonic seconds.
+        gate: Knows who may send which events; None: everybody everything.
     """
 
     def __init__(
@@ -60,13 +63,30 @@ class Intake:
         tracing: Tracing | None = None,
         quotas: PublishQuotas | None = None,
         clock_s: Callable[[], float] = time.perf_counter,
+        gate: EventGate | None = None,
     ) -> None:
+        self._gate = gate
         self._partitions = partitions
         self._served = served
         self._tracing = tracing
         self._quotas = quotas
         self.clock_s = clock_s
         self._descendants = Descendants()
+
+    @property
+    def knows_senders(self) -> bool:
+        """Whether anybody is asked for whom events come from: then `admit` goes before `store`."""
+        return self._gate is not None
+
+    async def admit(self, broker: ServedBroker, events: Sequence[Event], sender: User) -> None:
+        """Lets a sender's events pass, all of one request.
+
+        Raises:
+            EventForbiddenError: One of them may not be sent to the broker by him; it names that one.
+            EventPolicyTimeError: To judge all of them takes too long.
+        """
+        if self._gate is not None:
+            await self._gate.admit(sender, path_of(broker.identity), events)
 
     def broker(self, path: str) -> ServedBroker:
         """The broker "namespace/name".

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 from starlette.types import Send
 
+from headgate.auth.event_policies import EventForbiddenError
 from headgate.errors import HeadgateError, OverloadedError
 from headgate.event.errors import EventError
 from headgate.limits import RETRY_AFTER_OVERLOAD_S, RETRY_AFTER_UNAVAILABLE_S
@@ -42,7 +43,8 @@ class ProblemDetails(msgspec.Struct, frozen=True, omit_defaults=True):
 def problem(error: HeadgateError) -> ProblemDetails:
     """Describes an error to the client that caused it."""
     status = error.http_status
-    attribute, index = (error.attribute, error.index) if isinstance(error, EventError) else ("", None)
+    attribute = error.attribute if isinstance(error, EventError) else ""
+    index = error.index if isinstance(error, EventError | EventForbiddenError) else None
     return ProblemDetails(
         f"urn:headgate:problem:{error.code}",
         HTTPStatus(status).phrase,

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.auth.context import current_user
+from headgate.auth.event_policies import EventForbiddenError
+from headgate.auth.user import User
 from headgate.control.log_spec import ServedBroker
 from headgate.errors import HeadgateError, InvalidInputError, OverloadedError, TooLargeError
 from headgate.event.identity import path_of
@@ -82,7 +85,7 @@ class PublishRpc:
                 producing = await self._producers.open(broker.identity, first.open.producer)
             number = 0 if producing is None else producing.next_number
             await call.write(PublishResponse(opened=PublishResponse.Opened(next_sequence=number)))
-            stream = _Stream(self._intake, broker, producing, call)
+            stream = _Stream(self._intake, broker, producing, call, current_user.get())
             await attended(stream.acknowledge(), stream.receive(first), stream.until_replaced())
         finally:
             if producing is not None:
@@ -91,8 +94,13 @@ class PublishRpc:
 
 
 class _Stream:
-    def __init__(self, intake: Intake, broker: ServedBroker, producing: Producing | None, call: PublishCall) -> None:
+    def __init__(
+        self, intake: Intake, broker: ServedBroker, producing: Producing | None, call: PublishCall, sender: User
+    ) -> None:
         self._intake = intake
+        self._sender = sender
+        self._turn = asyncio.Lock()
+        """Whose request is looked at: it keeps their order, as it is given in the order in which it is asked for."""
         self._broker = broker
         self._producing = producing
         self._call = call
@@ -130,9 +138,13 @@ class _Stream:
         except PublishQuotaError:
             await asyncio.sleep(QUOTA_REFUSAL_S)
             raise
+        events = decode(request)
+        if self._intake.knows_senders:
+            async with self._turn:
+                await self._intake.admit(self._broker, events, self._sender)
         return await self._intake.store(
-            broker,
-            decode(request),
+            self._in_force(),
+            events,
             request.ByteSize(),
             started_s=started_s,
             protocol="grpc",
@@ -162,7 +174,7 @@ class _Stream:
             except HeadgateError as error:
                 count_refusal(error)
                 if isinstance(error, BrokerReplacedError) or not (
-                    error.retriable or isinstance(error, InvalidInputError | TooLargeError)
+                    error.retriable or isinstance(error, InvalidInputError | TooLargeError | EventForbiddenError)
                 ):
                     raise  # it is not the request that is wrong
                 refused = PublishResponse.Refused(first=pending.first, last=pending.last, problem=problem(error))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark import StatusTracker
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -27,6 +27,8 @@ from headgate.match.errors import RunFailedError, SparkGoneError
 
 SOURCE = "headgate"
 """The connector's format name."""
+_BROADCAST = "broadcast exchange"
+"""Begins the tag that Spark gives a job which gathers a table."""
 
 
 class SparkRun:
@@ -38,12 +40,12 @@ class SparkRun:
     """
 
     def __init__(
-        self, number: int, generation: int, query: StreamingQuery, tracker: StatusTracker, checkpoint: Path
+        self, number: int, generation: int, query: StreamingQuery, context: SparkContext, checkpoint: Path
     ) -> None:
         self.number = number
         self.generation = generation
         self._query = query
-        self._tracker = tracker
+        self._context = context
         self._checkpoint = checkpoint
 
     @property
@@ -63,16 +65,13 @@ class SparkRun:
         return "" if error is None else _innermost(str(error))
 
     def running_tasks(self) -> int:
-        """How many tasks of the query run now; a call into the JVM.
+        """How many tasks of the query run now, see `tasks_of`.
 
         Raises:
             SparkGoneError: There is no JVM any more.
         """
         with spark_errors(f"run {self.number} does not answer"):
-            tracker = self._tracker
-            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(str(self._query.runId))]
-            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-            return sum(stage.numActiveTasks for stage in stages if stage is not None)
+            return tasks_of(self._context, str(self._query.runId))
 
     def stop(self) -> None:
         """End the query and its connections; returns when its tasks have ended. May be called twice.
@@ -178,7 +177,23 @@ def start_query(
     except HeadgateError:
         shutil.rmtree(checkpoint, ignore_errors=True)
         raise
-    return SparkRun(run, generation, query, spark.sparkContext.statusTracker(), checkpoint)
+    return SparkRun(run, generation, query, spark.sparkContext, checkpoint)
+
+
+def tasks_of(context: SparkContext, group: str) -> int:
+    """How many tasks of a job group run now; calls into the JVM.
+
+    Tasks that gather a table which is to be broadcast do not count. On a cluster they last seconds, and the query has
+    none of its own meanwhile.
+
+    Args:
+        context: Of the session.
+        group: Of the jobs: that of a streaming query is its run id.
+    """
+    tracker, store = context.statusTracker(), context._jsc.sc().statusStore()
+    known = [job for job in tracker.getJobIdsForGroup(group) if tracker.getJobInfo(job) is not None]
+    jobs = [store.job(job) for job in known]
+    return sum(job.numActiveTasks() for job in jobs if _BROADCAST not in job.jobTags().mkString(","))
 
 
 @contextmanager

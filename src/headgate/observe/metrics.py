@@ -188,6 +188,7 @@ REQUESTS_REFUSED = _counters(
         "log-unavailable",
     ),
     *("partly-stored", "too-many-hops", "too-many-descendants", "host-header", "misdirected", "cross-site", "http2"),
+    *("event-forbidden", "event-policy-time"),
 )
 SOURCE_RECORDS_ADMITTED = _counters(
     "headgate_source_records_admitted_total", "Records of other producers' topics that became events", "source"

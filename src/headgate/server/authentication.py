@@ -19,7 +19,7 @@ from headgate.auth.credentials import AUTHORIZATION, Credentials
 from headgate.auth.errors import CredentialsRefusedError
 from headgate.auth.issuers import trusted_issuers
 from headgate.auth.static_tokens import TokenFile
-from headgate.auth.user import ANONYMOUS
+from headgate.auth.user import ANONYMOUS, User
 from headgate.errors import HeadgateError
 from headgate.ingress.protocol import CLIENT_CERTIFICATE
 from headgate.rpc.errors import status
@@ -133,7 +133,8 @@ class AuthenticatedRequests:
             if self._authenticator is None or is_open or scope["path"] in _SUBSCRIBERS_PATHS:
                 scope[USER] = ANONYMOUS
             else:
-                scope[USER] = await self._authenticator.authenticate(_credentials(scope))
+                user = _recalled(self._authenticator, scope)
+                scope[USER] = user or await self._authenticator.authenticate(_credentials(scope))
         except HeadgateError as error:
             await send_refusal(error, scope, send, *_challenges(error))
             return error.message
@@ -251,6 +252,19 @@ class UsersOfCalls(grpc.GenericRpcHandler):
             await answer(request, context)
 
         return grpc.stream_stream_rpc_method_handler(answered)
+
+
+def _recalled(authenticator: Authenticator, scope: Scope) -> User | None:
+    """Whom a request's token, which was verified before, stands for; None where there is more to look at."""
+    if CLIENT_CERTIFICATE in scope.get("state", ()):
+        return None
+    shown: bytes | None = None
+    for name, value in scope["headers"]:
+        if name == AUTHORIZATION:
+            if shown is not None:
+                return None
+            shown = value
+    return authenticator.recall(shown) if shown is not None else None
 
 
 def _credentials(scope: Scope) -> Credentials:

@@ -7,7 +7,8 @@ every message of its client: it ends when the right is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
 import grpc
@@ -17,12 +18,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headgate.auth.audit import AuditEntry
 from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError
 from headgate.auth.context import ENTRY, USER, current_entry, current_user
+from headgate.auth.event_policies import DefaultMode, EventPolicyAuthority, PublishAuthorizer
+from headgate.auth.impersonation import impersonation_of
 from headgate.auth.routes import has_names, wanted_by_call, wanted_by_request
 from headgate.auth.rules import Attributes
 from headgate.auth.user import ANONYMOUS, User
+from headgate.control.event_policy_copy import EventPolicyCopy
+from headgate.control.followed import ObjectCopy
 from headgate.control.grants import Grants
 from headgate.control.rbac_copy import RbacCopy
 from headgate.control.store import Store
+from headgate.errors import HeadgateError
 from headgate.observe.metrics import REQUESTS_REFUSED
 from headgate.rpc.errors import status
 from headgate.server.policy import url_policy
@@ -33,20 +39,47 @@ _Context = aio.ServicerContext[bytes, bytes]
 _OPEN: Final = AlwaysAllow()
 
 
-def grants_of(settings: Settings, store: Store) -> tuple[Grants, RbacCopy]:
-    """Who may do what in this process, and the copy of rights that is to be kept up to date for it.
+class Rights:
+    """Who may do what in a process: the copies of rights, and what decides by them.
 
     Without a method of authentication everybody may do everything.
 
     Args:
         settings: The server's settings.
         store: The objects.
+
+    Attributes:
+        copies: To be kept up to date.
+        grants: Judges authors of objects.
+        events: Who may send which events; None: everybody everything.
     """
-    copy = RbacCopy(store)
-    policy = url_policy(settings)
-    if not settings.has_authentication:
-        return Grants(store, policy), copy
-    return Grants(store, policy, copy.authorizer, copy.refresh), copy
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        roles, policy = RbacCopy(store), url_policy(settings)
+        self.copies: tuple[ObjectCopy, ...] = (roles,)
+        self.grants = Grants(store, policy)
+        self.events: EventPolicyAuthority | None = None
+        mode = default_mode(settings)
+        if mode is not None:
+            policies = EventPolicyCopy(store, mode)
+            self.copies = (roles, policies)
+            self.events = policies.authority
+            authorizer = PublishAuthorizer(roles.authorizer, policies.authority)
+            self.grants = Grants(store, policy, authorizer, self.refresh)
+
+    def refresh(self) -> None:
+        """Read what has changed; may block."""
+        for copy in self.copies:
+            copy.refresh()
+
+    async def follow(self) -> None:
+        """Read whenever the store has changed, until it is cancelled."""
+        await asyncio.gather(*(copy.follow() for copy in self.copies))
+
+
+def default_mode(settings: Settings) -> DefaultMode | None:
+    """Who may send to a broker without EventPolicy; None where nobody is asked who he is."""
+    return DefaultMode(settings.default_authorization_mode) if settings.has_authentication else None
 
 
 class Authorization:
@@ -86,11 +119,19 @@ class AuthorizedRequests:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         if scope["type"] == "http" and not (self._is_open and ENTRY not in scope):
-            user: User = scope.get(USER, ANONYMOUS)
-            wanted = wanted_by_request(scope["method"], scope["path"], scope["query_string"])
-            error = judged(self._authorizer, user, wanted, scope.get(ENTRY))
-            if error is not None:
+            entry = scope.get(ENTRY)
+            try:
+                user: User = scope.get(USER, ANONYMOUS)
+                if not self._is_open:
+                    user = acting(self._authorizer, user, scope["headers"], entry)
+            except HeadgateError as error:
                 await send_refusal(error, scope, send)
+                return
+            scope[USER] = user
+            wanted = wanted_by_request(scope["method"], scope["path"], scope["query_string"])
+            refusal = judged(self._authorizer, user, wanted, entry)
+            if refusal is not None:
+                await send_refusal(refusal, scope, send)
                 return
         await self._app(scope, receive, send)
 
@@ -115,15 +156,20 @@ class AuthorizedCalls(grpc.GenericRpcHandler):
         method, answer = details.method, cast(Any, found).stream_stream
 
         async def authorized(request: object, context: _Context) -> None:
-            user = current_user.get()
+            entry = current_entry.get()
+            try:
+                user = acting(self._authorizer, current_user.get(), _headers(context), entry)
+            except HeadgateError as error:
+                await context.abort(*status(error))
+            current_user.set(user)
             begun = list[object]()
             if has_names(method):
                 begun.append(await context.read())
             first = begun[0] if begun else None
             wanted = wanted_by_call(method, first if isinstance(first, bytes) else None)
-            error = judged(self._authorizer, user, wanted, current_entry.get())
-            if error is not None:
-                await context.abort(*status(error))
+            refusal = judged(self._authorizer, user, wanted, entry)
+            if refusal is not None:
+                await context.abort(*status(refusal))
             await answer(request, _PermittedCall(context, begun, lambda: self._check(user, wanted)))
 
         return grpc.stream_stream_rpc_method_handler(authorized)
@@ -155,6 +201,40 @@ class _PermittedCall:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._context, name)
+
+
+def acting(
+    authorizer: Authorizer, user: User, headers: Iterable[tuple[bytes, bytes]], entry: AuditEntry | None = None
+) -> User:
+    """As whom a request is made: by who makes it, or by another one whom its headers ask for. The audit hears of it.
+
+    Args:
+        authorizer: Decides whether he may be.
+        user: Who makes the request.
+        headers: All of it.
+        entry: What the audit log will have of the request; None where nothing is recorded.
+
+    Raises:
+        ForbiddenError: The user may not act as that one.
+        ImpersonationError: The headers ask for nobody.
+    """
+    asked = impersonation_of(headers)
+    if asked is None:
+        return user
+    for wanted in asked.needed:
+        error = judged(authorizer, user, wanted, entry)
+        if error is not None:
+            raise error
+    if entry is not None:
+        entry.impersonated = asked.user
+    return asked.user
+
+
+def _headers(context: _Context) -> list[tuple[bytes, bytes]]:
+    return [
+        (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1", "replace"))
+        for name, value in context.invocation_metadata() or ()
+    ]
 
 
 def judged(

@@ -37,7 +37,7 @@ from headgate.observe import metrics
 from headgate.scan.chunks import ChunkLog
 from headgate.server import child, local_http, parts, ready, tending, tls
 from headgate.server.authentication import UsersOfFronts
-from headgate.server.authorization import grants_of
+from headgate.server.authorization import Rights, default_mode
 from headgate.server.broker_news import BrokerNews
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
@@ -66,18 +66,18 @@ async def _serve(context: child.Context) -> None:
         store.on_broker(BrokerNews(fronts, loop).tell)
         store.set_public_url(settings.url)
         policy = url_policy(settings)
-        grants, rights = grants_of(settings, store)
+        rights = Rights(settings, store)
         await asyncio.to_thread(bootstrap, Admission(store, policy))
         await asyncio.to_thread(rights.refresh)
         if settings.manifests is not None:
             counts = await asyncio.to_thread(load, Admission(store, policy), settings.manifests)
             _log.info("manifests applied", **counts)
         ca_certs = tls.read_ca(settings.tls_ca) if settings.tls_ca is not None else ""
-        reconciler = Reconciler(store, server=ServerUrls(settings.urls, ca_certs))
+        reconciler = Reconciler(store, server=ServerUrls(settings.urls, ca_certs, default_mode(settings)))
         await asyncio.to_thread(reconciler.step)
         await asyncio.to_thread(store.signing_keys.tend)
         await asyncio.to_thread(store.handshakes.prepare)
-        api = ControlApi(store, policy, grants)
+        api = ControlApi(store, policy, rights.grants)
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store)
         async with local_http.answering(UsersOfFronts(paths(settings, store, api)), settings.control_socket):
             keys = tend_signing_keys(store.signing_keys)

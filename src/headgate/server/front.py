@@ -24,6 +24,7 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
 from headgate.ingress.app import Ingress
+from headgate.ingress.event_gate import EventGate
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producers
@@ -34,8 +35,8 @@ from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
 from headgate.server import child, health, local_http, parts, ready, retention, rpc, tending
 from headgate.server.absent import RoleAbsent
-from headgate.server.authentication import Authentication, audit_log_of, authenticator_of
-from headgate.server.authorization import Authorization, grants_of
+from headgate.server.authentication import Authentication, UsersOfFronts, audit_log_of, authenticator_of
+from headgate.server.authorization import Authorization, Rights
 from headgate.server.broker_news import news_route
 from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.deliveries import NoDeliveries
@@ -134,22 +135,23 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         store = await stack.enter_async_context(opened(context, stop))
         brokers = ServedBrokers(store.objects)
         quotas = PublishQuotas(store.objects, store.fronts or settings.fronts)
-        grants, rights = grants_of(settings, store.objects)
-        authorization = Authorization(grants.authorizer)
-        own = Starlette(routes=[news_route(brokers, quotas, rights)], exception_handlers=ERROR_HANDLERS)
+        rights = Rights(settings, store.objects)
+        authorization = Authorization(rights.grants.authorizer)
+        own = Starlette(routes=[news_route(brokers, quotas, *rights.copies)], exception_handlers=ERROR_HANDLERS)
         await stack.enter_async_context(local_http.answering(own, settings.front_socket(number)))
         await asyncio.to_thread(rights.refresh)
         await asyncio.to_thread(quotas.refresh)
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
-        fallback = NoDeliveries(other_paths(settings, store.objects, grants, store.checks, store.api))
+        fallback = NoDeliveries(other_paths(settings, store.objects, rights.grants, store.checks, store.api))
         tracer = tracing.configure(context.part.name)
-        intake = Intake(store.partitions, brokers.get, tracing=tracer, quotas=quotas)
+        events = EventGate(rights.events) if rights.events is not None else None
+        intake = Intake(store.partitions, brokers.get, tracing=tracer, quotas=quotas, gate=events)
         ingress = Ingress(intake, fallback)
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)
         gate = Gate(ingress, context.token)
         mark = ready.Mark(settings.run_directory, context.part.name)
-        await stack.enter_async_context(local_http.answering(gate, settings.front_inward(number)))
+        await stack.enter_async_context(local_http.answering(UsersOfFronts(gate), settings.front_inward(number)))
         serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
         sampling = sample(store.writers, connections=http.connections, on_sample=mark.beat)
         following = (brokers.follow(), quotas.follow(), rights.follow())

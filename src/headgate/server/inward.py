@@ -15,6 +15,7 @@ from pathlib import Path
 import httptools
 
 from headgate import limits
+from headgate.auth.context import USER_HEADER, current_user, header_of
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.delivery.post import HttpTransport, PostOptions, Transport
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Outcome
@@ -40,9 +41,10 @@ class InwardTransport:
         timeout_s: float,
         options: PostOptions | None = None,
     ) -> Outcome:
-        """See `Transport`; of the URL the path counts, and options do not."""
+        """See `Transport`; of the URL the path counts, and options do not. The user of the attempt goes with it."""
         target = _target(url)
         sent = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+        sent.append((USER_HEADER, header_of(current_user.get())))
         outcome = Outcome(0, "connection", "there is no front", unsent=True)
         try:
             async with asyncio.timeout(timeout_s):

@@ -33,7 +33,7 @@ from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
 from headgate.server import child, local_http, parts, ready, tending, tls
 from headgate.server.absent import RoleAbsent
 from headgate.server.authentication import UsersOfFronts
-from headgate.server.authorization import grants_of
+from headgate.server.authorization import Rights, default_mode
 from headgate.server.broker_news import BrokerNews
 from headgate.server.control import ControlState, recompile_stored, reseal_stored
 from headgate.server.kafka import instance
@@ -85,9 +85,9 @@ async def _serve(context: child.Context) -> None:
         fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]
         store.on_broker(BrokerNews(fronts, loop).tell)
         policy = url_policy(settings)
-        grants, rights = grants_of(settings, store)
+        rights = Rights(settings, store)
         await asyncio.to_thread(rights.refresh)
-        api = ControlApi(store, policy, grants)
+        api = ControlApi(store, policy, rights.grants)
 
         def note() -> str:
             return "leads" if objects.is_leading else f"follows {leader_of(path) or 'nobody yet'}"
@@ -140,7 +140,7 @@ def leader_duties(
 
     async def reconcile() -> None:
         ca_certs = tls.read_ca(settings.tls_ca) if settings.tls_ca is not None else ""
-        await Reconciler(store, server=ServerUrls(settings.urls, ca_certs)).run(asyncio.Event())
+        await Reconciler(store, server=ServerUrls(settings.urls, ca_certs, default_mode(settings))).run(asyncio.Event())
 
     async def prepare() -> None:
         """What every start brings; then the statuses, which it may change."""

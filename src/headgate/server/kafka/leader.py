@@ -12,6 +12,7 @@ from typing import Final
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headgate.auth import impersonation
 from headgate.auth.context import USER
 from headgate.auth.credentials import AUTHORIZATION
 from headgate.auth.user import ANONYMOUS
@@ -120,7 +121,7 @@ class ObjectRequests:
         request = await whole_request(scope, receive)
         if request is None:
             return
-        shown = [(name, value) for name, value in scope["headers"] if name == AUTHORIZATION]
+        shown = [one for one in scope["headers"] if one[0] == AUTHORIZATION or one[0].startswith(impersonation.PREFIX)]
         request = dataclasses.replace(request, headers=(*request.headers, *shown, (FORWARDED, b"1")))
         answered = asyncio.Event()
 

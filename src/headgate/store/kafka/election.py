@@ -63,6 +63,7 @@ class Election:
         self._on_gained, self._on_lost = on_gained, on_lost
         self._faults = Faults()
         self._leading = threading.Event()
+        self._decided = threading.Event()
         self._problem: BaseException | None = None  # of a callback: the library would print it
         own = {
             "group.id": self._group,
@@ -83,6 +84,11 @@ class Election:
     def leads(self) -> bool:
         """Whether this process has the lead, as far as it knows; any thread may ask."""
         return self._leading.is_set()
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether Kafka has said once who leads, this process or another one; any thread may ask."""
+        return self._decided.is_set()
 
     def run(self, stop: threading.Event) -> None:
         """Takes part until told to stop; then another process may lead at once. May be called once.
@@ -134,6 +140,7 @@ class Election:
             self._leading.set()
             _log.info("leads", group=self._group)
             self._call(self._on_gained)
+        self._decided.set()  # it is told of no place, too
 
     def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         if any(place.partition == 0 for place in places):

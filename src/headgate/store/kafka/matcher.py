@@ -112,7 +112,9 @@ class KafkaMatcher:
                     if election.leads:
                         self._match(election, places, stop)
                     else:
-                        self._stand_by(places)
+                        self._hooks.on_step()
+                        if election.is_decided:  # to warm up takes a minute on a busy cluster: not before leading
+                            self._stand_by(places)
                         stop.wait(_LOOK_S)
                     self._raise_problem()
 
@@ -149,7 +151,6 @@ class KafkaMatcher:
     # --- standing by --------------------------------------------------------------------------------
 
     def _stand_by(self, places: OutboxPlaces) -> None:
-        self._hooks.on_step()
         try:
             generation = self._filters.desired_generation()
             if generation == self._warm:

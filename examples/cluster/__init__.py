@@ -1,0 +1,1 @@
+"""A whole deployment on Kafka and Spark, on loopback: `make demo-cluster`."""

@@ -1,0 +1,190 @@
+"""A server with two teams that hate each other, whose members show tokens of a real OpenID provider."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from headgate.auth.routes import EVENTING, OWN, RBAC
+from headgate.client import Client
+from headgate.rpc.errors import ERROR
+from headgate.testing import Server
+from tests.support import executable
+
+HEADGATE = Path(sys.executable).with_name("headgate")
+TEAMS = ("team-a", "team-b")
+NOWHERE = "team-x"
+"""A namespace in which nothing is."""
+THERE, ABSENT = "orders", "absent"
+"""What an object of each kind is called in each team's namespace, and what none is called."""
+KINDS = {
+    "brokers": EVENTING,
+    "triggers": EVENTING,
+    "subscriptions": OWN,
+    "secrets": "",
+    "roles": RBAC,
+    "rolebindings": RBAC,
+}
+"""What lies in namespaces: plurals, each with its group."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a request got."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def without(self, **names: str) -> tuple[object, ...]:
+        """Everything in it but names, which become the keywords that they are given by."""
+        headers = sorted(one for one in self.headers if one[0].lower() != "content-length")  # of the names
+        return self.status, *headers, nameless(self.body.decode(), names)
+
+
+def nameless(text: str, names: Mapping[str, str]) -> str:
+    for stands_for, name in names.items():
+        text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", stands_for.upper(), text)
+    return text
+
+
+@dataclass(frozen=True)
+class Teams:
+    """The server, and its users, each with a token."""
+
+    server: Server
+    folder: Path
+    secure: ssl.SSLContext
+    tokens: Mapping[str, str]
+
+    def ask(self, user: str, method: str, path: str, body: object = None, kind: str = "application/json") -> Answer:
+        headers = {"authorization": f"Bearer {self.tokens[user]}"} if user else {}
+        data = json.dumps(body).encode() if body is not None else None
+        if data is not None:
+            headers["content-type"] = kind
+        call = urllib.request.Request(f"{self.server.url}{path}", data, headers, method=method)
+        try:
+            with urllib.request.urlopen(call, timeout=60, context=self.secure) as answer:
+                return Answer(answer.status, answer.read(), tuple(answer.headers.items()))
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.read(), tuple(error.headers.items()))
+
+    def publish(self, user: str, namespace: str, broker: str = THERE, id_: str = "1") -> int:
+        event = {"specversion": "1.0", "id": id_, "source": "/s", "type": "t"}
+        return self.ask(user, "POST", f"/{namespace}/{broker}", event, "application/cloudevents+json").status
+
+    def kubectl(self, user: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        given = ["--server", self.server.url, "--certificate-authority", str(self.folder / "ca.pem")]
+        given += ["--token", self.tokens[user], "--cache-dir", str(self.folder / "cache" / user)]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "KUBECONFIG": "/dev/null"}
+        command = [executable("kubectl"), *given, *arguments]
+        return subprocess.run(
+            command, env=environment, input=stdin, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def headgate(self, user: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        token = self.folder / f"{user}.token"
+        token.write_text(f"{self.tokens[user]}\n")
+        known = {"SERVER": self.server.url, "TOKEN_FILE": str(token), "CACERT": str(self.folder / "ca.pem")}
+        environment = os.environ | {f"HEADGATE_{name}": value for name, value in known.items()}
+        command = [HEADGATE, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    def client(self, user: str) -> Client:
+        ca = self.folder / "ca.pem"
+        return Client(f"https://{self.server.grpc}", cacert=ca, token=self.tokens[user], patience_s=5.0)
+
+    def call(self, user: str, method: str, first: bytes) -> tuple[str, str, str]:
+        """What a method of gRPC says to a first message: status, code of the error, details."""
+        credentials = grpc.ssl_channel_credentials((self.folder / "ca.pem").read_bytes())
+        with grpc.secure_channel(self.server.grpc, credentials) as channel:
+            shown = (("authorization", f"Bearer {self.tokens[user]}"),)
+            answers = channel.stream_stream(method)(iter([first]), metadata=shown, timeout=60)
+            try:
+                next(answers)
+            except grpc.RpcError as error:
+                code = dict(error.trailing_metadata()).get(ERROR, "")
+                return error.code().name, str(code), error.details() or ""
+            answers.cancel()
+        return "OK", "", ""
+
+    def make(self, user: str, kind: str, namespace: str, name: str, group: str = EVENTING, **content: object) -> Answer:
+        plural = f"{kind.lower()}s"
+        place = f"namespaces/{namespace}/" if namespace else ""
+        metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+        body = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind, "metadata": metadata, **content}
+        return self.ask(user, "POST", f"{root(group)}/{place}{plural}", body)
+
+    def bind(self, namespace: str, name: str, role: str, subject: dict[str, str], user: str = "root") -> Answer:
+        reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}
+        return self.make(user, "RoleBinding", namespace, name, RBAC, subjects=[subject], roleRef=reference)
+
+    def fill(self, user: str, namespace: str) -> None:
+        """An object of each kind that is called THERE."""
+        trigger = {
+            "broker": THERE,
+            "subscriber": {"uri": "http://127.0.0.1:9/"},
+            "delivery": {"retry": 0, "deadLetterSink": {"uri": "http://127.0.0.1:9/"}},
+        }
+        rule = {"verbs": ["get"], "apiGroups": [EVENTING], "resources": ["brokers"]}
+        made = [
+            self.make(user, "Broker", namespace, THERE, spec={}),
+            self.make(user, "Trigger", namespace, THERE, spec=trigger),
+            self.make(user, "Subscription", namespace, THERE, OWN, spec={"broker": THERE}),
+            self.make(user, "Secret", namespace, THERE, "", stringData={"token": "secret"}),
+            self.make(user, "Role", namespace, THERE, RBAC, rules=[rule]),
+            self.bind(namespace, THERE, "headgate:viewer", {"kind": "User", "name": "nobody"}, user),
+        ]
+        assert [one.status for one in made] == [201] * len(KINDS), made
+
+    def begin(self, user: str, namespace: str) -> None:
+        """One event, and what may become of it."""
+        self.server.wait_object_ready("subscriptions", namespace, THERE)
+        self.server.wait_trigger_ready(namespace, THERE)
+        assert self.publish(user, namespace) == 202
+        replay = {"broker": THERE, "url": "http://127.0.0.1:9/"}
+        assert self.ask(user, "POST", self.place(namespace, "replays"), replay).status == 201
+
+    def place(self, namespace: str, plural: str) -> str:
+        group = KINDS.get(plural, OWN)
+        return f"{root(group)}/namespaces/{namespace}/{plural}"
+
+    def state(self, namespace: str) -> dict[str, object]:
+        """What others might have changed."""
+        found: dict[str, object] = {}
+        for plural in KINDS:
+            listed = self.ask("root", "GET", self.place(namespace, plural)).json["items"]
+            found[plural] = {
+                one["metadata"]["name"]: (one["metadata"]["uid"], one.get("spec"), one.get("data")) for one in listed
+            }
+        events = self.ask("root", "GET", f"/{namespace}/{THERE}/events?from=earliest").body
+        stats = self.ask("root", "GET", f"{self.place(namespace, 'subscriptions')}/{THERE}/stats").json
+        letters = ids(self.ask("root", "GET", self.place(namespace, "deadletters")).json["items"], trigger=THERE)
+        replays = ids(self.ask("root", "GET", self.place(namespace, "replays")).json["items"])
+        taken = (stats["epoch"], stats["acknowledged"])
+        return found | {"events": events.count(b'"id"'), "taken": taken, "letters": letters, "replays": replays}
+
+
+def root(group: str) -> str:
+    return f"/apis/{group}/v1" if group else "/api/v1"
+
+
+def ids(items: Iterable[Mapping[str, Any]], **wanted: str) -> list[str]:
+    return sorted(str(one["id"]) for one in items if wanted.items() <= one.items())
