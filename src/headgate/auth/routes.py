@@ -81,7 +81,7 @@ def _object_routes(group: str, plural: str, *, namespaced: bool = True, version:
     yield one("DELETE", base, "deletecollection", f"delete all {plural}, or those selected")
     for method, verb in (("GET", "get"), ("PUT", "update"), ("PATCH", "patch"), ("DELETE", "delete")):
         yield one(method, f"{base}/{{name}}", verb, f"{verb} one of {plural}")
-    if group in (EVENTING, OWN):
+    if group in (EVENTING, OWN) or plural == "resourcequotas":
         yield one("GET", f"{base}/{{name}}/status", "get", f"the status of one of {plural}", "status")
 
 
@@ -201,6 +201,7 @@ ROUTES: Final[tuple[RightOfRoute, ...]] = (
     *_object_routes(EVENTING, "eventpolicies", version="v1alpha1"),
     *_object_routes(OWN, "subscriptions"),
     *_object_routes("", "secrets"),
+    *_object_routes("", "resourcequotas"),
     *_object_routes(RBAC, "roles"),
     *_object_routes(RBAC, "rolebindings"),
     *_object_routes(RBAC, "clusterroles", namespaced=False),

@@ -28,6 +28,7 @@ from headgate.ingress.event_gate import EventGate
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producers
+from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, THREAD_SWITCH_S
 from headgate.log.writer import PartitionWriter
@@ -69,6 +70,7 @@ class FrontStore:
         writers: The partitions that this front writes itself.
         api: Answers the API of objects; None for the process `control` of this server.
         dispatchers: Are asked for what they keep; None for those of this server.
+        fronts: How many fronts share the quotas of namespaces; None: those of this server.
     """
 
     objects: Store
@@ -79,6 +81,7 @@ class FrontStore:
     writers: Sequence[PartitionWriter] = ()
     api: ASGIApp | None = None
     dispatchers: DispatcherReach | None = None
+    fronts: int | None = None
 
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]
@@ -133,18 +136,20 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         stack.callback(http.close)
         store = await stack.enter_async_context(opened(context, stop))
         brokers = ServedBrokers(store.objects)
+        quotas = PublishQuotas(store.objects, store.fronts or settings.fronts)
         rights = Rights(settings, store.objects)
         authorization = Authorization(rights.grants.authorizer)
-        own = Starlette(routes=[news_route(brokers, *rights.copies)], exception_handlers=ERROR_HANDLERS)
+        own = Starlette(routes=[news_route(brokers, quotas, *rights.copies)], exception_handlers=ERROR_HANDLERS)
         await stack.enter_async_context(local_http.answering(own, settings.front_socket(number)))
         await asyncio.to_thread(rights.refresh)
+        await asyncio.to_thread(quotas.refresh)
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
         fallback = NoDeliveries(
             other_paths(settings, store.objects, rights.grants, store.checks, store.api, store.dispatchers)
         )
         tracer = tracing.configure(context.part.name)
         events = EventGate(rights.events) if rights.events is not None else None
-        intake = Intake(store.partitions, brokers.get, tracing=tracer, gate=events)
+        intake = Intake(store.partitions, brokers.get, tracing=tracer, quotas=quotas, gate=events)
         ingress = Ingress(intake, fallback)
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)
@@ -153,7 +158,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         await stack.enter_async_context(local_http.answering(UsersOfFronts(gate), settings.front_inward(number)))
         serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
         sampling = sample(store.writers, connections=http.connections, on_sample=mark.beat)
-        following = (brokers.follow(), rights.follow())
+        following = (brokers.follow(), quotas.follow(), rights.follow())
         work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
         await http.started()

@@ -52,6 +52,7 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
             work=[_probing(appender)],
             api=ObjectRequests(settings, peers, objects, control),
             dispatchers=PartitionOwners(settings, config.topics.outbox.partitions, owners, peers),
+            fronts=context.on_kafka.quotas.fronts,
         )
 
 
