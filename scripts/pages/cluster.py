@@ -30,6 +30,7 @@ _PLACES: Final = (
     ("kafka.topics.events, outbox, refused", config.RecordsConfig),
     ("kafka.topics.progress, runs, objects, changelog, reports", config.TopicConfig),
     ("spark", config.SparkConfig),
+    ("quotas", config.QuotasConfig),
     ("sources, a list", config.SourceConfig),
 )
 

@@ -99,6 +99,10 @@ FILTER_CONJUNCTIONS_MAX: Final = 32
 """Conjunctions of one filter: above it the widest disjunctions are left to cel-cpp."""
 FILTER_ROWS_MAX: Final = 1_024
 """Rows of one filter in the matcher's table, after a list of constants has become one row an element."""
+FILTER_COST_COMPARED: Final = 10
+"""Cost of a comparison that every event of a broker needs, in rows of the matcher's table that a look-up finds."""
+FILTER_COST_EVALUATED: Final = 1_000
+"""The same of an evaluation by cel-cpp, which is a hundred times dearer."""
 FILTERS_CACHED_MAX: Final = 16_384
 """Compiled filters and programs kept in memory: some kilobytes each as people write them, at most some 300."""
 TRACE_PARTS_MAX: Final = 200
@@ -276,6 +280,25 @@ SECRETS_PER_NAMESPACE_MAX: Final = 1_000
 """Secrets of one namespace: some for each of its triggers' subscribers."""
 SECRETS_MAX: Final = 20_000
 """Secrets in the store: twice as many as namespaces."""
+BROKER_RETENTION_S_MIN: Final = 1.0
+BROKER_RETENTION_S_MAX: Final = 3_153_600_000.0
+"""How long a broker's events are seen, at least and at most: a hundred years is for ever."""
+RESOURCE_QUOTAS_PER_NAMESPACE_MAX: Final = 16
+"""Resource quotas of one namespace: every write of an object of it reads them all."""
+RESOURCE_QUOTAS_MAX: Final = 20_000
+"""Resource quotas in the store: twice as many as namespaces."""
+QUOTA_BURST_S: Final = 1.0
+"""What a namespace may publish at once after a pause: what its quota brings in so many seconds."""
+QUOTA_REFUSAL_S: Final = 0.1
+"""How long a refused publish request waits for its answer: what a connection that does not slow down costs others."""
+QUOTA_RETRY_AFTER_S_MAX: Final = 60
+"""The longest wait that a producer is told whose namespace is over its quota: the quota may change meanwhile."""
+QUOTA_FRONTS_MAX: Final = 10_000
+"""Fronts of a whole deployment that share a quota."""
+QUOTA_NAMESPACES_SHOWN_MAX: Final = 100
+"""Namespaces with publish quotas of which metrics are published; what is over counts as other."""
+QUOTA_QUANTITY_CHARS_MAX: Final = 40
+"""One quantity of a quota, as it is written."""
 SECRETS_KEYS_MAX: Final = 64
 """Keys by which stored Secrets may be encrypted: a rotation needs two."""
 SECRETS_KEY_COMMAND_S_MAX: Final = 10.0
@@ -854,6 +877,10 @@ BROKER_NEWS_S_MAX: Final = 5.0
 """How long the write of a broker waits for a front that does not answer."""
 DISPATCHER_ANSWER_BYTES_MAX: Final = 1 << 26
 """One page of a dispatcher's dead letters or replays: a dead letter with its event is at most half of it."""
+DISPATCHER_ANSWER_S_MAX: Final = 30.0
+"""Until a dispatcher that was asked for them is taken for silent: twice KAFKA_TRANSACTION_S_MAX."""
+PARTITION_OWNER_S_MAX: Final = 5.0
+"""How long a question waits for the owner of an outbox partition that moves to another dispatcher."""
 PROXY_PIECE_BYTES: Final = 1 << 16
 """Bytes of an answer that a proxy passes on at once."""
 GC_YOUNG_OBJECTS: Final = 500_000

@@ -13,7 +13,10 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 import pytest
+import uvicorn
 from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
@@ -21,14 +24,21 @@ from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from headgate.outbox.shards import Shard
-from headgate.server import local_http
+from headgate.server import child, local_http
 from headgate.server.dead_letters import DeadLettersFront
-from headgate.server.dispatcher_group import DispatcherGroup
+from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
+from headgate.server.kafka.partition_api import api_of, partitions_api
+from headgate.server.kafka.partition_owners import PartitionOwners
+from headgate.server.kafka.peers import PeerServers
 from headgate.settings import Settings
 from headgate.storage.dispatcher_directory import directories_of
+from headgate.testing import free_port
 from tests.deadletters.test_api import BASE
 from tests.deadletters.test_sender import letter
 from tests.delivery.harness import attempt_service
+
+Reaching = Callable[[Path, list[list[Route]]], contextlib.AbstractAsyncContextManager[DispatcherReach]]
+"""Serves the routes of dispatchers, by their numbers."""
 
 
 @dataclass
@@ -85,12 +95,65 @@ class World:
         )
 
 
+class Owned:
+    """A partition that a process has."""
+
+    def __init__(self, api: ASGIApp) -> None:
+        self.api = api
+
+
 @contextlib.asynccontextmanager
-async def world(data: Path, counts: tuple[int, ...]) -> AsyncIterator[World]:
+async def serving(app: Starlette, port: int) -> AsyncIterator[None]:
+    """Another server's front."""
+    server = child.UvicornServer(uvicorn.Config(app, port=port, lifespan="off", log_config=None))
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
+@contextlib.asynccontextmanager
+async def beside_each_other(data: Path, apis: list[list[Route]]) -> AsyncIterator[DispatcherReach]:
+    """The dispatchers of one server."""
+    settings = Settings(data=data, dispatchers=len(apis))
+    async with contextlib.AsyncExitStack() as stack:
+        for number, routes in enumerate(apis):
+            app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+            await stack.enter_async_context(local_http.answering(app, settings.dispatcher_socket(number)))
+        yield LocalDispatchers(settings)
+
+
+@contextlib.asynccontextmanager
+async def on_two_servers(data: Path, apis: list[list[Route]]) -> AsyncIterator[DispatcherReach]:
+    """The owners of partitions of the outbox, in turn on this server and on another; each was elsewhere before."""
+    async with contextlib.AsyncExitStack() as stack:
+        ports = [free_port(), free_port()]
+        urls = [f"http://127.0.0.1:{port}" for port in ports]
+        now = {number: urls[number % 2] for number in range(len(apis))}
+        looks = iter([{number: urls[(number + 1) % 2] for number in now}])
+        reaches = []
+        for one in (0, 1):
+            settings = Settings(data=data / str(one), listen=urls[one].removeprefix("http://"), grpc="off")
+            owned = {number: Owned(api_of(routes)) for number, routes in enumerate(apis) if number % 2 == one}
+            answering = local_http.answering(partitions_api(owned), settings.dispatcher_socket(0))
+            await stack.enter_async_context(answering)
+            reaches.append(PartitionOwners(settings, len(apis), lambda: next(looks, now), PeerServers(settings)))
+        group = DispatcherGroup(reaches[1], cast(Store, None))
+        routes = reaches[1].routes(list(DeadLettersFront(group).routes()))
+        await stack.enter_async_context(serving(Starlette(routes=routes, exception_handlers=ERROR_HANDLERS), ports[1]))
+        yield reaches[0]
+
+
+@contextlib.asynccontextmanager
+async def world(data: Path, counts: tuple[int, ...], reaching: Reaching) -> AsyncIterator[World]:
     """Dispatchers with so many dead letters each."""
-    settings = Settings(data=data, dispatchers=len(counts))
     async with contextlib.AsyncExitStack() as stack:
         stores: list[DeadLetterStore] = []
+        apis: list[list[Route]] = []
         for number, own in enumerate(directories_of(data, len(counts))):
             shard = Shard(number, len(counts))
             store = stack.enter_context(contextlib.closing(DeadLetterStore(own.dead_letters, shard)))
@@ -98,18 +161,18 @@ async def world(data: Path, counts: tuple[int, ...]) -> AsyncIterator[World]:
             stores.append(store)
             dead_letters = DeadLetters(own.dead_letters, attempt_service(None), lambda _: None, shard)
             stack.push_async_callback(dead_letters.close)
-            routes = list(DeadLettersApi(own.dead_letters, dead_letters).routes())
-            app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
-            await stack.enter_async_context(local_http.answering(app, settings.dispatcher_socket(number)))
-        group = DispatcherGroup(settings, cast(Store, None))
+            apis.append(list(DeadLettersApi(own.dead_letters, dead_letters).routes()))
+        group = DispatcherGroup(await stack.enter_async_context(reaching(data, apis)), cast(Store, None))
         front = Starlette(routes=list(DeadLettersFront(group).routes()), exception_handlers=ERROR_HANDLERS)
         yield World(front, stores, stack)
 
 
-def run(counts: tuple[int, ...], work: Callable[[World], Awaitable[None]]) -> None:
+def run(
+    counts: tuple[int, ...], work: Callable[[World], Awaitable[None]], reaching: Reaching = beside_each_other
+) -> None:
     async def main() -> None:
         with tempfile.TemporaryDirectory() as folder:  # paths of Unix sockets are short
-            async with world(Path(folder), counts) as made:
+            async with world(Path(folder), counts, reaching) as made:
                 await work(made)
 
     asyncio.run(main())
@@ -186,6 +249,26 @@ def test_one_is_shown_whoever_has_it() -> None:
     run((2, 3), work)
 
 
+def test_owners_of_partitions_on_two_servers_answer_as_dispatchers_of_one() -> None:
+    """Each partition is looked for where it was before, and found where it is."""
+
+    async def work(made: World) -> None:
+        first = made.ids[:4]
+        assert await made.ask("POST", f"{BASE}/known", {"ids": [*first, 4711]}) == (200, {"known": first})
+        assert [id_ for page in await made.listed(limit=3) for id_ in page] == made.ids
+        for id_ in first:
+            status, answer = await made.ask("GET", f"{BASE}/{id_}")
+            assert (status, answer["id"]) == (200, id_)
+        status, answer = await made.ask("POST", f"{BASE}/discard", {"ids": [first[0], 4711]})
+        assert (status, "no dead letter 4711" in answer["message"]) == (404, True)
+        assert await made.changed("discard", ids=first) == [4]
+        assert sum(await made.changed("redrive", limit=6)) == 12 - 4
+        left = {one.state for store in made.stores for one in store.reader.summaries("TRUE", (), after=0, limit=99)}
+        assert left == {"redriving"}
+
+    run((4, 3, 5), work, on_two_servers)
+
+
 @pytest.mark.parametrize("after", ["1", "1.2.3", "1.x", "-1.2", "²." + "1", "9" * 30 + ".1"])
 def test_a_place_of_no_page_is_refused(after: str) -> None:
     async def work(made: World) -> None:
@@ -205,7 +288,7 @@ def test_a_query_that_cannot_be_meant_is_refused(query: dict[str, object]) -> No
 
 def test_a_dispatcher_that_is_away_is_no_empty_one(tmp_path: Path) -> None:
     async def work() -> None:
-        group = DispatcherGroup(Settings(data=tmp_path, dispatchers=2), cast(Store, None))
+        group = DispatcherGroup(LocalDispatchers(Settings(data=tmp_path, dispatchers=2)), cast(Store, None))
         app = Starlette(routes=list(DeadLettersFront(group).routes()), exception_handlers=ERROR_HANDLERS)
         made = World(app, [], contextlib.AsyncExitStack())
         for path in (BASE, f"{BASE}/1"):

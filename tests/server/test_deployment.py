@@ -41,6 +41,17 @@ def test_a_server_on_kafka_has_the_roles_that_it_is_given() -> None:
     assert names(settings(role="front", fronts=1)) == ["objects", "front-0"]
 
 
+def test_the_file_says_how_many_fronts_share_quotas(tmp_path: Path) -> None:
+    file = tmp_path / "headgate.yaml"
+    file.write_text(f"{{kafka: {{bootstrap: '{KAFKA}'}}, quotas: {{fronts: 6}}}}")
+    found = cluster_of(Settings(config=file))
+    assert found is not None
+    assert found.quotas.fronts == 6
+    alone = cluster_of(settings())
+    assert alone is not None
+    assert alone.quotas.fronts is None, "each server its own"
+
+
 def test_each_role_on_kafka_is_a_module_of_its_own() -> None:
     for role in parts.Role:
         part = parts.ServerPart(role)

@@ -241,6 +241,8 @@ _VIEWED = {
     **same(("subscriptions/stats", "subscriptions/seek"), {"get"}),
     **same(("deadletters", "replays"), {"get", "list"}),
     "namespaces": {"get"},
+    "resourcequotas": _SEES,
+    "resourcequotas/status": {"get"},
     "events": {"list"},
 }
 _EDITED = _VIEWED | {

@@ -16,6 +16,7 @@ import pytest
 
 from headgate.client import Client
 from headgate.testing import Server, object_of, parts_of
+from tests.system.keeping import Keeping
 from tests.system.kills import ARGUMENTS, DISPATCHERS, PARTS, owners
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
@@ -105,35 +106,11 @@ def test_every_subscription_is_pulled_over_both_apis(server: Server) -> None:
 
 
 def test_dead_letters_replays_and_questions_are_of_all(server: Server, subscriber: Subscriber) -> None:
-    for name in DEAD:
-        spec = {"broker": "default", "filter": {"attributes": {"type": "dead"}}}
-        delivery = {"retry": 0, "deadLetterSink": {"uri": "http://127.0.0.1:9/"}}
-        spec |= {"subscriber": {"uri": subscriber.url("refusing")}, "delivery": delivery}
-        server.create("triggers", "default", name, spec)
-    for name in DEAD:
-        server.wait_trigger_ready("default", name)
+    keeping = Keeping([server], subscriber, DEAD)
+    keeping.create_triggers()
     assert {owners(server)[name] for name in DEAD} == set(range(DISPATCHERS))
-    subscriber.answers["refusing"] = (400, b"no")
-    publisher = Publisher(server)
-    for number in range(3):
-        assert publisher.publish(f"d{number}", "dead", {"n": number}) == 202
-    letters = f"{server.url}{OWN}/deadletters"
-    until(lambda: len(server.call("GET", f"{letters}?state=kept")["items"]) == 12, "dead letters are missing")
-    found = server.call("GET", letters)["items"]
-    assert len({one["id"] for one in found}) == 12
-    assert [one["id"] for one in found] == sorted(one["id"] for one in found)
-    for one in (found[0], found[-1]):
-        assert server.call("GET", f"{letters}/{one['id']}")["event"]["id"] == one["eventId"]
-    subscriber.answers["refusing"] = (202, b"")
-    assert server.call("POST", f"{letters}/redrive", {"limit": 1_000})["count"] == 12
-    until(lambda: server.call("GET", letters)["items"] == [], "they are not sent again")
-
-    replays = f"{server.url}{OWN}/replays"
-    ids = [server.call("POST", replays, {"trigger": name, "filter": "ce.id == 'd1'"})["id"] for name in DEAD]
-    assert len(set(ids)) == len(DEAD)
-    for id_ in ids:
-        until(lambda id_=id_: server.call("GET", f"{replays}/{id_}")["delivered"] == 1, "it does not arrive")
-    assert {one["id"] for one in server.call("GET", replays)["items"]} == set(ids)
+    keeping.dead_letters_are_listed_shown_redriven_and_discarded()
+    keeping.replays_send_stored_events_again()
 
     api = f"{server.url}/apis/eventing.knative.dev/v1/namespaces/default"
     assert len(server.call("GET", f"{api}/brokers/default/trace?id=d1")["trace"]["matches"]) == len(DEAD)

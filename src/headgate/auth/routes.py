@@ -81,7 +81,7 @@ def _object_routes(group: str, plural: str, *, namespaced: bool = True, version:
     yield one("DELETE", base, "deletecollection", f"delete all {plural}, or those selected")
     for method, verb in (("GET", "get"), ("PUT", "update"), ("PATCH", "patch"), ("DELETE", "delete")):
         yield one(method, f"{base}/{{name}}", verb, f"{verb} one of {plural}")
-    if group in (EVENTING, OWN):
+    if group in (EVENTING, OWN) or plural == "resourcequotas":
         yield one("GET", f"{base}/{{name}}/status", "get", f"the status of one of {plural}", "status")
 
 
@@ -119,6 +119,7 @@ def _collections() -> Iterator[RightOfRoute]:
         ("GET", f"/apis/{OWN}/v1/deadletters", "list", "list dead letters of all namespaces"),
         ("GET", letters, "list", "list dead letters"),
         ("GET", f"{letters}/{{name}}", "get", "show a dead letter with its event"),
+        ("POST", f"{letters}/known", "list", "which of some dead letters are there"),
         ("POST", f"{letters}/redrive", "update", "send dead letters again"),
         ("POST", f"{letters}/discard", "delete", "discard dead letters"),
         ("GET", replays, "list", "list replays"),
@@ -200,6 +201,7 @@ ROUTES: Final[tuple[RightOfRoute, ...]] = (
     *_object_routes(EVENTING, "eventpolicies", version="v1alpha1"),
     *_object_routes(OWN, "subscriptions"),
     *_object_routes("", "secrets"),
+    *_object_routes("", "resourcequotas"),
     *_object_routes(RBAC, "roles"),
     *_object_routes(RBAC, "rolebindings"),
     *_object_routes(RBAC, "clusterroles", namespaced=False),

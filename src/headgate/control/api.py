@@ -30,6 +30,7 @@ from headgate.control.kube_status import Status, deleted
 from headgate.control.namespaces_api import NamespaceApi
 from headgate.control.objects import (
     EVENTING_KINDS,
+    KINDS_WITH_STATUS,
     JsonObject,
     Kind,
     Object,
@@ -129,7 +130,7 @@ class ControlApi:
                 path = f"{kind.root}/namespaces/{{namespace}}/{kind.plural}"
             yield Route(path, self._collection(kind), methods=["GET", "POST", "DELETE"])
             yield Route(f"{path}/{{name}}", self._item(kind), methods=["GET", "PUT", "PATCH", "DELETE"])
-            if kind in EVENTING_KINDS:
+            if kind in KINDS_WITH_STATUS:
                 yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
         yield from self._propagation.routes()
         yield from AdmissionWebhook(self._admission).routes()

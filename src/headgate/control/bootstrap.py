@@ -47,6 +47,8 @@ _VIEWER: Final = (
     _rule(OWN, "subscriptions/status subscriptions/stats subscriptions/seek", "get"),
     _rule(OWN, "deadletters replays", "get", "list"),
     _rule("", "namespaces", "get"),
+    _rule("", "resourcequotas", *_SEEN),
+    _rule("", "resourcequotas/status", "get"),
     _rule("", "events", "list"),
 )
 _CHANGED: Final = tuple(verb for verb in OBJECT_VERBS if verb not in _SEEN)

@@ -58,6 +58,8 @@ _SERVER_FIELDS: Final = frozenset({"managedFields", "selfLink", "deletionTimesta
 _UNSUPPORTED: Final = {
     "metadata.ownerReferences": "ownerReferences are not supported: nothing would delete the object with its owner",
     "aggregationRule": "aggregationRule is not supported: list the rules",
+    "spec.scopes": "scopes are not supported: a quota counts all objects of its namespace",
+    "spec.scopeSelector": "scopes are not supported: a quota counts all objects of its namespace",
     "spec.brokerRef": "brokerRef is not supported: use spec.broker",
 }
 # The compiler decodes the filter; null inside it must not disappear on the way.

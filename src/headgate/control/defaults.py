@@ -24,9 +24,11 @@ from headgate.control.objects import (
     Metadata,
     Object,
     RbacRole,
+    ResourceQuota,
     RoleBinding,
     Secret,
 )
+from headgate.control.quota_rules import quota_with_defaults
 from headgate.control.rbac_rules import bound
 from headgate.control.secret_rules import secret_with_defaults
 from headgate.event.names import NAMESPACE_DEFAULT
@@ -44,6 +46,8 @@ def with_defaults(obj: Object) -> Object:
         return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=annotations))
     if isinstance(obj, Secret):
         return secret_with_defaults(obj)
+    if isinstance(obj, ResourceQuota):
+        return quota_with_defaults(obj)
     if isinstance(obj, RoleBinding | ClusterRoleBinding):
         return bound(obj)
     if isinstance(obj, RbacRole | ClusterRole):

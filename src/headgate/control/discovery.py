@@ -49,6 +49,8 @@ def core_resources() -> JsonObject:
             _resource("namespaces", "Namespace", _NAMESPACE_VERBS, short=["ns"], namespaced=False),
             _resource("events", "Event", ["list"], short=["ev"]),
             _resource(Kind.SECRET.plural, Kind.SECRET.value, _VERBS),
+            _resource(Kind.RESOURCE_QUOTA.plural, Kind.RESOURCE_QUOTA.value, _VERBS, short=["quota"]),
+            _resource(f"{Kind.RESOURCE_QUOTA.plural}/status", Kind.RESOURCE_QUOTA.value, ["get"]),
         ],
     )
 

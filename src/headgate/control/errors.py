@@ -246,6 +246,50 @@ class QuotaError(HeadgateError):
     http_status = 403
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaExcess:
+    """A resource of which a write would use more than it may.
+
+    Attributes:
+        resource: Its name in the quota.
+        requested: How much more the write would use.
+        used: What the namespace uses before it.
+        limit: As the quota says it.
+    """
+
+    resource: str
+    requested: int
+    used: int
+    limit: str
+
+
+class ExceededQuotaError(QuotaError):
+    """A namespace's quota does not allow what a write would use; worded as Kubernetes words it.
+
+    Args:
+        kind: Of the object.
+        name: Its name.
+        quota: The quota's.
+        over: At least one.
+    """
+
+    def __init__(self, kind: Kind, name: str, quota: str, over: tuple[QuotaExcess, ...]) -> None:
+        requested, used, limited = (
+            ",".join(f"{one.resource}={value}" for one, value in zip(over, values, strict=True))
+            for values in (
+                [one.requested for one in over],
+                [one.used for one in over],
+                [one.limit for one in over],
+            )
+        )
+        super().__init__(
+            f'{kind.resource} "{name}" is forbidden: exceeded quota: {quota}, requested: {requested}, used: {used},'
+            f" limited: {limited}"
+        )
+        self.kind = kind
+        self.name = name
+
+
 class FutureVersionError(HeadgateError):
     """Nothing has the given resourceVersion yet; worded as Kubernetes words it."""
 

@@ -9,14 +9,15 @@ from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Even
 from headgate.control.subscription_spec import field_as_written
 from headgate.errors import InvalidInputError
 from headgate.filter.cel.errors import FilterError
+from headgate.filter.compile.cost import scans_of
 from headgate.filter.compile.plan import CompiledFilter
 
 
 def scan_warning(plan: CompiledFilter | None) -> tuple[str, ...]:
     """What a filter costs that no look-up finds: a part of it is work for every event of the broker."""
-    rows = [row for row in plan.rows if not row.signature.key] if plan is not None else []
-    compared = sum(row.signature.exact and bool(row.signature.residual) for row in rows)
-    left = sum(not row.signature.exact for row in rows)
+    if plan is None:
+        return ()
+    compared, left = scans_of(plan)
     what = [
         *([f"{compared} comparison{'s' * (compared > 1)} in the matcher"] if compared else []),
         *(["an evaluation by cel-cpp, which is a hundred times dearer"] if left else []),

@@ -1,4 +1,4 @@
-"""Bodies in Kubernetes' protobuf, which kubectl sends of Secrets, roles and reviews, as the documents that JSON has."""
+"""Bodies in Kubernetes' protobuf, which kubectl sends of some kinds, as the documents that JSON has."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _MESSAGES: Final[Mapping[str, type[Message]]] = {
     name: getattr(pb, name)
     for name in (
         "Secret",
+        "ResourceQuota",
         "Role",
         "ClusterRole",
         "RoleBinding",
@@ -51,4 +52,7 @@ def decode_protobuf(body: bytes) -> object:
     extra = found.get("spec", {}).get("extra", {})
     for name in extra:
         extra[name] = extra[name].get("items", [])
+    hard = found.get("spec", {}).get("hard", {})
+    for name in hard:
+        hard[name] = hard[name].get("string", "")
     return {"apiVersion": envelope.typeMeta.apiVersion, "kind": envelope.typeMeta.kind, **found}

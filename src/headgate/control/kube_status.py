@@ -11,6 +11,7 @@ from headgate.control.errors import (
     AlreadyExistsError,
     ApplyConflictError,
     Cause,
+    ExceededQuotaError,
     ExpiredError,
     FutureVersionError,
     InvalidObjectError,
@@ -88,7 +89,7 @@ def failure_of(error: HeadgateError) -> Status:
                 StatusCause("FieldManagerConflict", f"conflict with {one.owner}", one.field) for one in error.conflicts
             )
             return failure(error.http_status, message, details=StatusDetails(causes=causes))
-        case ObjectNotFoundError() | StaleObjectError() | AlreadyExistsError():
+        case ObjectNotFoundError() | StaleObjectError() | AlreadyExistsError() | ExceededQuotaError():
             details = StatusDetails(error.name, error.kind.group, error.kind.plural)
             reason = "AlreadyExists" if isinstance(error, AlreadyExistsError) else ""
             return failure(error.http_status, message, reason=reason, details=details)

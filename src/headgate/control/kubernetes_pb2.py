@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!headgate/control/kubernetes.proto\x12\x13headgate.kubernetes\",\n\x08TypeMeta\x12\x12\n\napiVersion\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\"u\n\x07Unknown\x12/\n\x08typeMeta\x18\x01 \x01(\x0b\x32\x1d.headgate.kubernetes.TypeMeta\x12\x0b\n\x03raw\x18\x02 \x01(\x0c\x12\x17\n\x0f\x63ontentEncoding\x18\x03 \x01(\t\x12\x13\n\x0b\x63ontentType\x18\x04 \x01(\t\"\xe4\x02\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cgenerateName\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12\x17\n\x0fresourceVersion\x18\x06 \x01(\t\x12;\n\x06labels\x18\x0b \x03(\x0b\x32+.headgate.kubernetes.ObjectMeta.LabelsEntry\x12\x45\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32\x30.headgate.kubernetes.ObjectMeta.AnnotationsEntry\x12\x12\n\nfinalizers\x18\x0e \x03(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb2\x02\n\x06Secret\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12\x33\n\x04\x64\x61ta\x18\x02 \x03(\x0b\x32%.headgate.kubernetes.Secret.DataEntry\x12\x0c\n\x04type\x18\x03 \x01(\t\x12?\n\nstringData\x18\x04 \x03(\x0b\x32+.headgate.kubernetes.Secret.StringDataEntry\x12\x11\n\timmutable\x18\x05 \x01(\x08\x1a+\n\tDataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x1a\x31\n\x0fStringDataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"q\n\nPolicyRule\x12\r\n\x05verbs\x18\x01 \x03(\t\x12\x11\n\tapiGroups\x18\x02 \x03(\t\x12\x11\n\tresources\x18\x03 \x03(\t\x12\x15\n\rresourceNames\x18\x04 \x03(\t\x12\x17\n\x0fnonResourceURLs\x18\x05 \x03(\t\"/\n\x0f\x41ggregationRule\x12\x1c\n\x14\x63lusterRoleSelectors\x18\x01 \x03(\x0c\"i\n\x04Role\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12.\n\x05rules\x18\x02 \x03(\x0b\x32\x1f.headgate.kubernetes.PolicyRule\"\xaf\x01\n\x0b\x43lusterRole\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12.\n\x05rules\x18\x02 \x03(\x0b\x32\x1f.headgate.kubernetes.PolicyRule\x12=\n\x0f\x61ggregationRule\x18\x03 \x01(\x0b\x32$.headgate.kubernetes.AggregationRule\"J\n\x07Subject\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x10\n\x08\x61piGroup\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\tnamespace\x18\x04 \x01(\t\"7\n\x07RoleRef\x12\x10\n\x08\x61piGroup\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"\x9f\x01\n\x0bRoleBinding\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12.\n\x08subjects\x18\x02 \x03(\x0b\x32\x1c.headgate.kubernetes.Subject\x12-\n\x07roleRef\x18\x03 \x01(\x0b\x32\x1c.headgate.kubernetes.RoleRef\"\xa6\x01\n\x12\x43lusterRoleBinding\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12.\n\x08subjects\x18\x02 \x03(\x0b\x32\x1c.headgate.kubernetes.Subject\x12-\n\x07roleRef\x18\x03 \x01(\x0b\x32\x1c.headgate.kubernetes.RoleRef\"\x8a\x01\n\x12ResourceAttributes\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04verb\x18\x02 \x01(\t\x12\r\n\x05group\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x10\n\x08resource\x18\x05 \x01(\t\x12\x13\n\x0bsubresource\x18\x06 \x01(\t\x12\x0c\n\x04name\x18\x07 \x01(\t\"3\n\x15NonResourceAttributes\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04verb\x18\x02 \x01(\t\"\x1b\n\nExtraValue\x12\r\n\x05items\x18\x01 \x03(\t\"\xa6\x02\n\x17SelfSubjectAccessReview\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12?\n\x04spec\x18\x02 \x01(\x0b\x32\x31.headgate.kubernetes.SelfSubjectAccessReview.Spec\x1a\x96\x01\n\x04Spec\x12\x43\n\x12resourceAttributes\x18\x01 \x01(\x0b\x32\'.headgate.kubernetes.ResourceAttributes\x12I\n\x15nonResourceAttributes\x18\x02 \x01(\x0b\x32*.headgate.kubernetes.NonResourceAttributes\"\xe1\x03\n\x13SubjectAccessReview\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12;\n\x04spec\x18\x02 \x01(\x0b\x32-.headgate.kubernetes.SubjectAccessReview.Spec\x1a\xd9\x02\n\x04Spec\x12\x43\n\x12resourceAttributes\x18\x01 \x01(\x0b\x32\'.headgate.kubernetes.ResourceAttributes\x12I\n\x15nonResourceAttributes\x18\x02 \x01(\x0b\x32*.headgate.kubernetes.NonResourceAttributes\x12\x0c\n\x04user\x18\x03 \x01(\t\x12\x0e\n\x06groups\x18\x04 \x03(\t\x12G\n\x05\x65xtra\x18\x05 \x03(\x0b\x32\x38.headgate.kubernetes.SubjectAccessReview.Spec.ExtraEntry\x12\x0b\n\x03uid\x18\x06 \x01(\t\x1aM\n\nExtraEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.headgate.kubernetes.ExtraValue:\x02\x38\x01\"\xa6\x01\n\x16SelfSubjectRulesReview\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12>\n\x04spec\x18\x02 \x01(\x0b\x32\x30.headgate.kubernetes.SelfSubjectRulesReview.Spec\x1a\x19\n\x04Spec\x12\x11\n\tnamespace\x18\x01 \x01(\t\"F\n\x11SelfSubjectReview\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMetab\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!headgate/control/kubernetes.proto\x12\x13headgate.kubernetes\",\n\x08TypeMeta\x12\x12\n\napiVersion\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\"u\n\x07Unknown\x12/\n\x08typeMeta\x18\x01 \x01(\x0b\x32\x1d.headgate.kubernetes.TypeMeta\x12\x0b\n\x03raw\x18\x02 \x01(\x0c\x12\x17\n\x0f\x63ontentEncoding\x18\x03 \x01(\t\x12\x13\n\x0b\x63ontentType\x18\x04 \x01(\t\"\xe4\x02\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cgenerateName\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12\x17\n\x0fresourceVersion\x18\x06 \x01(\t\x12;\n\x06labels\x18\x0b \x03(\x0b\x32+.headgate.kubernetes.ObjectMeta.LabelsEntry\x12\x45\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32\x30.headgate.kubernetes.ObjectMeta.AnnotationsEntry\x12\x12\n\nfinalizers\x18\x0e \x03(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb2\x02\n\x06Secret\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12\x33\n\x04\x64\x61ta\x18\x02 \x03(\x0b\x32%.headgate.kubernetes.Secret.DataEntry\x12\x0c\n\x04type\x18\x03 \x01(\t\x12?\n\nstringData\x18\x04 \x03(\x0b\x32+.headgate.kubernetes.Secret.StringDataEntry\x12\x11\n\timmutable\x18\x05 \x01(\x08\x1a+\n\tDataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x1a\x31\n\x0fStringDataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1a\n\x08Quantity\x12\x0e\n\x06string\x18\x01 \x01(\t\"\xb6\x02\n\rResourceQuota\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12\x35\n\x04spec\x18\x02 \x01(\x0b\x32\'.headgate.kubernetes.ResourceQuota.Spec\x1a\xba\x01\n\x04Spec\x12?\n\x04hard\x18\x01 \x03(\x0b\x32\x31.headgate.kubernetes.ResourceQuota.Spec.HardEntry\x12\x0e\n\x06scopes\x18\x02 \x03(\t\x12\x15\n\rscopeSelector\x18\x03 \x01(\x0c\x1aJ\n\tHardEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.headgate.kubernetes.Quantity:\x02\x38\x01\"q\n\nPolicyRule\x12\r\n\x05verbs\x18\x01 \x03(\t\x12\x11\n\tapiGroups\x18\x02 \x03(\t\x12\x11\n\tresources\x18\x03 \x03(\t\x12\x15\n\rresourceNames\x18\x04 \x03(\t\x12\x17\n\x0fnonResourceURLs\x18\x05 \x03(\t\"/\n\x0f\x41ggregationRule\x12\x1c\n\x14\x63lusterRoleSelectors\x18\x01 \x03(\x0c\"i\n\x04Role\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12.\n\x05rules\x18\x02 \x03(\x0b\x32\x1f.headgate.kubernetes.PolicyRule\"\xaf\x01\n\x0b\x43lusterRole\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12.\n\x05rules\x18\x02 \x03(\x0b\x32\x1f.headgate.kubernetes.PolicyRule\x12=\n\x0f\x61ggregationRule\x18\x03 \x01(\x0b\x32$.headgate.kubernetes.AggregationRule\"J\n\x07Subject\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x10\n\x08\x61piGroup\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\tnamespace\x18\x04 \x01(\t\"7\n\x07RoleRef\x12\x10\n\x08\x61piGroup\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"\x9f\x01\n\x0bRoleBinding\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12.\n\x08subjects\x18\x02 \x03(\x0b\x32\x1c.headgate.kubernetes.Subject\x12-\n\x07roleRef\x18\x03 \x01(\x0b\x32\x1c.headgate.kubernetes.RoleRef\"\xa6\x01\n\x12\x43lusterRoleBinding\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12.\n\x08subjects\x18\x02 \x03(\x0b\x32\x1c.headgate.kubernetes.Subject\x12-\n\x07roleRef\x18\x03 \x01(\x0b\x32\x1c.headgate.kubernetes.RoleRef\"\x8a\x01\n\x12ResourceAttributes\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04verb\x18\x02 \x01(\t\x12\r\n\x05group\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x10\n\x08resource\x18\x05 \x01(\t\x12\x13\n\x0bsubresource\x18\x06 \x01(\t\x12\x0c\n\x04name\x18\x07 \x01(\t\"3\n\x15NonResourceAttributes\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04verb\x18\x02 \x01(\t\"\x1b\n\nExtraValue\x12\r\n\x05items\x18\x01 \x03(\t\"\xa6\x02\n\x17SelfSubjectAccessReview\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12?\n\x04spec\x18\x02 \x01(\x0b\x32\x31.headgate.kubernetes.SelfSubjectAccessReview.Spec\x1a\x96\x01\n\x04Spec\x12\x43\n\x12resourceAttributes\x18\x01 \x01(\x0b\x32\'.headgate.kubernetes.ResourceAttributes\x12I\n\x15nonResourceAttributes\x18\x02 \x01(\x0b\x32*.headgate.kubernetes.NonResourceAttributes\"\xe1\x03\n\x13SubjectAccessReview\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12;\n\x04spec\x18\x02 \x01(\x0b\x32-.headgate.kubernetes.SubjectAccessReview.Spec\x1a\xd9\x02\n\x04Spec\x12\x43\n\x12resourceAttributes\x18\x01 \x01(\x0b\x32\'.headgate.kubernetes.ResourceAttributes\x12I\n\x15nonResourceAttributes\x18\x02 \x01(\x0b\x32*.headgate.kubernetes.NonResourceAttributes\x12\x0c\n\x04user\x18\x03 \x01(\t\x12\x0e\n\x06groups\x18\x04 \x03(\t\x12G\n\x05\x65xtra\x18\x05 \x03(\x0b\x32\x38.headgate.kubernetes.SubjectAccessReview.Spec.ExtraEntry\x12\x0b\n\x03uid\x18\x06 \x01(\t\x1aM\n\nExtraEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.headgate.kubernetes.ExtraValue:\x02\x38\x01\"\xa6\x01\n\x16SelfSubjectRulesReview\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMeta\x12>\n\x04spec\x18\x02 \x01(\x0b\x32\x30.headgate.kubernetes.SelfSubjectRulesReview.Spec\x1a\x19\n\x04Spec\x12\x11\n\tnamespace\x18\x01 \x01(\t\"F\n\x11SelfSubjectReview\x12\x31\n\x08metadata\x18\x01 \x01(\x0b\x32\x1f.headgate.kubernetes.ObjectMetab\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,6 +39,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SECRET_DATAENTRY']._serialized_options = b'8\001'
   _globals['_SECRET_STRINGDATAENTRY']._loaded_options = None
   _globals['_SECRET_STRINGDATAENTRY']._serialized_options = b'8\001'
+  _globals['_RESOURCEQUOTA_SPEC_HARDENTRY']._loaded_options = None
+  _globals['_RESOURCEQUOTA_SPEC_HARDENTRY']._serialized_options = b'8\001'
   _globals['_SUBJECTACCESSREVIEW_SPEC_EXTRAENTRY']._loaded_options = None
   _globals['_SUBJECTACCESSREVIEW_SPEC_EXTRAENTRY']._serialized_options = b'8\001'
   _globals['_TYPEMETA']._serialized_start=58
@@ -57,42 +59,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SECRET_DATAENTRY']._serialized_end=838
   _globals['_SECRET_STRINGDATAENTRY']._serialized_start=840
   _globals['_SECRET_STRINGDATAENTRY']._serialized_end=889
-  _globals['_POLICYRULE']._serialized_start=891
-  _globals['_POLICYRULE']._serialized_end=1004
-  _globals['_AGGREGATIONRULE']._serialized_start=1006
-  _globals['_AGGREGATIONRULE']._serialized_end=1053
-  _globals['_ROLE']._serialized_start=1055
-  _globals['_ROLE']._serialized_end=1160
-  _globals['_CLUSTERROLE']._serialized_start=1163
-  _globals['_CLUSTERROLE']._serialized_end=1338
-  _globals['_SUBJECT']._serialized_start=1340
-  _globals['_SUBJECT']._serialized_end=1414
-  _globals['_ROLEREF']._serialized_start=1416
-  _globals['_ROLEREF']._serialized_end=1471
-  _globals['_ROLEBINDING']._serialized_start=1474
-  _globals['_ROLEBINDING']._serialized_end=1633
-  _globals['_CLUSTERROLEBINDING']._serialized_start=1636
-  _globals['_CLUSTERROLEBINDING']._serialized_end=1802
-  _globals['_RESOURCEATTRIBUTES']._serialized_start=1805
-  _globals['_RESOURCEATTRIBUTES']._serialized_end=1943
-  _globals['_NONRESOURCEATTRIBUTES']._serialized_start=1945
-  _globals['_NONRESOURCEATTRIBUTES']._serialized_end=1996
-  _globals['_EXTRAVALUE']._serialized_start=1998
-  _globals['_EXTRAVALUE']._serialized_end=2025
-  _globals['_SELFSUBJECTACCESSREVIEW']._serialized_start=2028
-  _globals['_SELFSUBJECTACCESSREVIEW']._serialized_end=2322
-  _globals['_SELFSUBJECTACCESSREVIEW_SPEC']._serialized_start=2172
-  _globals['_SELFSUBJECTACCESSREVIEW_SPEC']._serialized_end=2322
-  _globals['_SUBJECTACCESSREVIEW']._serialized_start=2325
-  _globals['_SUBJECTACCESSREVIEW']._serialized_end=2806
-  _globals['_SUBJECTACCESSREVIEW_SPEC']._serialized_start=2461
-  _globals['_SUBJECTACCESSREVIEW_SPEC']._serialized_end=2806
-  _globals['_SUBJECTACCESSREVIEW_SPEC_EXTRAENTRY']._serialized_start=2729
-  _globals['_SUBJECTACCESSREVIEW_SPEC_EXTRAENTRY']._serialized_end=2806
-  _globals['_SELFSUBJECTRULESREVIEW']._serialized_start=2809
-  _globals['_SELFSUBJECTRULESREVIEW']._serialized_end=2975
-  _globals['_SELFSUBJECTRULESREVIEW_SPEC']._serialized_start=2950
-  _globals['_SELFSUBJECTRULESREVIEW_SPEC']._serialized_end=2975
-  _globals['_SELFSUBJECTREVIEW']._serialized_start=2977
-  _globals['_SELFSUBJECTREVIEW']._serialized_end=3047
+  _globals['_QUANTITY']._serialized_start=891
+  _globals['_QUANTITY']._serialized_end=917
+  _globals['_RESOURCEQUOTA']._serialized_start=920
+  _globals['_RESOURCEQUOTA']._serialized_end=1230
+  _globals['_RESOURCEQUOTA_SPEC']._serialized_start=1044
+  _globals['_RESOURCEQUOTA_SPEC']._serialized_end=1230
+  _globals['_RESOURCEQUOTA_SPEC_HARDENTRY']._serialized_start=1156
+  _globals['_RESOURCEQUOTA_SPEC_HARDENTRY']._serialized_end=1230
+  _globals['_POLICYRULE']._serialized_start=1232
+  _globals['_POLICYRULE']._serialized_end=1345
+  _globals['_AGGREGATIONRULE']._serialized_start=1347
+  _globals['_AGGREGATIONRULE']._serialized_end=1394
+  _globals['_ROLE']._serialized_start=1396
+  _globals['_ROLE']._serialized_end=1501
+  _globals['_CLUSTERROLE']._serialized_start=1504
+  _globals['_CLUSTERROLE']._serialized_end=1679
+  _globals['_SUBJECT']._serialized_start=1681
+  _globals['_SUBJECT']._serialized_end=1755
+  _globals['_ROLEREF']._serialized_start=1757
+  _globals['_ROLEREF']._serialized_end=1812
+  _globals['_ROLEBINDING']._serialized_start=1815
+  _globals['_ROLEBINDING']._serialized_end=1974
+  _globals['_CLUSTERROLEBINDING']._serialized_start=1977
+  _globals['_CLUSTERROLEBINDING']._serialized_end=2143
+  _globals['_RESOURCEATTRIBUTES']._serialized_start=2146
+  _globals['_RESOURCEATTRIBUTES']._serialized_end=2284
+  _globals['_NONRESOURCEATTRIBUTES']._serialized_start=2286
+  _globals['_NONRESOURCEATTRIBUTES']._serialized_end=2337
+  _globals['_EXTRAVALUE']._serialized_start=2339
+  _globals['_EXTRAVALUE']._serialized_end=2366
+  _globals['_SELFSUBJECTACCESSREVIEW']._serialized_start=2369
+  _globals['_SELFSUBJECTACCESSREVIEW']._serialized_end=2663
+  _globals['_SELFSUBJECTACCESSREVIEW_SPEC']._serialized_start=2513
+  _globals['_SELFSUBJECTACCESSREVIEW_SPEC']._serialized_end=2663
+  _globals['_SUBJECTACCESSREVIEW']._serialized_start=2666
+  _globals['_SUBJECTACCESSREVIEW']._serialized_end=3147
+  _globals['_SUBJECTACCESSREVIEW_SPEC']._serialized_start=2802
+  _globals['_SUBJECTACCESSREVIEW_SPEC']._serialized_end=3147
+  _globals['_SUBJECTACCESSREVIEW_SPEC_EXTRAENTRY']._serialized_start=3070
+  _globals['_SUBJECTACCESSREVIEW_SPEC_EXTRAENTRY']._serialized_end=3147
+  _globals['_SELFSUBJECTRULESREVIEW']._serialized_start=3150
+  _globals['_SELFSUBJECTRULESREVIEW']._serialized_end=3316
+  _globals['_SELFSUBJECTRULESREVIEW_SPEC']._serialized_start=3291
+  _globals['_SELFSUBJECTRULESREVIEW_SPEC']._serialized_end=3316
+  _globals['_SELFSUBJECTREVIEW']._serialized_start=3318
+  _globals['_SELFSUBJECTREVIEW']._serialized_end=3388
 # @@protoc_insertion_point(module_scope)

@@ -88,6 +88,36 @@ class Secret(_message.Message):
     immutable: bool
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., data: _Optional[_Mapping[str, bytes]] = ..., type: _Optional[str] = ..., stringData: _Optional[_Mapping[str, str]] = ..., immutable: _Optional[bool] = ...) -> None: ...
 
+class Quantity(_message.Message):
+    __slots__ = ("string",)
+    STRING_FIELD_NUMBER: _ClassVar[int]
+    string: str
+    def __init__(self, string: _Optional[str] = ...) -> None: ...
+
+class ResourceQuota(_message.Message):
+    __slots__ = ("metadata", "spec")
+    class Spec(_message.Message):
+        __slots__ = ("hard", "scopes", "scopeSelector")
+        class HardEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: Quantity
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+        HARD_FIELD_NUMBER: _ClassVar[int]
+        SCOPES_FIELD_NUMBER: _ClassVar[int]
+        SCOPESELECTOR_FIELD_NUMBER: _ClassVar[int]
+        hard: _containers.MessageMap[str, Quantity]
+        scopes: _containers.RepeatedScalarFieldContainer[str]
+        scopeSelector: bytes
+        def __init__(self, hard: _Optional[_Mapping[str, Quantity]] = ..., scopes: _Optional[_Iterable[str]] = ..., scopeSelector: _Optional[bytes] = ...) -> None: ...
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: ResourceQuota.Spec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[ResourceQuota.Spec, _Mapping]] = ...) -> None: ...
+
 class PolicyRule(_message.Message):
     __slots__ = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
     VERBS_FIELD_NUMBER: _ClassVar[int]

@@ -21,6 +21,7 @@ from headgate.control.metadata import Condition as Condition
 from headgate.control.metadata import JsonObject as JsonObject
 from headgate.control.metadata import ManagedFields as ManagedFields
 from headgate.control.metadata import Metadata as Metadata
+from headgate.control.quota_object import ResourceQuota as ResourceQuota
 from headgate.control.rbac_objects import RBAC_GROUP as RBAC_GROUP
 from headgate.control.rbac_objects import ClusterRole as ClusterRole
 from headgate.control.rbac_objects import ClusterRoleBinding as ClusterRoleBinding
@@ -65,6 +66,7 @@ class Kind(StrEnum):
     SUBSCRIPTION = "Subscription"
     EVENT_POLICY = "EventPolicy"
     SECRET = "Secret"
+    RESOURCE_QUOTA = "ResourceQuota"
     ROLE = "Role"
     CLUSTER_ROLE = "ClusterRole"
     ROLE_BINDING = "RoleBinding"
@@ -81,7 +83,9 @@ class Kind(StrEnum):
         """The API group: `eventing.knative.dev`; empty for a kind of the core group."""
         if self in RBAC_KINDS:
             return RBAC_GROUP
-        return {Kind.SUBSCRIPTION: OWN_GROUP, Kind.SECRET: CORE_GROUP}.get(self, GROUP)
+        if self in CORE_KINDS:
+            return CORE_GROUP
+        return OWN_GROUP if self is Kind.SUBSCRIPTION else GROUP
 
     @property
     def is_namespaced(self) -> bool:
@@ -116,9 +120,13 @@ class Kind(StrEnum):
 
 RBAC_KINDS: Final = (Kind.ROLE, Kind.CLUSTER_ROLE, Kind.ROLE_BINDING, Kind.CLUSTER_ROLE_BINDING)
 """Who may do what."""
+CORE_KINDS: Final = (Kind.SECRET, Kind.RESOURCE_QUOTA)
+"""Of Kubernetes' oldest group, which has no name."""
 EVENTING_KINDS: Final = (Kind.BROKER, Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.EVENT_POLICY)
+"""What events are about."""
+KINDS_WITH_STATUS: Final = (*EVENTING_KINDS, Kind.RESOURCE_QUOTA)
 """What has a `spec` and a `status`."""
-FRONT_KINDS: Final = (*RBAC_KINDS, Kind.BROKER, Kind.EVENT_POLICY)
+FRONT_KINDS: Final = (*RBAC_KINDS, Kind.BROKER, Kind.EVENT_POLICY, Kind.RESOURCE_QUOTA)
 """What every front knows before a write of one is answered."""
 
 
@@ -223,6 +231,9 @@ class LogSpec(ApiStruct, frozen=True):
     ] = ""
     """Immutable, because chunks already written hold values by it."""
     compression: Annotated[str, field_doc("Of chunks; none by default.", enum=["none", "lz4", "zstd"])] = ""
+    retention: Annotated[
+        str, field_doc("ISO 8601 duration after which nobody sees the broker's events; as the log when it is left out.")
+    ] = ""
 
 
 class BrokerSpec(ApiStruct, frozen=True):
@@ -358,15 +369,18 @@ class Namespace(ApiObject, frozen=True):
 Routed = Trigger | Subscription
 """What the matcher matches for: objects with a target id."""
 Eventing = Broker | Trigger | Subscription | EventPolicy
+"""What events are about."""
+WithStatus = Eventing | ResourceQuota
 """What has a `spec` and a `status`."""
 RbacObject = RbacRole | ClusterRole | RoleBinding | ClusterRoleBinding
-Object = Eventing | Secret | RbacObject
-TYPES: Final[dict[Kind, type[Eventing] | type[Secret] | type[RbacObject]]] = {
+Object = WithStatus | Secret | RbacObject
+TYPES: Final[dict[Kind, type[WithStatus] | type[Secret] | type[RbacObject]]] = {
     Kind.BROKER: Broker,
     Kind.TRIGGER: Trigger,
     Kind.SUBSCRIPTION: Subscription,
     Kind.EVENT_POLICY: EventPolicy,
     Kind.SECRET: Secret,
+    Kind.RESOURCE_QUOTA: ResourceQuota,
     Kind.ROLE: RbacRole,
     Kind.CLUSTER_ROLE: ClusterRole,
     Kind.ROLE_BINDING: RoleBinding,
@@ -390,7 +404,7 @@ class ObjectKey:
 
 def content(obj: Object) -> object:
     """What an object says beside its metadata and its status."""
-    return obj.spec if isinstance(obj, Eventing) else msgspec.structs.replace(obj, metadata=Metadata())
+    return obj.spec if isinstance(obj, WithStatus) else msgspec.structs.replace(obj, metadata=Metadata())
 
 
 def key_of(obj: Object) -> ObjectKey:

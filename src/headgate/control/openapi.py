@@ -11,7 +11,7 @@ from msgspec import inspect
 
 from headgate.control.objects import (
     API_VERSION,
-    EVENTING_KINDS,
+    KINDS_WITH_STATUS,
     OWN_API_VERSION,
     TYPES,
     UNKNOWN_FIELDS,
@@ -187,6 +187,7 @@ _KINDS: Final = {
     Kind.SUBSCRIPTION: "Keeps the events of a broker that pass a filter for consumers.",
     Kind.EVENT_POLICY: "Says who may send which events to brokers of its namespace.",
     Kind.SECRET: "Small values that no one else may read, such as what deliveries authenticate by; stored encrypted.",
+    Kind.RESOURCE_QUOTA: "Limits of what a namespace uses, over all its objects.",
     Kind.ROLE: "Rights in one namespace.",
     Kind.CLUSTER_ROLE: "Rights in every namespace, or in the one of a RoleBinding that names it.",
     Kind.ROLE_BINDING: "Gives somebody the rights of a role in one namespace.",
@@ -206,7 +207,7 @@ def _kind(kind: Kind) -> JsonObject:
         "kind": _text(f"Always {kind}."),
         "metadata": _METADATA,
     }
-    if kind in EVENTING_KINDS:
+    if kind in KINDS_WITH_STATUS:
         properties["spec"] = made["spec"] | {"description": f"What the {name} is to be."}
         properties["status"] = made["status"] | {"description": f"What the {name} is, written by the server."}
     else:

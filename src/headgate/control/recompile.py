@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -23,6 +23,7 @@ from headgate.control.plans import encode_plan
 from headgate.control.rows import bump
 from headgate.control.targets import WrittenFilter
 from headgate.errors import InvalidInputError
+from headgate.filter.compile.cost import filter_cost
 from headgate.filter.compile.error_preserving import preserve_errors
 from headgate.filter.compile.plan import PLAN_VERSION
 from headgate.limits import RECOMPILED_FILTERS_MAX
@@ -30,6 +31,7 @@ from headgate.limits import RECOMPILED_FILTERS_MAX
 if TYPE_CHECKING:
     from headgate.control.store import Store
 
+_DUE: Final = "(compiler != ? OR cost IS NULL)"
 RETRY_S: Final = 1.0
 """Between two tries while the store does not work."""
 _log = structlog.get_logger("headgate.control")
@@ -49,6 +51,7 @@ class StoredPlan:
         delivery: The target's own rules as JSON; None without.
         plan: The plan; None when the filter does not compile.
         error: Why it does not; empty when it does.
+        cost: What the filter costs; 0 when it does not compile.
     """
 
     target: int
@@ -58,20 +61,21 @@ class StoredPlan:
     delivery: bytes | None
     plan: bytes | None
     error: str
+    cost: int = field(default=0, compare=False)
 
 
 def count_left(connection: sqlite3.Connection, compiler: int) -> int:
-    """How many filters another compiler has compiled."""
-    (count,) = connection.execute("SELECT count(*) FROM targets WHERE compiler != ?", (compiler,)).fetchone()
+    """How many filters another compiler has compiled, or one that did not write down what they cost."""
+    (count,) = connection.execute(f"SELECT count(*) FROM targets WHERE {_DUE}", (compiler,)).fetchone()
     return int(count)
 
 
 def next_slice(connection: sqlite3.Connection, compiler: int, after: int) -> list[StoredPlan]:
-    """The next filters, by target id, that another compiler has compiled."""
+    """The next filters, by target id, of those that `count_left` counts."""
     rows = connection.execute(
         "SELECT id, compiler, plan_version, filter, delivery, plan, plan_error FROM targets"
-        " WHERE id > ? AND compiler != ? ORDER BY id LIMIT ?",
-        (after, compiler, RECOMPILED_FILTERS_MAX),
+        f" WHERE {_DUE} AND id > ? ORDER BY id LIMIT ?",
+        (compiler, after, RECOMPILED_FILTERS_MAX),
     )
     return [StoredPlan(*row) for row in rows]
 
@@ -82,10 +86,10 @@ def compiled(stored: StoredPlan, compiler: FilterCompiler) -> StoredPlan:
     try:
         plan = compiler.compile(written.filter, written.filters)
     except InvalidInputError as error:
-        return replace(stored, plan=None, error=error.message)
+        return replace(stored, plan=None, error=error.message, cost=0)
     if keeps_filter_errors(_DELIVERY.decode(stored.delivery) if stored.delivery is not None else None):
         plan = preserve_errors(plan)
-    return replace(stored, plan=encode_plan(plan), error="")
+    return replace(stored, plan=encode_plan(plan), error="", cost=filter_cost(plan))
 
 
 def put(
@@ -95,8 +99,9 @@ def put(
     changed, different = [], []
     for old, new in zip(before, anew, strict=True):
         written = connection.execute(
-            "UPDATE targets SET compiler = ?, plan_version = ?, plan = ?, plan_error = ? WHERE id = ? AND compiler = ?",
-            (compiler, PLAN_VERSION, new.plan, new.error, old.target, old.compiler),
+            "UPDATE targets SET compiler = ?, plan_version = ?, plan = ?, plan_error = ?, cost = ?"
+            " WHERE id = ? AND compiler = ?",
+            (compiler, PLAN_VERSION, new.plan, new.error, new.cost, old.target, old.compiler),
         ).rowcount
         if written and new != old:
             different.append(old.target)

@@ -12,7 +12,7 @@ import structlog
 
 from headgate.control.database import StoreUnavailableError
 from headgate.control.event_policies import applying_policies, policy_status
-from headgate.control.objects import Eventing, EventPolicy, Kind, ObjectKey, Routed, decode_stored
+from headgate.control.objects import Eventing, EventPolicy, Kind, ObjectKey, Routed, WithStatus, decode_stored
 from headgate.control.rows import RowSelection
 from headgate.control.status import BrokerState, ServerUrls, broker_state, broker_status, served_brokers
 from headgate.control.store import Store
@@ -90,7 +90,9 @@ class Reconciler:
         moved: tuple[str, ...] = ()
         if seen is None or seen["version"] != counters["version"]:
             written, moved = self._reconcile_brokers(now_s)
-        stale = self._stale_routed(seen, counters, moved, now_s)
+        stale: list[WithStatus] = [*self._stale_routed(seen, counters, moved, now_s)]
+        if seen is None or seen["version"] != counters["version"]:
+            stale += self._store.quotas.stale(seen["version"] if seen is not None else None)
         if stale:
             stale.reverse()
             # Each is freed after its write: ten thousand at once would stop the event loop beside for 20 ms.

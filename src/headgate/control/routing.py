@@ -39,6 +39,7 @@ class DeliveryRules:
         dead_letter_ca: CA of its host, as PEM, beside the system's; empty for none.
         dead_letter_audience: Of the tokens that requests to it carry; empty for none.
         handshake: Whether whoever gets events is asked first.
+        retention_us: How long consumers see the broker's events, microseconds; None for no bound of its own.
     """
 
     retry: int | None
@@ -59,6 +60,7 @@ class DeliveryRules:
     dead_letter_ca: str = ""
     dead_letter_audience: str = ""
     handshake: bool = False
+    retention_us: int | None = None
 
     @property
     def has_sink(self) -> bool:

@@ -76,6 +76,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """ALTER TABLE targets ADD COLUMN authenticates INTEGER NOT NULL DEFAULT 0""",
         """CREATE INDEX targets_authenticates ON targets (authenticates) WHERE authenticates = 1""",
     ),
+    (
+        # `filter.compile.cost.filter_cost` of the plan; NULL until the filter is compiled anew.
+        """ALTER TABLE targets ADD COLUMN cost INTEGER""",
+    ),
 )
 
 

@@ -22,13 +22,14 @@ from headgate.control.namespace_store import NamespaceTable
 from headgate.control.objects import (
     FRONT_KINDS,
     Broker,
-    Eventing,
     Kind,
     Object,
     ObjectKey,
     Routed,
+    WithStatus,
 )
 from headgate.control.pages import Page, Selector, Stored, read_page
+from headgate.control.quota_usage import QuotaTable
 from headgate.control.routing import RoutingTable, TargetReport
 from headgate.control.rows import (
     RowSelection,
@@ -73,6 +74,7 @@ class Store:
         self._clock_s = clock_s
         self.namespaces = NamespaceTable(database, clock_s)
         self.secrets = SecretTable(database, form)
+        self.quotas = QuotaTable(database)
         self.signing_keys = SigningKeys(database, form, clock_s)
         self.handshakes = HandshakeGrants(database, clock_s)
         self.reports = ReportTable(database)
@@ -238,7 +240,7 @@ class Store:
         self._on_broker.append(look)
 
     def tell_of_brokers(self) -> None:
-        """Call what `on_broker` was given: brokers or rights may have been written."""
+        """Call what `on_broker` was given: some of FRONT_KINDS may have been written."""
         for look in self._on_broker:
             look()
 
@@ -290,7 +292,7 @@ class Store:
                     stale.append(msgspec.structs.replace(row.obj, status=status))
         return stale
 
-    def write_statuses(self, changed: Iterable[Eventing]) -> tuple[int, ...]:
+    def write_statuses(self, changed: Iterable[WithStatus]) -> tuple[int, ...]:
         """Put new statuses in place, in one transaction.
 
         Args:

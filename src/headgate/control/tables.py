@@ -17,6 +17,7 @@ from headgate.control.objects import (
     Object,
     RbacObject,
     RbacRole,
+    ResourceQuota,
     Secret,
     Trigger,
 )
@@ -100,6 +101,12 @@ COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
         Column("Size", description="Bytes of its values"),
         Column("Age", description="Time since creation"),
     ),
+    Kind.RESOURCE_QUOTA: (
+        _NAME,
+        Column("Request", description="What is used of what may be used"),
+        Column("Limit", description="Without effect"),
+        Column("Age", description="Time since creation"),
+    ),
     Kind.ROLE: _ROLE_COLUMNS,
     Kind.CLUSTER_ROLE: _ROLE_COLUMNS,
     Kind.ROLE_BINDING: _BINDING_COLUMNS,
@@ -122,6 +129,10 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
     if isinstance(obj, Secret):
         cells = (obj.metadata.name, obj.type, str(len(obj.data)), str(size_bytes(obj)), since)
         return _made(cells, obj, include)
+    if isinstance(obj, ResourceQuota):
+        used = obj.status.used
+        shown = ", ".join(f"{name}: {used.get(name, '-')}/{limit}" for name, limit in sorted(obj.spec.hard.items()))
+        return _made((obj.metadata.name, shown, "", since), obj, include)
     ready, reason = _ready(obj.status.conditions)
     state = (since, ready, reason)
     if isinstance(obj, EventPolicy):

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.delivery_spec import delivery_rules, is_ordered
+from headgate.control.log_spec import retention_us
 from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, Routed, Subscription, Trigger
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
@@ -19,6 +20,7 @@ from headgate.control.rows import broker_at, brokers, bump, counter, public_url
 from headgate.control.status import auths_of, destination_uri, identity_of, is_served, referenced_broker, sink_of
 from headgate.control.subscription_spec import compiler_input, pull_rules
 from headgate.event.identity import identity, path_of
+from headgate.filter.compile.cost import filter_cost
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
@@ -68,8 +70,8 @@ def put_target(
     connection.execute(
         "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
         " delivery, ordered, sink_broker, pull, filter, compiler, plan_version, plan, plan_error,"
-        " needs, routing, subscriber_ca, subscriber_audience, authenticates)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?)",
+        " needs, routing, subscriber_ca, subscriber_audience, authenticates, cost)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?)",
         (
             target,
             obj.kind,
@@ -92,9 +94,17 @@ def put_target(
             obj.spec.subscriber.ca_certs if isinstance(obj, Trigger) else "",
             obj.spec.subscriber.audience if isinstance(obj, Trigger) else "",
             bool(auths_of(obj.spec.delivery)),
+            filter_cost(plan),
         ),
     )
     return target
+
+
+def target_cost(connection: sqlite3.Connection, key: ObjectKey) -> int:
+    """What the filter of a stored object costs; 0 where that is not known."""
+    where = "kind = ? AND namespace = ? AND name = ?"
+    row = connection.execute(f"SELECT cost FROM targets WHERE {where}", (key.kind, key.namespace, key.name)).fetchone()
+    return (row[0] or 0) if row is not None else 0
 
 
 class _Route(msgspec.Struct, frozen=True):
@@ -233,12 +243,15 @@ class SnapshotCache:
 
     def _rules_of(self, trigger: str, broker_path: str, own: DeliverySpec | None, *, ordered: bool) -> DeliveryRules:
         """The trigger's rules as a whole, else the broker's as a whole (C20), with the sink's address."""
-        if own is None and (broker := self._brokers.get(broker_path)) is not None:
+        broker = self._brokers.get(broker_path)
+        if own is None and broker is not None:
             chosen, owner = broker.spec.delivery, broker.metadata
         else:
             chosen, owner = own, Metadata(namespace=trigger.partition("/")[0])
-        return delivery_rules(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
+        rules = delivery_rules(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
+        kept_us = retention_us(broker.spec.log) if broker is not None else None
+        return rules if kept_us is None else dataclasses.replace(rules, retention_us=kept_us)
 
 
-def _rules(brokers: dict[str, Broker]) -> dict[str, DeliverySpec | None]:
-    return {path: broker.spec.delivery for path, broker in brokers.items()}
+def _rules(brokers: dict[str, Broker]) -> dict[str, tuple[DeliverySpec | None, int | None]]:
+    return {path: (broker.spec.delivery, retention_us(broker.spec.log)) for path, broker in brokers.items()}

@@ -27,6 +27,7 @@ from headgate.control.objects import (
     Metadata,
     Object,
     RbacRole,
+    ResourceQuota,
     RoleBinding,
     Routed,
     Secret,
@@ -34,6 +35,7 @@ from headgate.control.objects import (
     Trigger,
 )
 from headgate.control.publish_uri import RESERVED_NAMESPACES
+from headgate.control.quota_rules import quota_causes
 from headgate.control.rbac_rules import binding_causes, role_causes, role_ref_causes
 from headgate.control.secret_rules import secret_causes, secret_change_causes
 from headgate.control.subscription_spec import pull_causes
@@ -82,6 +84,10 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
             return (*causes, *role_causes(obj))
         case RoleBinding() | ClusterRoleBinding():
             return (*causes, *binding_causes(obj))
+        case ResourceQuota():
+            return (*causes, *quota_causes(obj))
+        case Secret():
+            return (*causes, *secret_causes(obj))
         case Broker():
             causes.extend(_broker_causes(obj))
         case Trigger():
@@ -95,12 +101,9 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
                 causes.append(forbidden("spec.delivery.auth", detail))
         case EventPolicy():
             return (*causes, *policy_causes(obj))
-        case Secret():
-            causes.extend(secret_causes(obj))
         case _:
             assert_never(obj)
-    if not isinstance(obj, Secret):
-        causes.extend(_egress_causes(obj, policy))
+    causes.extend(_egress_causes(obj, policy))
     return tuple(causes)
 
 

@@ -29,20 +29,26 @@ from headgate.control.objects import (
     Object,
     ObjectKey,
     Routed,
+    WithStatus,
     content,
     key_of,
 )
+from headgate.control.quota_rules import FILTER_COST, count_of
+from headgate.control.quota_usage import admit
 from headgate.control.rows import RowSelection, bump, counter, public_url, routed_rows
 from headgate.control.status import routed_status
 from headgate.control.stored_form import StoredForm
-from headgate.control.targets import adopt_targets, drop_target, put_target
+from headgate.control.targets import adopt_targets, drop_target, put_target, target_cost
 from headgate.control.validate import change_causes
+from headgate.filter.compile.cost import filter_cost
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import (
     BROKERS_MAX,
     EVENT_POLICIES_MAX,
     EVENT_POLICIES_PER_NAMESPACE_MAX,
     RBAC_OBJECTS_MAX,
+    RESOURCE_QUOTAS_MAX,
+    RESOURCE_QUOTAS_PER_NAMESPACE_MAX,
     SECRETS_MAX,
     SECRETS_PER_NAMESPACE_MAX,
     SUBSCRIPTIONS_MAX,
@@ -54,11 +60,13 @@ _QUOTAS: Final = {
     Kind.TRIGGER: TRIGGERS_MAX,
     Kind.SUBSCRIPTION: SUBSCRIPTIONS_MAX,
     Kind.SECRET: SECRETS_MAX,
+    Kind.RESOURCE_QUOTA: RESOURCE_QUOTAS_MAX,
     Kind.EVENT_POLICY: EVENT_POLICIES_MAX,
     **dict.fromkeys(RBAC_KINDS, RBAC_OBJECTS_MAX),
 }
 _NAMESPACE_QUOTAS: Final = {
     Kind.SECRET: SECRETS_PER_NAMESPACE_MAX,
+    Kind.RESOURCE_QUOTA: RESOURCE_QUOTAS_PER_NAMESPACE_MAX,
     Kind.EVENT_POLICY: EVENT_POLICIES_PER_NAMESPACE_MAX,
 }
 _WRITTEN: Final = ("labels", "annotations", "finalizers", "managed_fields")
@@ -88,6 +96,8 @@ class ObjectWriter:
         key = key_of(obj)
         row = (key.kind, key.namespace, key.name)
         self._check_quota(key)
+        cost = {FILTER_COST: filter_cost(plan)} if plan is not None else {}
+        admit(self._connection, key, {count_of(key.kind): 1} | cost)
         version = bump(self._connection, "version")
         new = _with_metadata(
             obj,
@@ -97,7 +107,7 @@ class ObjectWriter:
             generation=1,
             creation_timestamp=self._now,
         )
-        if isinstance(new, Eventing):
+        if isinstance(new, WithStatus):
             new = msgspec.structs.replace(new, status=type(new.status)())
         try:
             self._connection.execute(
@@ -137,8 +147,11 @@ class ObjectWriter:
         spec_changed = content(old) != content(obj)
         if not spec_changed and all(getattr(old.metadata, field) == getattr(obj.metadata, field) for field in _WRITTEN):
             return old
+        if plan is not None and spec_changed:
+            more = filter_cost(plan) - target_cost(self._connection, key_of(obj))
+            admit(self._connection, key_of(obj), {FILTER_COST: more})
         new = _with_metadata(
-            msgspec.structs.replace(obj, status=old.status) if isinstance(old, Eventing) else obj,
+            msgspec.structs.replace(obj, status=old.status) if isinstance(old, WithStatus) else obj,
             **{field: getattr(old.metadata, field) for field in _GIVEN},
             generation=old.metadata.generation + spec_changed,
             resource_version=str(bump(self._connection, "version")),
@@ -189,7 +202,7 @@ class ObjectWriter:
         self._record("DELETED", gone, old)
         return gone
 
-    def put_status(self, obj: Eventing) -> int | None:
+    def put_status(self, obj: WithStatus) -> int | None:
         """Store an object that was read and given another status, unless it changed since.
 
         Returns:

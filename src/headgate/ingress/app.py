@@ -5,6 +5,7 @@ Every event of every producer passes here, so a request that is accepted makes a
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from typing import Final, NoReturn
@@ -29,11 +30,13 @@ from headgate.ingress.errors import (
 )
 from headgate.ingress.intake import NO_LINEAGE, Intake, Lineage, count_refusal
 from headgate.ingress.problem import send_problem
+from headgate.ingress.publish_quota import PublishQuotaError
 from headgate.limits import (
     BATCH_BYTES_MAX,
     BODIES_READING_BYTES_MAX,
     EVENT_BYTES_MAX,
     HOPS_MAX,
+    QUOTA_REFUSAL_S,
     REQUEST_HEAD_BYTES_MAX,
     ROOT_CHARS_MAX,
 )
@@ -87,14 +90,20 @@ class Ingress:
                 await self._answer_other(scope["method"], headers, send)
                 return
             was_read = await self._publish(broker, scope, receive, started_s)
+        except PublishQuotaError as error:
+            refused = error.with_traceback(None)  # which holds the body
         except HeadgateError as error:
             if isinstance(error, EventForbiddenError) and ENTRY in scope:
                 scope[ENTRY].refused(error.message)
             await _refuse(error, send)
             return
-        if was_read:
-            await send(_ACCEPTED)
-            await send(_NO_BODY)
+        else:
+            if was_read:
+                await send(_ACCEPTED)
+                await send(_NO_BODY)
+            return
+        await asyncio.sleep(QUOTA_REFUSAL_S)
+        await _refuse(refused, send)
 
     async def _publish(self, broker: ServedBroker, scope: Scope, receive: Receive, started_s: float) -> bool:
         """Reads, checks and stores the events of a request; False when the client left before it had sent them."""
@@ -126,6 +135,7 @@ class Ingress:
             return False
         if len(body) > limit_bytes:
             _refuse_size(limit_bytes)
+        self._intake.check_quota(broker)
         events = decode_request(headers, body)
         if events:
             if self._intake.knows_senders:

@@ -20,6 +20,7 @@ from headgate.ingress.descendants import Descendants
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producing
+from headgate.ingress.publish_quota import PublishQuotas
 from headgate.observe.metrics import EVENTS_ACCEPTED, EVENTS_MALFORMED, REQUESTS_REFUSED, STORE_SECONDS
 from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
 
@@ -49,6 +50,7 @@ class Intake:
         served: The broker "namespace/name", None when there is none that accepts events; called for every request, so
             it must be cheap.
         tracing: Makes spans; None for none.
+        quotas: What namespaces may store; None: no quota counts.
         clock_s: Monotonic seconds.
         gate: Knows who may send which events; None: everybody everything.
     """
@@ -59,6 +61,7 @@ class Intake:
         served: Callable[[str], ServedBroker | None],
         *,
         tracing: Tracing | None = None,
+        quotas: PublishQuotas | None = None,
         clock_s: Callable[[], float] = time.perf_counter,
         gate: EventGate | None = None,
     ) -> None:
@@ -66,6 +69,7 @@ class Intake:
         self._partitions = partitions
         self._served = served
         self._tracing = tracing
+        self._quotas = quotas
         self.clock_s = clock_s
         self._descendants = Descendants()
 
@@ -94,6 +98,25 @@ class Intake:
         if broker is None:
             raise UnknownBrokerError(f"there is no broker {path!r}", hint="create it first, or check the path")
         return broker
+
+    def check_quota(self, broker: ServedBroker, producing: Producing | None = None) -> None:
+        """Lets a request go on to be decoded and stored, at once; what is refused costs as little as can be.
+
+        Args:
+            broker: To which it goes.
+            producing: The stream of a producer that numbers its events, which ends with what is refused.
+
+        Raises:
+            PublishQuotaError: The broker's namespace has exceeded its quota.
+        """
+        if self._quotas is None or (quota := self._quotas.get(broker.identity)) is None:
+            return
+        try:
+            self._quotas.check(quota)
+        except HeadgateError as error:
+            if producing is not None:
+                producing.chain.end(error)  # it may be stored later, and nothing that comes behind it before
+            raise
 
     async def store(
         self,
@@ -144,6 +167,9 @@ class Intake:
             trace = span.context
         if trace:
             events = [with_context(event, trace) for event in events]
+        quota = self._quotas.get(broker.identity) if self._quotas is not None else None
+        if quota is not None:
+            quota.take(len(events), size_bytes)
         try:
             before = 0
             if producing is None:
@@ -153,11 +179,15 @@ class Intake:
         except HeadgateError as error:
             if lineage.root:
                 self._descendants.give_back(lineage.root, len(events))
+            if quota is not None:
+                quota.take(-len(events), -size_bytes)
             if span is not None:
                 span.end(_answered(protocol, error.http_status), error=error.code)
             raise
         if span is not None:
             span.end(_answered(protocol, HTTPStatus.ACCEPTED))
+        if quota is not None:
+            quota.stored(len(events) - before, size_bytes)
         EVENTS_ACCEPTED.inc(len(events) - before)
         STORE_SECONDS.observe(self.clock_s() - started_s)
         return before

@@ -25,7 +25,8 @@ from headgate.ingress.errors import BrokerReplacedError
 from headgate.ingress.intake import Intake, count_refusal
 from headgate.ingress.partitions import NumberedProducersError
 from headgate.ingress.producers import Producers, Producing
-from headgate.limits import PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_STREAMS_MAX
+from headgate.ingress.publish_quota import PublishQuotaError
+from headgate.limits import PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_STREAMS_MAX, QUOTA_REFUSAL_S
 from headgate.rpc.errors import ProtocolError, problem
 from headgate.rpc.events import from_messages
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
@@ -131,6 +132,12 @@ class _Stream:
 
     async def _store(self, request: PublishRequest) -> int:
         started_s = self._intake.clock_s()
+        broker = self._in_force()
+        try:
+            self._intake.check_quota(broker, self._producing)
+        except PublishQuotaError:
+            await asyncio.sleep(QUOTA_REFUSAL_S)
+            raise
         events = decode(request)
         if self._intake.knows_senders:
             async with self._turn:

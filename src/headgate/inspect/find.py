@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow.compute as pc
 
@@ -38,6 +38,12 @@ class EventSearch:
     since_us: int = 0
     before: Mapping[int, int] = field(default_factory=dict)
     other: OtherBroker | None = None
+
+    def kept(self, retention_us: int | None) -> EventSearch:
+        """The same of what a broker still shows, that keeps its events for so long; None: as long as the log."""
+        if retention_us is None:
+            return self
+        return replace(self, since_us=max(self.since_us, time.time_ns() // 1_000 - retention_us))
 
 
 @dataclass(frozen=True, slots=True)

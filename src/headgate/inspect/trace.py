@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from headgate.control.log_spec import retention_us
 from headgate.control.objects import Broker, Kind, ObjectKey
 from headgate.control.status import identity_of
 from headgate.control.store import Store
@@ -100,7 +101,8 @@ class Tracer:
         """
         stored = self._store.get(broker)
         assert isinstance(stored, Broker)
-        result = find_event(self._records.log, identity_of(stored), search)
+        kept = search.kept(retention_us(stored.spec.log))
+        result = find_event(self._records.log, identity_of(stored), kept)
         found = result.found
         if found is None or found.stored.broker != identity_of(stored):
             return None, result

@@ -130,7 +130,9 @@ class Why:
 
     def _find(self, broker: str, search: EventSearch) -> FoundEvent | EventExplanation:
         """The event; or why there is none."""
-        result = find_event(self._records.log, broker, search)
+        served = self._store.served(path_of(broker))
+        kept = search.kept(served.rule.retention_us if served is not None else None)
+        result = find_event(self._records.log, broker, kept)
         return result.found or _not_found(result)
 
     # --- what became of it ------------------------------------------------------------------------------

@@ -159,6 +159,10 @@ def _counters(name: str, text: str, label: str, *values: str) -> Family[Counter]
     return Family(Counter, name, text, label, values)
 
 
+def _by_namespace(name: str, text: str) -> Family[Counter]:
+    return Family(Counter, name, text, "namespace", labels_max=limits.QUOTA_NAMESPACES_SHOWN_MAX)
+
+
 def _gauge(name: str, text: str) -> Gauge:
     return Family(Gauge, name, text).only
 
@@ -174,7 +178,15 @@ REQUESTS_REFUSED = _counters(
     "Publish requests refused, and any that were not meant for this server, by the problem's code",
     "code",
     *("invalid-event", "event-too-large", "unsupported-format", "headers-too-large", "too-large", "too-slow"),
-    *("unknown-broker", "method-not-allowed", "overloaded", "bodies-overload", "unavailable", "log-unavailable"),
+    *(
+        "publish-quota",
+        "unknown-broker",
+        "method-not-allowed",
+        "overloaded",
+        "bodies-overload",
+        "unavailable",
+        "log-unavailable",
+    ),
     *("partly-stored", "too-many-hops", "too-many-descendants", "host-header", "misdirected", "cross-site", "http2"),
     *("event-forbidden", "event-policy-time"),
 )
@@ -192,6 +204,20 @@ EVENTS_MALFORMED = _counters(
     "reason",
     *("message", "specversion", "id", "source", "type", "subject", "time", "dataschema", "datacontenttype"),
     *("datacontentencoding", "data", "extension"),
+)
+QUOTA_EVENTS = _by_namespace("headgate_quota_events_total", "Events stored for namespaces with a publish quota")
+QUOTA_BYTES = _by_namespace(
+    "headgate_quota_bytes_total", "Bytes of the requests that stored them, as the quota counts them"
+)
+QUOTA_REFUSED = _by_namespace(
+    "headgate_quota_refused_total", "Publish requests refused because their namespace had exceeded its quota"
+)
+QUOTA_READERS = Family(
+    Gauge,
+    "headgate_quota_readers",
+    "Readers at work now, of namespaces whose quota limits them",
+    "namespace",
+    labels_max=limits.QUOTA_NAMESPACES_SHOWN_MAX,
 )
 STORE_SECONDS = _seconds("headgate_store_seconds", "Stage stored: request's head read to its events on disk")
 CONNECTIONS = _gauge("headgate_connections", "Connections of clients open now")

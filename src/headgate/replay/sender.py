@@ -45,6 +45,7 @@ from headgate.outbox.errors import EventGoneError
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore
 from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
+from headgate.storage.commit import Committer
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -69,6 +70,7 @@ class Replaying:
         trigger: The trigger "namespace/name", as routing has it now.
         rule_of: How events get their filter values.
         shard: Which dispatcher's they are.
+        committer: Ends the transactions of the file; None for SQLite alone.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Replaying:
         trigger: Callable[[str], Target | None],
         rule_of: RuleOf,
         shard: Shard = WHOLE,
+        committer: Committer | None = None,
     ) -> None:
         self._scanner = scanner
         self._events = events
@@ -90,7 +93,7 @@ class Replaying:
         self._trigger = trigger
         self._rule_of = rule_of
         self._clocks = service.clocks
-        self._store = ReplayStore(path, shard)
+        self._store = ReplayStore(path, shard, committer)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replays")
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()

@@ -18,6 +18,7 @@ from headgate.delivery.cursors import Tried
 from headgate.errors import OverloadedError
 from headgate.limits import REPLAYS_MAX
 from headgate.outbox.shards import WHOLE, Shard
+from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, decoding
 
 EXTENSION: Final = "headgatereplay"
@@ -120,10 +121,11 @@ class ReplayStore(StoreFile):
     Args:
         path: Made when absent.
         shard: Which dispatcher's; ids of replays are another one's nowhere.
+        committer: Ends its transactions; None for SQLite alone.
     """
 
-    def __init__(self, path: Path, shard: Shard = WHOLE) -> None:
-        super().__init__(path, _SCHEMA)
+    def __init__(self, path: Path, shard: Shard = WHOLE, committer: Committer | None = None) -> None:
+        super().__init__(path, _SCHEMA, committer=committer)
         self._shard = shard
 
     @property
@@ -184,13 +186,15 @@ class ReplayStore(StoreFile):
 
     def advance(self, id_: int, progress: ReplayProgress) -> None:
         """It is so far; whoever ended it meanwhile is right all the same."""
-        self._connection.execute("UPDATE replays SET progress = ? WHERE id = ?", (_ENCODER.encode(progress), id_))
+        with self._transaction() as connection:
+            connection.execute("UPDATE replays SET progress = ? WHERE id = ?", (_ENCODER.encode(progress), id_))
 
     def end(self, id_: int, state: ReplayState, problem: str = "") -> bool:
         """It ends, unless it has; whether it did."""
-        changed = self._connection.execute(
-            "UPDATE replays SET state = ?, problem = ? WHERE id = ? AND state = 'running'", (state, problem, id_)
-        )
+        with self._transaction() as connection:
+            changed = connection.execute(
+                "UPDATE replays SET state = ?, problem = ? WHERE id = ? AND state = 'running'", (state, problem, id_)
+            )
         return changed.rowcount > 0
 
     def _all(self, condition: str, parameters: tuple[object, ...]) -> list[Replay]:

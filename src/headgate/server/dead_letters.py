@@ -24,7 +24,7 @@ from headgate.control.http import JSON, decode_as, json_response, read_body
 from headgate.control.objects import JsonObject
 from headgate.deadletters.api import BASE, LIST, DeadLetterNotFoundError
 from headgate.errors import InvalidInputError
-from headgate.server.dispatcher_group import DispatcherGroup, refusal
+from headgate.server.dispatcher_group import DispatcherGroup, DispatcherQuestion, refusal
 from headgate.server.proxy import sent_path
 
 _TYPES: Final = frozenset({JSON})
@@ -97,12 +97,13 @@ class DeadLettersFront:
         yield Route(BASE, self._list, methods=["GET"])
         yield Route(f"{BASE}/redrive", self._change, methods=["POST"])
         yield Route(f"{BASE}/discard", self._change, methods=["POST"])
+        yield Route(f"{BASE}/known", self._known, methods=["POST"])
         yield Route(f"{BASE}/{{id}}", self._show, methods=["GET"])
 
     async def _list(self, request: Request) -> Response:
         query: JsonObject = dict(request.query_params)
         selection = _converted(query)
-        found = await self._pages(request, "GET", query, selection, selection.limit)
+        found = await self._pages(request, query, selection, selection.limit)
         if isinstance(found, Response):
             return found
         ids = merge(*([(item["id"], number) for item in one["items"]] for number, one in found.answers.items()))
@@ -116,7 +117,16 @@ class DeadLettersFront:
         return json_response({"items": [items[pair] for pair in page], **found.where(found.next_places(taken))})
 
     async def _show(self, request: Request) -> Response:
-        return (await self._group.ask_for_one("GET", sent_path(request.scope))).response()
+        return (await self._group.ask_for_one(DispatcherQuestion.of(request))).response()
+
+    async def _known(self, request: Request) -> Response:
+        """Which of some dead letters there are."""
+        body = await read_body(request, _TYPES)
+        answers = await self._group.ask_all(DispatcherQuestion.of(request, body))
+        refused = refusal(answers)
+        if refused is not None:
+            return refused
+        return json_response({"known": sorted(id_ for answer in answers for id_ in answer.content["known"])})
 
     async def _change(self, request: Request) -> Response:
         """A redrive or a discard, a page of it: each dispatcher takes its share of the page."""
@@ -125,15 +135,13 @@ class DeadLettersFront:
         if selection.ids and not selection.after:  # a later page has taken the earlier ones away
             await self._check_ids(request, selection.ids)
         query: JsonObject = msgspec.json.decode(body)
-        found = await self._pages(request, "POST", query, selection, max(1, selection.limit // self._group.count))
+        found = await self._pages(request, query, selection, max(1, selection.limit // self._group.count))
         if isinstance(found, Response):
             return found
         count = sum(answer["count"] for answer in found.answers.values())
         return json_response({"count": count, **found.where(found.next_places({}))})
 
-    async def _pages(
-        self, request: Request, method: str, query: JsonObject, selection: _Selection, limit: int
-    ) -> _Pages | Response:
+    async def _pages(self, request: Request, query: JsonObject, selection: _Selection, limit: int) -> _Pages | Response:
         """A page of each dispatcher that has more; or what one of them refuses it with."""
         after = _places(selection.after, self._group.count, 0)
         ceiling = _places(selection.ceiling, self._group.count, 0)
@@ -141,9 +149,10 @@ class DeadLettersFront:
 
         async def one(number: int) -> Any:  # noqa: ANN401 - a `DispatcherAnswer`
             asked = query | {"after": after[number], "ceiling": ceiling[number] or 0, "limit": limit}
-            if method == "GET":
-                return await self._group.ask(number, method, f"{sent_path(request.scope)}?{urlencode(asked)}")
-            return await self._group.ask(number, method, sent_path(request.scope), msgspec.json.encode(asked))
+            if request.method == "GET":
+                target = f"{sent_path(request.scope)}?{urlencode(asked)}"
+                return await self._group.ask(number, DispatcherQuestion.of(request, target=target))
+            return await self._group.ask(number, DispatcherQuestion.of(request, msgspec.json.encode(asked)))
 
         answers = await asyncio.gather(*map(one, numbers))
         refused = refusal(answers)
@@ -158,7 +167,8 @@ class DeadLettersFront:
             DeadLetterNotFoundError: One or more are not.
         """
         target = f"{sent_path(request.scope).rpartition('/')[0]}/known"
-        answers = await self._group.ask_all("POST", target, msgspec.json.encode({"ids": ids}))
+        body = msgspec.json.encode({"ids": ids})
+        answers = await self._group.ask_all(DispatcherQuestion.of(request, body, target))
         if refusal(answers) is not None:
             return  # the same ids will be refused for the same reason
         known = {id_ for answer in answers for id_ in answer.content["known"]}

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.settings import Settings
-from headgate.store.config import ClusterConfig, KafkaConfig, SparkConfig, load
+from headgate.store.config import ClusterConfig, KafkaConfig, QuotasConfig, SparkConfig, load
 from headgate.store.kafka.admin import Admin
 
 _OF_OWN_LOG = ("partitions", "segment_mb", "retain_hours", "retain_mb", "on_corrupt", "accept_lost")
@@ -47,6 +47,7 @@ def cluster_of(settings: Settings) -> ClusterConfig | None:
         return ClusterConfig(
             kafka=KafkaConfig.model_validate({**kafka, **({"bootstrap": settings.kafka} if settings.kafka else {})}),
             spark=SparkConfig.model_validate({**spark, **({"master": settings.spark} if settings.spark else {})}),
+            quotas=found.quotas if found is not None else QuotasConfig(),
             sources=found.sources if found is not None else (),
         )
     except ValidationError as error:

@@ -1,27 +1,34 @@
-"""All dispatchers as one, for the process that passes requests on: who owns what, and what they answer together."""
+"""All dispatchers as one, for the process that passes requests on: who owns what, and what they answer together.
+
+Where they are stands behind `DispatcherReach`: processes of this server, or the owners of the outbox's partitions in a
+deployment on Kafka (`server/kafka/partition_owners.py`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
 import httptools
 import msgspec
 from google.protobuf.message import DecodeError
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from headgate.control.http import JSON
 from headgate.control.objects import JsonObject, Kind, ObjectKey
 from headgate.control.store import Store
-from headgate.limits import DISPATCHER_ANSWER_BYTES_MAX
+from headgate.limits import DISPATCHER_ANSWER_BYTES_MAX, DISPATCHER_ANSWER_S_MAX
 from headgate.outbox.shards import dispatcher_of
 from headgate.rpc import headgate_pb2 as pb
-from headgate.server.local_http import requested
-from headgate.server.proxy import PartUnavailableError, ProcessProxy
+from headgate.server.local_http import Header, PeerAddress, requested
+from headgate.server.proxy import PartUnavailableError, ProcessProxy, sent_path
 from headgate.settings import Settings
 
 _NOT_FOUND: Final = 404
@@ -57,20 +64,107 @@ class DispatcherAnswer:
         return Response(self.body, self.status, headers, media_type=JSON)
 
 
-class DispatcherGroup:
-    """The dispatchers of a server.
+@dataclass(frozen=True, slots=True)
+class DispatcherQuestion:
+    """What a dispatcher is asked.
+
+    Attributes:
+        method: Of HTTP.
+        target: Path and query.
+        body: JSON, as a whole; empty for none.
+        client: The request of the client for whom it is asked.
+    """
+
+    method: str
+    target: str
+    body: bytes
+    client: Request
+
+    @classmethod
+    def of(cls, request: Request, body: bytes = b"", target: str = "") -> DispatcherQuestion:
+        """What a client asks; `target` replaces path and query."""
+        return cls(request.method, target or sent_path(request.scope), body, request)
+
+
+class DispatcherReach(Protocol):
+    """How dispatchers are asked.
+
+    Attributes:
+        count: How many there are.
+    """
+
+    count: int
+
+    async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
+        """What one of them answers.
+
+        Raises:
+            UnavailableError: It does not answer, or without an end.
+        """
+        ...
+
+    def routes(self, routes: Sequence[Route]) -> list[Route]:
+        """Routes that only pass on what dispatchers answer, as this server has them; what decides must not be there."""
+        ...
+
+
+async def asked(place: Path | PeerAddress, question: DispatcherQuestion, headers: Sequence[Header]) -> DispatcherAnswer:
+    """Asks a process; see `DispatcherReach.ask`.
+
+    Args:
+        place: Its socket, or the address of another server.
+        question: What it is asked.
+        headers: Beside those about the body.
+    """
+    given = [(b"content-type", JSON.encode()), *headers] if question.body else headers
+    method, target = question.method.encode(), question.target.encode("latin-1")
+    try:
+        async with asyncio.timeout(DISPATCHER_ANSWER_S_MAX):  # its TimeoutError is an OSError
+            async with requested(place, method, target, question.body, given) as response:
+                status, answer = await response.head(), bytearray()
+                async for piece in response.pieces():
+                    answer += piece
+                    if len(answer) > DISPATCHER_ANSWER_BYTES_MAX:
+                        raise PartUnavailableError
+    except (OSError, EOFError, httptools.HttpParserError) as error:
+        raise PartUnavailableError from error
+    return DispatcherAnswer(status, bytes(answer))
+
+
+class LocalDispatchers:
+    """The dispatchers of this server, which are all that there are; see `DispatcherReach`.
 
     Args:
         settings: The server's settings.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.count = settings.dispatchers
+        self._sockets = [settings.dispatcher_socket(number) for number in range(self.count)]
+
+    async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
+        """See `DispatcherReach.ask`."""
+        return await asked(self._sockets[number], question, ())
+
+    def routes(self, routes: Sequence[Route]) -> list[Route]:
+        """See `DispatcherReach.routes`."""
+        return list(routes)
+
+
+class DispatcherGroup:
+    """All dispatchers.
+
+    Args:
+        reach: How they are asked.
         store: The objects.
 
     Attributes:
         count: How many there are.
     """
 
-    def __init__(self, settings: Settings, store: Store) -> None:
-        self.count = settings.dispatchers
-        self._sockets = [settings.dispatcher_socket(number) for number in range(self.count)]
+    def __init__(self, reach: DispatcherReach, store: Store) -> None:
+        self.count = reach.count
+        self._reach = reach
         self._store = store
 
     async def owner(self, kind: Kind, namespace: str, name: str) -> int:
@@ -89,44 +183,22 @@ class DispatcherGroup:
         namespace, _, name = _subscription(method, first).partition("/")
         return await self.owner(Kind.SUBSCRIPTION, namespace, name)
 
-    async def ask(self, number: int, method: str, target: str, body: bytes = b"") -> DispatcherAnswer:
-        """What one of them answers.
+    async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
+        """What one of them answers; see `DispatcherReach.ask`."""
+        return await self._reach.ask(number, question)
 
-        Args:
-            number: Which one.
-            method: Of HTTP.
-            target: Path and query.
-            body: JSON, as a whole.
-
-        Raises:
-            PartUnavailableError: It does not answer, or without an end.
-        """
-        headers = [(b"content-type", JSON.encode())] if body else []
-        try:
-            async with requested(
-                self._sockets[number], method.encode(), target.encode("latin-1"), body, headers
-            ) as response:
-                status, answer = await response.head(), bytearray()
-                async for piece in response.pieces():
-                    answer += piece
-                    if len(answer) > DISPATCHER_ANSWER_BYTES_MAX:
-                        raise PartUnavailableError
-        except (OSError, EOFError, httptools.HttpParserError) as error:
-            raise PartUnavailableError from error
-        return DispatcherAnswer(status, bytes(answer))
-
-    async def ask_all(self, method: str, target: str, body: bytes = b"") -> list[DispatcherAnswer]:
+    async def ask_all(self, question: DispatcherQuestion) -> list[DispatcherAnswer]:
         """What each of them answers, by their numbers; raises as `ask` does."""
-        return await asyncio.gather(*(self.ask(number, method, target, body) for number in range(self.count)))
+        return await asyncio.gather(*(self.ask(number, question) for number in range(self.count)))
 
-    async def ask_for_one(self, method: str, target: str, body: bytes = b"") -> DispatcherAnswer:
+    async def ask_for_one(self, question: DispatcherQuestion) -> DispatcherAnswer:
         """What the one answers that knows the thing; where nobody does, that it is not found.
 
         Raises:
-            PartUnavailableError: Nobody who answers knows it, and somebody does not answer.
+            UnavailableError: Nobody who answers knows it, and somebody does not answer.
         """
-        asked = (self.ask(number, method, target, body) for number in range(self.count))
-        found = await asyncio.gather(*asked, return_exceptions=True)
+        questions = (self.ask(number, question) for number in range(self.count))
+        found = await asyncio.gather(*questions, return_exceptions=True)
         answers = [answer for answer in found if isinstance(answer, DispatcherAnswer)]
         known = next((answer for answer in answers if answer.status != _NOT_FOUND), None)
         failure = next((error for error in found if isinstance(error, BaseException)), None)
@@ -145,7 +217,7 @@ class OwnerProxy:
 
     Args:
         settings: The server's settings.
-        group: The dispatchers.
+        group: The dispatchers, all of this server.
     """
 
     def __init__(self, settings: Settings, group: DispatcherGroup) -> None:

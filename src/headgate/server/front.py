@@ -28,6 +28,7 @@ from headgate.ingress.event_gate import EventGate
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producers
+from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, THREAD_SWITCH_S
 from headgate.log.writer import PartitionWriter
@@ -39,7 +40,7 @@ from headgate.server.authorization import Authorization, Rights
 from headgate.server.broker_news import news_route
 from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.deliveries import NoDeliveries
-from headgate.server.dispatcher_group import DispatcherGroup, OwnerProxy
+from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers, OwnerProxy
 from headgate.server.front_log import front_log
 from headgate.server.gate import Gate
 from headgate.server.hosts import HostCheck, Hosts
@@ -68,6 +69,8 @@ class FrontStore:
         work: What is done beside the requests; each lasts until it is cancelled.
         writers: The partitions that this front writes itself.
         api: Answers the API of objects; None for the process `control` of this server.
+        dispatchers: Are asked for what they keep; None for those of this server.
+        fronts: How many fronts share the quotas of namespaces; None: those of this server.
     """
 
     objects: Store
@@ -77,6 +80,8 @@ class FrontStore:
     work: Sequence[Coroutine[Any, Any, None]]
     writers: Sequence[PartitionWriter] = ()
     api: ASGIApp | None = None
+    dispatchers: DispatcherReach | None = None
+    fronts: int | None = None
 
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]
@@ -131,16 +136,20 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         stack.callback(http.close)
         store = await stack.enter_async_context(opened(context, stop))
         brokers = ServedBrokers(store.objects)
+        quotas = PublishQuotas(store.objects, store.fronts or settings.fronts)
         rights = Rights(settings, store.objects)
         authorization = Authorization(rights.grants.authorizer)
-        own = Starlette(routes=[news_route(brokers, *rights.copies)], exception_handlers=ERROR_HANDLERS)
+        own = Starlette(routes=[news_route(brokers, quotas, *rights.copies)], exception_handlers=ERROR_HANDLERS)
         await stack.enter_async_context(local_http.answering(own, settings.front_socket(number)))
         await asyncio.to_thread(rights.refresh)
+        await asyncio.to_thread(quotas.refresh)
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
-        fallback = NoDeliveries(other_paths(settings, store.objects, rights.grants, store.checks, store.api))
+        fallback = NoDeliveries(
+            other_paths(settings, store.objects, rights.grants, store.checks, store.api, store.dispatchers)
+        )
         tracer = tracing.configure(context.part.name)
         events = EventGate(rights.events) if rights.events is not None else None
-        intake = Intake(store.partitions, brokers.get, tracing=tracer, gate=events)
+        intake = Intake(store.partitions, brokers.get, tracing=tracer, quotas=quotas, gate=events)
         ingress = Ingress(intake, fallback)
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)
@@ -149,11 +158,11 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         await stack.enter_async_context(local_http.answering(UsersOfFronts(gate), settings.front_inward(number)))
         serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
         sampling = sample(store.writers, connections=http.connections, on_sample=mark.beat)
-        following = (brokers.follow(), rights.follow())
+        following = (brokers.follow(), quotas.follow(), rights.follow())
         work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
         await http.started()
-        owner_of = DispatcherGroup(settings, store.objects).owner_of_call
+        owner_of = DispatcherGroup(LocalDispatchers(settings), store.objects).owner_of_call
         publishing = PublishRpc(intake, store.producers).service()
         async with rpc.front(settings, publishing, owner_of, number, http.certificate, authentication, authorization):
             mark.ready(True)
@@ -177,23 +186,26 @@ def other_paths(
     grants: Grants,
     checks: Mapping[str, Callable[[], str]],
     api: ASGIApp | None = None,
+    dispatchers: DispatcherReach | None = None,
 ) -> Starlette:
     """Every path that is no publisher's: health, and what the other processes answer."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
     roles = parts.answering(settings)
-    group = DispatcherGroup(settings, objects)
-    owner = OwnerProxy(settings, group)
+    here = LocalDispatchers(settings)
+    reach = dispatchers or here
+    group = DispatcherGroup(reach, objects)
+    owner = OwnerProxy(settings, DispatcherGroup(here, objects))
     reading = [Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])]
-    delivering = [
-        *(Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()),
-        *DeadLettersFront(group).routes(),
-        *ReplaysFront(group, grants).routes(),
-    ]
+    pulling = [Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()]
+    replays = ReplaysFront(group, grants)
+    keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
     return Starlette(
         routes=[
             *health.routes(settings, checks),
             *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
-            *(delivering if Role.DISPATCHER in roles else RoleAbsent(Role.DISPATCHER).routes(delivering)),
+            *(pulling if Role.DISPATCHER in roles else RoleAbsent(Role.DISPATCHER).routes(pulling)),
+            *replays.beginning(),
+            *reach.routes(keeping),
             Mount("/", api or ProcessProxy(settings.control_socket)),
         ],
         exception_handlers=ERROR_HANDLERS,

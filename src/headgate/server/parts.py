@@ -33,7 +33,7 @@ _OWN_ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Ro
 ROLES: Final = (*_OWN_ROLES, Role.SOURCE)
 """Those that `--role` takes."""
 SILENT_ON_KAFKA: Final = frozenset({Role.DISPATCHER})
-"""Those that do their work on Kafka and answer no request there yet."""
+"""Those that do their work on Kafka and answer no consumer there yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def roles_of(settings: Settings) -> frozenset[Role]:
 
 
 def answering(settings: Settings) -> frozenset[Role]:
-    """The roles of a server whose processes answer requests; raises as `roles_of` does."""
+    """The roles of a server whose processes answer readers and consumers; raises as `roles_of` does."""
     roles = roles_of(settings)
     return roles - SILENT_ON_KAFKA if settings.is_on_kafka else roles
 

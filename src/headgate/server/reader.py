@@ -12,12 +12,16 @@ import uvloop
 from starlette.applications import Starlette
 
 from headgate.control.http import ERROR_HANDLERS
+from headgate.control.quota_copy import QuotaCopy
+from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
+from headgate.event.identity import path_of
 from headgate.limits import HEARTBEAT_S, READERS_MAX
 from headgate.log.directory import LogDirectory
 from headgate.scan.chunks import ChunkLog
+from headgate.scan.retained import RetainedLog
 from headgate.scan.source import ReadableLog
-from headgate.server import child, local_http, ready, rpc
+from headgate.server import child, local_http, ready, rpc, tending
 from headgate.server.reader_client import count_route, scan_route
 from headgate.stream.api import ReadApi
 from headgate.stream.read_rpc import ReadRpc
@@ -75,16 +79,32 @@ async def _serve(context: child.Context, opened: OpenLog) -> None:
     stop = asyncio.Event()
     child.on_stop(child.setter(stop))
     async with opened(context, stop) as store:
-        readers = Readers(store.log, store.objects.served)
+        brokers = ServedBrokers(store.objects)
+        quotas = QuotaCopy(store.objects)
+        await asyncio.to_thread(brokers.refresh)
+        await asyncio.to_thread(quotas.refresh)
+
+        def kept_us(identity: str) -> int | None:
+            served = brokers.get(path_of(identity))
+            return served.rule.retention_us if served is not None and served.identity == identity else None
+
+        readers = Readers(RetainedLog(store.log, kept_us), store.objects.served, quotas)
+        following = [asyncio.create_task(copy.follow()) for copy in (brokers, quotas)]
         routes = [*ReadApi(readers).routes(), scan_route(readers.scanner), count_route(readers.counter)]
         app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
         serving = rpc.serving([ReadRpc(readers).service()], f"unix:{settings.reader_rpc}")
         async with local_http.answering(app, settings.reader_socket), serving:
             mark = ready.Mark(settings.run_directory, context.part.name)
             mark.ready(True)
-            while not stop.is_set():
+            stopped = asyncio.create_task(stop.wait())
+            ends = [stopped, *following]
+            while not any(task.done() for task in ends):
                 mark.beat()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), HEARTBEAT_S)
+                readers.show()
+                await asyncio.wait(ends, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
             mark.ready(False)
+        stopped.cancel()
+        failure = await tending.ended(*following)
         await readers.close()
+        if failure is not None:
+            raise failure

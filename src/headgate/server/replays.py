@@ -15,8 +15,7 @@ from headgate.control.http import JSON, json_response, read_body
 from headgate.control.objects import Kind
 from headgate.control.queries import user_of
 from headgate.replay.api import BASE
-from headgate.server.dispatcher_group import DispatcherGroup, refusal
-from headgate.server.proxy import sent_path
+from headgate.server.dispatcher_group import DispatcherGroup, DispatcherQuestion, refusal
 
 _TYPES: Final = frozenset({JSON})
 
@@ -40,15 +39,18 @@ class ReplaysFront:
         self._group = group
         self._grants = grants
 
-    def routes(self) -> Iterator[Route]:
-        """Where they answer."""
-        yield Route(BASE, self._list, methods=["GET"])
+    def beginning(self) -> Iterator[Route]:
+        """Where a replay begins: here it is judged where its events may go."""
         yield Route(BASE, self._create, methods=["POST"])
+
+    def routes(self) -> Iterator[Route]:
+        """Where the others answer, which decide nothing themselves."""
+        yield Route(BASE, self._list, methods=["GET"])
         yield Route(f"{BASE}/{{id}}", self._one, methods=["GET"])
         yield Route(f"{BASE}/{{id}}/cancel", self._one, methods=["POST"])
 
     async def _list(self, request: Request) -> Response:
-        answers = await self._group.ask_all("GET", sent_path(request.scope))
+        answers = await self._group.ask_all(DispatcherQuestion.of(request))
         refused = refusal(answers)
         if refused is not None:
             return refused
@@ -64,7 +66,7 @@ class ReplaysFront:
         namespace, trigger = request.path_params["namespace"], target.trigger
         self._grants.judge_url(user_of(request), namespace, target.url)
         owner = await self._group.owner(Kind.TRIGGER, namespace, trigger) if trigger else 0
-        return (await self._group.ask(owner, "POST", sent_path(request.scope), body)).response()
+        return (await self._group.ask(owner, DispatcherQuestion.of(request, body))).response()
 
     async def _one(self, request: Request) -> Response:
-        return (await self._group.ask_for_one(request.method, sent_path(request.scope))).response()
+        return (await self._group.ask_for_one(DispatcherQuestion.of(request))).response()

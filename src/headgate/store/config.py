@@ -19,6 +19,7 @@ from headgate.limits import (
     CLUSTER_FILE_BYTES_MAX,
     CLUSTER_OPTIONS_MAX,
     OUTBOX_SOURCES_MAX,
+    QUOTA_FRONTS_MAX,
     SECRET_FILE_BYTES_MAX,
     SOURCE_TOPICS_MAX,
     SOURCES_MAX,
@@ -140,7 +141,7 @@ class TopicsConfig(_Model):
         progress: Up to where every match of a partition is in the outbox; compacted.
         runs: The matcher's runs: generation and start; compacted.
         objects: Brokers, triggers and subscriptions; compacted.
-        changelog: What dispatchers keep of targets: cursors, dead letters; compacted, as many partitions as `outbox`.
+        changelog: What dispatchers keep of targets: cursors, dead letters, replays; compacted, partitions as `outbox`.
         reports: What dispatchers found of targets, for the status of triggers; compacted.
     """
 
@@ -198,6 +199,17 @@ class SparkConfig(_Model):
     options: Annotated[_Options, _without(SPARK_OPTIONS, "the match rests on it")] = Field(default_factory=dict)
 
 
+class QuotasConfig(_Model):
+    """How the servers of a deployment share the publish quotas of namespaces.
+
+    Attributes:
+        fronts: Fronts of all servers together, each of which has an equal part of a quota. Without a value: those of
+            this server, so that each server lets through as much as the quota says.
+    """
+
+    fronts: int | None = Field(default=None, ge=1, le=QUOTA_FRONTS_MAX)
+
+
 _OWN_GROUPS: Final = ("reader", "dispatchers", "control", "matcher")
 
 
@@ -233,11 +245,13 @@ class ClusterConfig(_Model):
     Attributes:
         kafka: Where events and state are.
         spark: Where filters are matched.
+        quotas: How quotas are shared.
         sources: Topics of other producers; read by servers with the role `source`.
     """
 
     kafka: KafkaConfig
     spark: SparkConfig = SparkConfig()
+    quotas: QuotasConfig = QuotasConfig()
     sources: Annotated[tuple[SourceConfig, ...], Field(max_length=SOURCES_MAX)] = ()
 
     def model_post_init(self, _context: object) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
 from headgate.control.errors import UnknownBrokerError
 from headgate.control.log_spec import ServedBroker
+from headgate.control.quota_copy import QuotaCopy
+from headgate.control.quota_rules import READERS
 from headgate.errors import OverloadedError
 from headgate.event.identity import path_of
 from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
+from headgate.observe import metrics
 from headgate.rpc.credits import Credits
 from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.pages import LogScanner, Scanner
@@ -28,15 +32,26 @@ class ReadersOverloadError(OverloadedError):
     code = "readers"
 
 
+class ReadersQuotaError(OverloadedError):
+    """As many readers of a namespace's brokers are at work as its quota allows."""
+
+    code = "readers-quota"
+
+
 class Readers:
     """All readers of a log.
 
     Args:
         log: What they read; closed with this object.
         served: The broker "namespace/name", None when there is none that accepts events; may block.
+        quotas: How many readers the brokers of a namespace may have; None: any number.
     """
 
-    def __init__(self, log: ReadableLog, served: Callable[[str], ServedBroker | None]) -> None:
+    def __init__(
+        self, log: ReadableLog, served: Callable[[str], ServedBroker | None], quotas: QuotaCopy | None = None
+    ) -> None:
+        self._quotas = quotas
+        self._by_namespace = Counter[str]()
         self._log = log
         self._served = served
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
@@ -76,7 +91,11 @@ class Readers:
 
         Raises:
             UnknownBrokerError: The broker has been deleted, and nothing more comes.
+            ReadersQuotaError: Its namespace has as many as it may have.
         """
+        namespace = wanted.query.broker.partition("/")[0]
+        self._check_quota(namespace)
+        self._by_namespace[namespace] += 1
         self._count += 1
         try:
             pages = turns(self._log, wanted, self._threads, self._growth, credits)
@@ -87,6 +106,23 @@ class Readers:
                     yield turn
         finally:
             self._count -= 1
+            self._by_namespace[namespace] -= 1
+            if not self._by_namespace[namespace]:
+                del self._by_namespace[namespace]
+
+    def _check_quota(self, namespace: str) -> None:
+        limit = self._quotas.limits.get(namespace, {}).get(READERS) if self._quotas is not None else None
+        if limit is not None and self._by_namespace[namespace] >= limit:
+            raise ReadersQuotaError(
+                f"the namespace {namespace!r} has exceeded its quota: {READERS} is limited to {limit}",
+                hint="close a reader, or ask for a larger quota: kubectl describe quota shows the limits",
+            )
+
+    def show(self) -> None:
+        """Sets the gauge of readers, of namespaces whose quota limits them."""
+        if self._quotas is not None:
+            limited = [namespace for namespace, limits in self._quotas.limits.items() if READERS in limits]
+            metrics.QUOTA_READERS.replace({namespace: self._by_namespace[namespace] for namespace in limited})
 
     async def _check_broker(self, identity: str) -> None:
         path, now_s = path_of(identity), time.monotonic()

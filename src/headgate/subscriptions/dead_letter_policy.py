@@ -37,6 +37,18 @@ async def expire(resources: SubscriptionResources, state: SubscriptionState, upt
     return bool(gone) or cursor.progress != progress
 
 
+def is_too_old(resources: SubscriptionResources, state: SubscriptionState, event: SharedEvent) -> bool:
+    """Whether the broker shows an event to nobody any more."""
+    retention_us = state.target.delivery.retention_us
+    return retention_us is not None and event.append_time_us < resources.clock_us() - retention_us
+
+
+def tell_too_old(resources: SubscriptionResources, state: SubscriptionState) -> None:
+    """One more event is given up because it is too old."""
+    metrics.DELIVERIES.labels("expired").inc()
+    resources.look.errors.dropped(state.target.id, "older than the broker's spec.log.retention")
+
+
 async def pass_others(resources: SubscriptionResources, state: SubscriptionState) -> bool:
     """Move the cursor past rows of other targets: it must not keep them. `state.reading` is taken."""
     cursor = state.cursor

@@ -10,7 +10,7 @@ from headgate.delivery.events import SharedEvent, load_or_none
 from headgate.delivery.lifecycle import Delivery
 from headgate.log.errors import CorruptChunkError
 from headgate.outbox.reader import OutboxRow
-from headgate.subscriptions import backfill
+from headgate.subscriptions import backfill, dead_letter_policy
 from headgate.subscriptions.saved import UnackedEvent
 from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.state import SubscriptionState
@@ -72,6 +72,9 @@ async def _due(resources: SubscriptionResources, state: SubscriptionState, chose
             event = None  # of the broker before the one that has been made anew
         if event is None and unacked in leases:
             leases.lose(unacked)
+        elif event is not None and unacked in leases and dead_letter_policy.is_too_old(resources, state, event):
+            leases.give_up(unacked)
+            dead_letter_policy.tell_too_old(resources, state)
         elif event is not None:
             chosen.add(unacked, event)
 
@@ -109,6 +112,10 @@ def _accepted(
     cursor.counters.processed += 1
     if event is None:
         cursor.counters.lost += 1
+        return None
+    if dead_letter_policy.is_too_old(resources, state, event):
+        cursor.counters.expired += 1
+        dead_letter_policy.tell_too_old(resources, state)
         return None
     result = resources.look(state.target, Delivery(*row), event)
     if result:

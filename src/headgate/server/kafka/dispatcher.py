@@ -1,7 +1,7 @@
 """The process that delivers in a deployment on Kafka: its share of the outbox's partitions, and their deliveries.
 
-Replies go to the fronts of its own server. Dead letters are kept, and move with their partition; nobody is asked for
-them yet.
+Replies go to the fronts of its own server. Fronts of any server ask it for what it keeps of its partitions:
+`server/kafka/partition_api.py`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from headgate.control.store import Store
 from headgate.errors import FatalError
 from headgate.limits import ATTEMPTS_MAX
 from headgate.observe import tracing
-from headgate.server import child, parts, ready
+from headgate.server import child, local_http, parts, ready
 from headgate.server.inward import inward_of
+from headgate.server.kafka import instance
 from headgate.server.kafka.group import KafkaDispatcherOptions, kafka_dispatcher
+from headgate.server.kafka.partition_api import partitions_api
 from headgate.server.parts import Role
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
@@ -105,13 +107,17 @@ async def _dispatch(context: child.Context) -> None:
         identity=SenderIdentity.of(settings, store),
         inward=inward_of(settings, context.part.index),
         runs=runs,
+        name=instance.advertised_url(settings),
+        objects=store,
         tracing=tracer,
         on_ready=on_ready,
         on_look=on_look,
     )
     try:
         async with kafka_dispatcher(options, stop) as dispatcher:
-            await dispatcher.run()
+            socket = settings.dispatcher_socket(context.part.index)
+            async with local_http.answering(partitions_api(dispatcher.partitions), socket):
+                await dispatcher.run()
     finally:
         await asyncio.to_thread(runs.close, _REPORTS_S)
         store.close()

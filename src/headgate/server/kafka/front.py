@@ -17,10 +17,13 @@ from headgate.server.broker_news import BrokerNews
 from headgate.server.front import FrontStore
 from headgate.server.kafka import instance
 from headgate.server.kafka.leader import ObjectRequests
+from headgate.server.kafka.partition_owners import PartitionOwners
+from headgate.server.kafka.peers import PeerServers
 from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.cache import open_cache
+from headgate.store.kafka.group_members import GroupMembers
 
 
 def run(context: child.Context) -> None:
@@ -40,13 +43,16 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
         objects.on_broker(BrokerNews(fronts, asyncio.get_running_loop()).tell)
         has_control = Role.CONTROL in parts.roles_of(settings)
         control = ProcessProxy(settings.control_socket) if has_control else None
+        peers, owners = PeerServers(settings), GroupMembers(config).owners
         yield FrontStore(
             objects=objects,
             partitions=EventPartitions(appender, config.topics.events.partitions),
             producers=None,
             checks={"kafka": lambda: appender.problem},
             work=[_probing(appender)],
-            api=ObjectRequests(settings, objects, control),
+            api=ObjectRequests(settings, peers, objects, control),
+            dispatchers=PartitionOwners(settings, config.topics.outbox.partitions, owners, peers),
+            fronts=context.on_kafka.quotas.fronts,
         )
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from headgate import limits
+from headgate.control.store import Store
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.journal import Journal
 from headgate.delivery.post import Transport
@@ -25,6 +26,7 @@ from headgate.delivery.replies import IngressReplies
 from headgate.delivery.verdicts import Judge, evaluate
 from headgate.errors import HeadgateError
 from headgate.observe.tracing import Tracing
+from headgate.scan.pages import LogScanner
 from headgate.server import tending
 from headgate.server.inward import transports
 from headgate.server.kafka.partition import PartitionDispatcher, PartitionOptions
@@ -34,6 +36,7 @@ from headgate.storage.dispatcher_directory import PARENT
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, group_identity
 from headgate.store.kafka.event_lookup import TopicEvents
+from headgate.store.kafka.log import KafkaLog
 from headgate.store.kafka.outbox_page import OutboxPage
 from headgate.store.kafka.outbox_reader import OutboxMember
 from headgate.store.kafka.outbox_state import OutboxState
@@ -88,6 +91,8 @@ class KafkaDispatcherOptions:
         tracing: Makes spans; None for none.
         on_ready: Called when the process is in the group.
         on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
+        name: By which the group knows this process: the URL of its server; empty for none.
+        objects: Which replays ask for; None where nobody asks.
         drain_s: How long attempts in flight may last when a partition goes.
         clocks: Time, and the jitter of pauses.
     """
@@ -104,6 +109,8 @@ class KafkaDispatcherOptions:
     tracing: Tracing | None = None
     on_ready: Callable[[], None] = lambda: None
     on_look: Callable[[str], object] = lambda _: None
+    name: str = ""
+    objects: Store | None = None
     drain_s: float = limits.REBALANCE_DRAIN_S_MAX
     clocks: Clocks = SYSTEM
 
@@ -139,7 +146,18 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
             )
             events = stack.enter_context(closing(TopicEvents(options.config)))
             thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="outbox"))
-            dispatcher = KafkaDispatcher(options, means, events, thread, stop)
+            log = stack.enter_context(closing(KafkaLog(options.config, "skip")))
+            scans = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="scan"))
+            shared = PartitionOptions(
+                config=options.config,
+                data=options.data,
+                means=means,
+                events=events,
+                log=log,
+                scanner=LogScanner(log, scans),
+                objects=options.objects,
+            )
+            dispatcher = KafkaDispatcher(options, shared, thread, stop)
             stack.push_async_callback(dispatcher.leave)
             await dispatcher.join()
             yield dispatcher
@@ -155,14 +173,13 @@ class KafkaDispatcher:
     def __init__(
         self,
         options: KafkaDispatcherOptions,
-        means: DeliveryMeans,
-        events: TopicEvents,
+        shared: PartitionOptions,
         thread: ThreadPoolExecutor,
         stop: asyncio.Event,
     ) -> None:
         self._options = options
         self._config = options.config
-        self._shared = PartitionOptions(config=options.config, data=options.data, means=means, events=events)
+        self._shared = shared
         self._thread = thread
         self._stop = stop
         self._loop = asyncio.get_running_loop()
@@ -178,7 +195,7 @@ class KafkaDispatcher:
 
     def _join(self) -> None:
         self._group = group_identity(self._config)
-        self._member = OutboxMember(self._config, self)
+        self._member = OutboxMember(self._config, self, self._options.name)
 
     async def run(self) -> None:
         """Delivers until the stop."""

@@ -5,17 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import ssl
 import time
 from typing import Final
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.auth import impersonation
-from headgate.auth.context import USER
-from headgate.auth.credentials import AUTHORIZATION
-from headgate.auth.user import ANONYMOUS
 from headgate.control import discovery
 from headgate.control.commit import NotLeaderError
 from headgate.control.database import StoreUnavailableError
@@ -23,10 +18,10 @@ from headgate.control.store import Store
 from headgate.control.webhook import PATH as WEBHOOK
 from headgate.errors import UnavailableError
 from headgate.limits import LEADER_ANSWER_S_MAX, OBJECT_CACHE_LAG_S_MAX
-from headgate.server.kafka import instance
-from headgate.server.local_http import LocalResponse, PeerAddress
+from headgate.server.kafka.peers import PeerServers
+from headgate.server.local_http import LocalResponse
 from headgate.server.proxy import FORWARDED, PartUnavailableError, pass_on, whole_request
-from headgate.settings import ClientAuth, Settings
+from headgate.settings import Settings
 from headgate.store.kafka.cache import leader_of
 
 VERSION: Final = b"headgate-resource-version"
@@ -82,17 +77,17 @@ class ObjectRequests:
 
     Args:
         settings: The server's settings.
+        peers: The other servers.
         store: This server's cache.
         here: This server's control process; None where it has none: then the leader answers reads as well.
     """
 
-    def __init__(self, settings: Settings, store: Store, here: ASGIApp | None) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, peers: PeerServers, store: Store, here: ASGIApp | None) -> None:
         self._cache = settings.data / "control.db"
-        self._own_url = instance.advertised_url(settings)
+        self._peers = peers
+        self._own_url = peers.own_url
         self._store = store
         self._here = here
-        self._tls: ssl.SSLContext | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request.
@@ -114,14 +109,12 @@ class ObjectRequests:
             await self._pass_on(leader, scope, receive, send)
 
     async def _pass_on(self, leader: str, scope: Scope, receive: Receive, send: Send) -> None:
-        is_known = scope.get(USER, ANONYMOUS) is not ANONYMOUS
-        has_shown = any(name == AUTHORIZATION for name, _ in scope["headers"])
-        if self._settings.client_auth is ClientAuth.REQUIRED or (is_known and not has_shown):
+        shown = self._peers.shown(scope)
+        if shown is None:
             raise NotPassedOnError(leader)
         request = await whole_request(scope, receive)
         if request is None:
             return
-        shown = [one for one in scope["headers"] if one[0] == AUTHORIZATION or one[0].startswith(impersonation.PREFIX)]
         request = dataclasses.replace(request, headers=(*request.headers, *shown, (FORWARDED, b"1")))
         answered = asyncio.Event()
 
@@ -129,7 +122,7 @@ class ObjectRequests:
             answered.set()
             await self._read_it(response)
 
-        place = self._place(leader)
+        place = self._peers.place(leader)
         passing = asyncio.create_task(pass_on(place, request, receive, send, before, LEADER_ANSWER_S_MAX))
         try:
             while not (passing.done() or answered.is_set()):
@@ -141,12 +134,6 @@ class ObjectRequests:
             raise LeaderSilentError(leader) from error
         finally:
             passing.cancel()
-
-    def _place(self, leader: str) -> PeerAddress:
-        host, port, is_tls = instance.host_and_port(leader)
-        if is_tls and self._tls is None:
-            self._tls = ssl.create_default_context(cafile=self._settings.tls_ca)
-        return PeerAddress(host, port, self._tls if is_tls else None)
 
     async def _read_it(self, response: LocalResponse) -> None:
         """Waits until this server's cache has what the answer is about, OBJECT_CACHE_LAG_S_MAX at most."""

@@ -11,16 +11,20 @@ import asyncio
 import shutil
 import threading
 from collections import deque
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
+from starlette.types import ASGIApp
 
 from headgate import limits
 from headgate.control.routing import Target
+from headgate.control.store import Store
+from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.scheduler import Scheduler
@@ -30,6 +34,12 @@ from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.outbox.shards import Shard
 from headgate.outbox.writer import DurableChunk, RowGroup
+from headgate.replay.api import ReplaysApi
+from headgate.replay.sender import Replaying
+from headgate.replay.store import ReplayStore
+from headgate.scan.pages import LogScanner
+from headgate.scan.source import ReadableLog
+from headgate.server.kafka.partition_api import api_of
 from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, ShardState
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.store.config import KafkaConfig
@@ -52,13 +62,19 @@ class PartitionOptions:
         config: Of the deployment.
         data: The data directory; what is in it of a partition is made anew.
         means: What attempts are made with.
-        events: The log.
+        events: The log, for events by their place.
+        log: The log, for scans.
+        scanner: Looks through it for replays.
+        objects: Which replays ask for; None where nobody asks.
     """
 
     config: KafkaConfig
     data: Path
     means: DeliveryMeans
     events: TopicEvents
+    log: ReadableLog
+    scanner: LogScanner
+    objects: Store | None
 
 
 class PartitionDispatcher:
@@ -68,7 +84,12 @@ class PartitionDispatcher:
         number: Of the partition.
         writer: Of its changelog; this object's own.
         options: What the partitions of a process share.
+
+    Attributes:
+        api: Answers questions about what it keeps; None until its state is read, and once it goes.
     """
+
+    api: ASGIApp | None
 
     def __init__(self, number: int, writer: ChangelogWriter, options: PartitionOptions) -> None:
         self._number = number
@@ -76,6 +97,7 @@ class PartitionDispatcher:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._count = options.config.topics.outbox.partitions
+        self.api = None
         self._checkpoints = Checkpoints()
         self._cursors: CheckpointedCursors | None = None
         self._deliveries: ShardDeliveries | None = None
@@ -120,6 +142,7 @@ class PartitionDispatcher:
             drain_s: How long attempts in flight may last.
         """
         self._stopped.set()
+        self.api = None
         if is_lost:
             self._writer.lose()
         self._drain_s = 0.0 if is_lost else drain_s
@@ -154,7 +177,8 @@ class PartitionDispatcher:
         CheckpointedCursors(own.cursors, Checkpoints()).close()
         DeadLetterStore(own.dead_letters).close()
         PartitionReports(own.reports).close()
-        files = [own.cursors, own.dead_letters, own.reports]
+        ReplayStore(own.replays).close()
+        files = [own.cursors, own.dead_letters, own.reports, own.replays]
         return restore(self._options.config, self._number, files, self._stopped)
 
     async def _begin(self, own: DispatcherDirectory, records: int) -> None:
@@ -184,6 +208,8 @@ class PartitionDispatcher:
         deliveries = ShardDeliveries(Shard(self._number, self._count), options.means, state, self, sharers=self._count)
         stack.push_async_callback(deliveries.dead_letters.close)
         self._deliveries = deliveries
+        replays = self._replaying(own, deliveries)
+        stack.push_async_callback(asyncio.to_thread, replays.close)
         found = cursors.load()
         await self._routed(cursors.generation)
         await asyncio.to_thread(reports.forget_trouble, lambda _: True)
@@ -191,12 +217,46 @@ class PartitionDispatcher:
         self._begins_at = self._position = found.position
         deliveries.dead_letters.start()
         stack.push_async_callback(self._stop)  # not before: what has not been read must not be written
-        watching = self._loop.create_task(self._watch_routing())
-        watching.add_done_callback(partial(tell_failure, what="routing is not watched any more"))
-        stack.callback(watching.cancel)
+        self._tend(self._watch_routing(), "routing is not watched any more")
+        self._tend(replays.run(), "replays have ended")
+        self.api = self._answers(own, deliveries, replays)
         _log.info(
             "partition begins", partition=self._number, position=found.position, behind=len(found.targets), rows=records
         )
+
+    def _replaying(self, own: DispatcherDirectory, deliveries: ShardDeliveries) -> Replaying:
+        options = self._options
+        return Replaying(
+            own.replays,
+            scanner=options.scanner,
+            events=options.events,
+            service=deliveries.service,
+            dead_letters=deliveries.dead_letters,
+            trigger=deliveries.routing.trigger,
+            rule_of=deliveries.routing.rule_of,
+            shard=Shard(self._number, self._count),
+            committer=self._writer.committer(),
+        )
+
+    def _answers(self, own: DispatcherDirectory, deliveries: ShardDeliveries, replays: Replaying) -> ASGIApp:
+        """The same paths as those of a dispatcher of one machine, but for pulls."""
+        options = self._options
+        routes = list(DeadLettersApi(own.dead_letters, deliveries.dead_letters).routes())
+        if options.objects is not None:
+            policy = options.means.identity.policy
+            routes += ReplaysApi(replays, options.log, options.objects, policy).routes()
+        return api_of(routes)
+
+    def _tend(self, work: Coroutine[Any, Any, None], failure: str) -> None:
+        """Works beside the deliveries, for as long as the partition is here."""
+        task = self._loop.create_task(work)
+        task.add_done_callback(partial(tell_failure, what=failure))
+
+        async def end() -> None:
+            task.cancel()
+            await asyncio.wait([task])
+
+        self._stack.push_async_callback(end)
 
     async def _stop(self) -> None:
         assert self._deliveries is not None, "`_begin` made it"

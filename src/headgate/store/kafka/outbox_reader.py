@@ -58,12 +58,13 @@ class OutboxMember:
     Args:
         config: Of the deployment.
         listener: Is told of partitions that come and go.
+        name: Under which the group has it (`client.id`); empty for the library's own.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
     """
 
-    def __init__(self, config: KafkaConfig, listener: OutboxListener) -> None:
+    def __init__(self, config: KafkaConfig, listener: OutboxListener, name: str = "") -> None:
         kafka = library()
         self._config = config
         self._topic = config.topic("outbox")
@@ -85,6 +86,7 @@ class OutboxMember:
             "auto.offset.reset": "error",
             "fetch.message.max.bytes": KAFKA_RECORD_BYTES_MAX,
             "queued.max.messages.kbytes": KAFKA_FETCH_BYTES_MAX >> 10,
+            **({"client.id": name} if name else {}),
         }
         try:
             self._consumer: Consumer = kafka.Consumer(options(config, self._faults, own))

@@ -1,0 +1,105 @@
+"""What namespaces use of their resource quotas, counted in the tables: exact, for the transaction that asks."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+import msgspec
+
+from headgate.control.database import Database
+from headgate.control.objects import Kind, ObjectKey, ResourceQuota, decode_stored
+from headgate.control.quota_object import ResourceQuotaStatus
+from headgate.control.quota_rules import COUNTS, FILTER_COST, check_room
+from headgate.control.rows import counter
+
+
+def admit(connection: sqlite3.Connection, key: ObjectKey, requested: dict[str, int]) -> None:
+    """Lets an object be written, in the transaction that writes it.
+
+    Args:
+        connection: In a transaction.
+        key: Names the object.
+        requested: How much more of each resource it uses than before.
+
+    Raises:
+        ExceededQuotaError: It would be more than a quota of its namespace allows.
+    """
+    limited = list(_quotas(connection, (key.namespace,)))
+    if limited:
+        names = {name for quota in limited for name in quota.spec.hard} & requested.keys()
+        check_room(limited, key, requested, _used(connection, key.namespace, names))
+
+
+class QuotaTable:
+    """Resource quotas, beside their writes. Its methods may block: call them in a thread.
+
+    Args:
+        database: Of the objects.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def stale(self, since: int | None) -> list[ResourceQuota]:
+        """Quotas whose status is not what the tables say, with the status that is.
+
+        Args:
+            since: Those of namespaces in which something was written after this resourceVersion; None: all.
+        """
+        with self._database.read() as connection:
+            there = connection.execute("SELECT 1 FROM objects WHERE kind = ? LIMIT 1", (Kind.RESOURCE_QUOTA,))
+            if there.fetchone() is None:
+                return []
+            looked_at = None if since is None else _written_since(connection, since)
+            stale = []
+            for quota in _quotas(connection, looked_at):
+                status = self._status(connection, quota)
+                if status != quota.status:
+                    stale.append(msgspec.structs.replace(quota, status=status))
+            return stale
+
+    def _status(self, connection: sqlite3.Connection, quota: ResourceQuota) -> ResourceQuotaStatus:
+        hard = {name: str(limit) for name, limit in quota.spec.hard.items()}
+        used = _used(connection, quota.metadata.namespace, hard)
+        return ResourceQuotaStatus(hard=hard, used={name: str(count) for name, count in used.items()})
+
+
+def _quotas(connection: sqlite3.Connection, namespaces: Iterable[str] | None) -> Iterator[ResourceQuota]:
+    """Those of some namespaces, or all."""
+    select = "SELECT body FROM objects WHERE kind = ?"
+    if namespaces is None:
+        found = connection.execute(select, (Kind.RESOURCE_QUOTA,)).fetchall()
+    else:
+        found = [
+            row
+            for namespace in namespaces
+            for row in connection.execute(f"{select} AND namespace = ?", (Kind.RESOURCE_QUOTA, namespace))
+        ]
+    for (body,) in found:
+        yield cast(ResourceQuota, decode_stored(Kind.RESOURCE_QUOTA, body))
+
+
+def _used(connection: sqlite3.Connection, namespace: str, names: Iterable[str]) -> dict[str, int]:
+    """What a namespace uses of the resources that objects use; others are left out."""
+    used = {}
+    for name in names:
+        if name == FILTER_COST:
+            question = "SELECT ifnull(sum(cost), 0) FROM targets WHERE kind IN (?, ?) AND namespace = ?"
+            about: tuple[str, ...] = (Kind.TRIGGER, Kind.SUBSCRIPTION, namespace)
+        elif name in COUNTS:
+            question = "SELECT count(*) FROM objects WHERE kind = ? AND namespace = ?"
+            about = (COUNTS[name], namespace)
+        else:
+            continue
+        (used[name],) = connection.execute(question, about).fetchone()
+    return used
+
+
+def _written_since(connection: sqlite3.Connection, since: int) -> list[str] | None:
+    """Namespaces in which something was written; None when that is not known any more: it may be any."""
+    if since < counter(connection, "history_floor"):
+        return None
+    rows = connection.execute("SELECT DISTINCT namespace FROM history WHERE version > ?", (since,))
+    return [namespace for (namespace,) in rows if namespace]

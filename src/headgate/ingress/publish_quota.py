@@ -1,0 +1,157 @@
+"""Publish quotas: how many events and bytes a second a namespace's producers may store, by token buckets in each front.
+
+A bucket lets a request in while it is not in debt, whatever the request's size: so any request can pass, and what is
+stored over a longer time is what the quota says. Each front of a deployment has an equal part of a quota.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from headgate.control.quota_copy import QuotaCopy
+from headgate.control.quota_rules import PUBLISH_BYTES, PUBLISH_EVENTS
+from headgate.control.store import Store
+from headgate.errors import OverloadedError
+from headgate.limits import QUOTA_BURST_S, QUOTA_RETRY_AFTER_S_MAX
+from headgate.observe.metrics import QUOTA_BYTES, QUOTA_EVENTS, QUOTA_REFUSED
+
+
+class PublishQuotaError(OverloadedError):
+    """The namespace's producers have stored as much as its quota allows for now."""
+
+    code = "publish-quota"
+
+    def __init__(self, namespace: str, resource: str, limit: int, wait_s: float) -> None:
+        super().__init__(
+            f"the namespace {namespace!r} has exceeded its quota: {resource} is limited to {limit}",
+            hint="send more slowly, or ask for a larger quota: kubectl describe quota shows the limits",
+        )
+        self.retry_after_s = max(1, math.ceil(min(wait_s, QUOTA_RETRY_AFTER_S_MAX)))
+
+
+class TokenBucket:
+    """So many a second, and after a pause as many at once as QUOTA_BURST_S brings. May go into debt.
+
+    Args:
+        rate: How many a second.
+        now_s: Monotonic seconds; the bucket is full then.
+    """
+
+    __slots__ = ("_at_s", "_rate", "_size", "_tokens")
+
+    def __init__(self, rate: float, now_s: float) -> None:
+        self._rate = rate
+        self._size = rate * QUOTA_BURST_S
+        self._tokens = self._size
+        self._at_s = now_s
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until there is one in it; 0 while it is not empty. Infinite of a rate of 0."""
+        self._tokens = min(self._size, self._tokens + (now_s - self._at_s) * self._rate)
+        self._at_s = now_s
+        if self._tokens > 0:
+            return 0.0
+        return (1 - self._tokens) / self._rate if self._rate else math.inf
+
+    def take(self, count: float) -> None:
+        """So many are gone; a negative number comes back."""
+        self._tokens -= count
+
+    def inherit(self, other: TokenBucket) -> None:
+        """Begins with what another one has left: a quota that is written anew fills no bucket."""
+        self._tokens = min(self._size, other._tokens)
+        self._at_s = other._at_s
+
+
+class PublishQuota:
+    """The quota of one namespace in one front. Lives on the front's event loop.
+
+    Args:
+        namespace: Whose it is.
+        limits: Limits by resource; of events or bytes a second at least.
+        fronts: How many fronts share them.
+        now_s: Monotonic seconds.
+        before: The quota that it replaces.
+
+    Attributes:
+        limits: As given.
+    """
+
+    def __init__(
+        self, namespace: str, limits: Mapping[str, int], fronts: int, now_s: float, before: PublishQuota | None
+    ) -> None:
+        self.limits = limits
+        self._namespace = namespace
+        self._buckets = {name: TokenBucket(limit / fronts, now_s) for name, limit in limits.items()}
+        for name, bucket in self._buckets.items():
+            if before is not None and name in before._buckets:
+                bucket.inherit(before._buckets[name])
+        self._events = self._buckets.get(PUBLISH_EVENTS)
+        self._bytes = self._buckets.get(PUBLISH_BYTES)
+        self._counted = QUOTA_EVENTS.labels(namespace), QUOTA_BYTES.labels(namespace)
+
+    def check(self, now_s: float) -> None:
+        """Lets a request in, before its events are decoded.
+
+        Raises:
+            PublishQuotaError: The namespace is in debt.
+        """
+        for name, bucket in self._buckets.items():
+            wait_s = bucket.wait_s(now_s)
+            if wait_s:
+                QUOTA_REFUSED.labels(self._namespace).inc()
+                raise PublishQuotaError(self._namespace, name, self.limits[name], wait_s)
+
+    def take(self, events: int, size_bytes: int) -> None:
+        """Counts a request that was let in; negative numbers take back one that was not stored."""
+        if self._events is not None:
+            self._events.take(events)
+        if self._bytes is not None:
+            self._bytes.take(size_bytes)
+
+    def stored(self, events: int, size_bytes: int) -> None:
+        """Shows what was stored."""
+        self._counted[0].inc(events)
+        self._counted[1].inc(size_bytes)
+
+
+_RATES: Final[tuple[str, ...]] = (PUBLISH_EVENTS, PUBLISH_BYTES)
+
+
+class PublishQuotas(QuotaCopy):
+    """The quotas of all namespaces in one front.
+
+    Args:
+        store: The objects.
+        fronts: How many fronts the deployment has.
+        clock_s: Monotonic seconds.
+    """
+
+    def __init__(self, store: Store, fronts: int, clock_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(store)
+        self._fronts = fronts
+        self._clock_s = clock_s
+        self._limited: dict[str, PublishQuota] = {}
+
+    def get(self, identity: str) -> PublishQuota | None:
+        """The quota of a broker's namespace, by the broker's identity; None for none. Asked for every request."""
+        return self._limited.get(identity.partition("/")[0]) if self._limited else None
+
+    def check(self, quota: PublishQuota) -> None:
+        """See `PublishQuota.check`."""
+        quota.check(self._clock_s())
+
+    def changed(self) -> None:
+        """See `QuotaCopy.changed`."""
+        before, now_s, limited = self._limited, self._clock_s(), {}
+        for namespace, every in self.limits.items():
+            limits = {name: every[name] for name in _RATES if name in every}
+            old = before.get(namespace)
+            if old is not None and old.limits == limits:
+                limited[namespace] = old  # a status was written, nothing else
+            elif limits:
+                limited[namespace] = PublishQuota(namespace, limits, self._fronts, now_s, old)
+        self._limited = limited

@@ -1,0 +1,192 @@
+"""The owners of the outbox's partitions, as a front asks them: processes of this server, or of another one.
+
+A dispatcher gives its group the URL of its server as its name. So Kafka alone says where a partition is: a front asks
+it, keeps the answer, and asks anew when a server says that it has the partition no more. Another server judges the
+question as any other request of the client; a header says which partition is meant, and that it goes no further.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headgate.errors import InvalidInputError, UnavailableError
+from headgate.limits import PARTITION_OWNER_S_MAX
+from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, asked
+from headgate.server.kafka.partition_api import MISDIRECTED, partition_path
+from headgate.server.kafka.peers import PeerServers
+from headgate.server.proxy import FORWARDED, PartUnavailableError, whole_request
+from headgate.settings import Settings
+
+PARTITION: Final = b"headgate-partition"
+"""A header of a question that another server has passed on: the partition whose owner is asked."""
+_DIGITS_MAX: Final = 5
+_LOOK_S: Final = 0.25
+"""Between two looks for the owner of a partition that moves."""
+
+
+class PartitionWithoutOwnerError(UnavailableError):
+    """A partition of the outbox has no dispatcher that answers now."""
+
+    code = "partition-without-owner"
+
+    def __init__(self, partition: int) -> None:
+        super().__init__(
+            f"no dispatcher answers for partition {partition} of the outbox now",
+            hint="try again in a few seconds; a deployment needs a server with --role front,dispatcher",
+        )
+
+
+class ClientNotPassedOnError(UnavailableError):
+    """A question cannot be passed on to another server on behalf of its client."""
+
+    code = "client-not-passed-on"
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"a part of the answer is at {url}, to which this server cannot show its client's certificate",
+            hint="authenticate by a token: it is passed on",
+        )
+
+
+class PartitionOwners:
+    """Each partition of the outbox is a dispatcher, wherever it is; see `DispatcherReach`.
+
+    Args:
+        settings: This server's settings.
+        count: How many partitions the outbox has.
+        look: The URL of the owner's server by partition, as it is now; may block (`GroupMembers.owners`).
+        peers: The other servers.
+    """
+
+    def __init__(
+        self, settings: Settings, count: int, look: Callable[[], Mapping[int, str]], peers: PeerServers
+    ) -> None:
+        self.count = count
+        self._sockets = [settings.dispatcher_socket(number) for number in range(settings.dispatchers)]
+        self._peers = peers
+        self._read = look
+        self._owners: dict[int, str] = {}
+        self._looked_at = float("-inf")
+        self._looking = asyncio.Lock()
+
+    async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
+        """See `DispatcherReach.ask`: waits PARTITION_OWNER_S_MAX for the owner of a partition that moves.
+
+        What another server has passed on goes no further: its partition is asked here, or it is MISDIRECTED.
+
+        Raises:
+            PartitionWithoutOwnerError: There is none.
+            PartUnavailableError: It does not answer; what was asked may have been done.
+            ClientNotPassedOnError: It is at a server to which the client cannot be shown.
+        """
+        passed_on = _partition_of(question.client.scope, self.count)
+        if passed_on is not None:
+            return await self.ask_here(passed_on, question)
+        deadline = time.monotonic() + PARTITION_OWNER_S_MAX
+        while True:
+            asked_at, owner = time.monotonic(), self._owners.get(number)
+            if owner is not None:
+                try:
+                    answer = await self._ask_at(owner, number, question)
+                except PartUnavailableError:
+                    self._owners.pop(number, None)  # it may have died: the next question looks for another one
+                    raise
+                if answer.status != MISDIRECTED:
+                    return answer
+            if time.monotonic() > deadline:
+                raise PartitionWithoutOwnerError(number)
+            await self._look(asked_at)
+            if self._owners.get(number) in (None, owner):
+                await asyncio.sleep(_LOOK_S)
+
+    def routes(self, routes: Sequence[Route]) -> list[Route]:
+        """See `DispatcherReach.routes`: what another server has passed on is asked here alone."""
+        return [Route(one.path, _PassedOn(self, one.app), methods=list(one.methods or ())) for one in routes]
+
+    async def ask_here(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
+        """What the owner of a partition answers where it is a process of this server, else MISDIRECTED.
+
+        Raises:
+            PartUnavailableError: A process may be the owner, and does not answer.
+        """
+        failed: PartUnavailableError | None = None
+        for socket in self._sockets:
+            try:
+                path = partition_path(number, question.target)
+                answer = await asked(
+                    socket, DispatcherQuestion(question.method, path, question.body, question.client), ()
+                )
+            except PartUnavailableError as error:
+                failed = error
+                continue
+            if answer.status != MISDIRECTED:
+                return answer
+        if failed is not None:
+            raise failed
+        return DispatcherAnswer(MISDIRECTED, b"{}")
+
+    async def _ask_at(self, url: str, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
+        if url == self._peers.own_url:
+            return await self.ask_here(number, question)
+        shown = self._peers.shown(question.client.scope)
+        if shown is None:
+            raise ClientNotPassedOnError(url)
+        headers = [*shown, (FORWARDED, b"1"), (PARTITION, str(number).encode())]
+        return await asked(self._peers.place(url), question, headers)
+
+    async def _look(self, asked_at: float) -> None:
+        """Asks Kafka, unless somebody has since."""
+        async with self._looking:
+            if self._looked_at <= asked_at:
+                self._owners = dict(await asyncio.to_thread(self._read))
+                self._looked_at = time.monotonic()
+
+
+def _partition_of(scope: Scope, count: int) -> int | None:
+    """The partition that a request is about which another server has passed on; None for a client's own.
+
+    Raises:
+        InvalidInputError: There is no such partition.
+    """
+    headers = dict(scope["headers"])
+    if FORWARDED not in headers or PARTITION not in headers:
+        return None
+    named: bytes = headers[PARTITION]
+    if not (named.isdigit() and len(named) <= _DIGITS_MAX and int(named) < count):
+        raise InvalidInputError(f"the header {PARTITION.decode()} names no partition of the outbox")
+    return int(named)
+
+
+class _PassedOn:
+    """An ASGI application before another one: answers what a server has passed on to this one."""
+
+    def __init__(self, owners: PartitionOwners, app: ASGIApp) -> None:
+        self._owners = owners
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request.
+
+        Raises:
+            InvalidInputError: The partition is none.
+        """
+        number = _partition_of(scope, self._owners.count)
+        if number is None:
+            await self._app(scope, receive, send)
+            return
+        request = await whole_request(scope, receive)
+        if request is None:
+            return
+        target = request.target.decode("latin-1")
+        question = DispatcherQuestion(request.method.decode(), target, request.body, Request(scope))
+        answer = await self._owners.ask_here(number, question)
+        response: Response = answer.response()
+        await response(scope, receive, send)
