@@ -11,12 +11,12 @@ import asyncio
 import shutil
 import threading
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 from starlette.types import ASGIApp
@@ -51,6 +51,7 @@ from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxPage
 from headgate.store.kafka.target_reports import PartitionReports
 
 _EVENTS_PER_TURN: Final = 64
+_T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
@@ -156,11 +157,7 @@ class PartitionDispatcher:
 
     async def _run(self) -> None:
         own = DispatcherDirectory.of(self._options.data, self._number)
-        restoring = self._loop.run_in_executor(None, self._restore, own)
-        try:
-            records = await asyncio.shield(restoring)
-        finally:
-            await asyncio.wait([restoring])  # its thread works on the files
+        records = await self._on_files(partial(self._restore, own))
         await self._begin(own, records)
         while True:
             await self._page_came.wait()
@@ -169,6 +166,14 @@ class PartitionDispatcher:
                 self._is_walking = True
                 await self._walk(self._pages.popleft())
                 self._is_walking = False
+
+    async def _on_files(self, work: Callable[[], _T]) -> _T:
+        """Does it in a thread, and ends with it also where it is cancelled: the thread works on the files."""
+        working = self._loop.run_in_executor(None, work)
+        try:
+            return await asyncio.shield(working)
+        finally:
+            await asyncio.wait([working])
 
     def _restore(self, own: DispatcherDirectory) -> int:
         """Makes the partition's files as its changelog says; blocking."""
@@ -212,7 +217,7 @@ class PartitionDispatcher:
         stack.push_async_callback(asyncio.to_thread, replays.close)
         found = cursors.load()
         await self._routed(cursors.generation)
-        await asyncio.to_thread(reports.forget_trouble, lambda _: True)
+        await self._on_files(partial(reports.forget_trouble, lambda _: True))
         deliveries.scheduler.restore(found.position, found.targets)
         self._begins_at = self._position = found.position
         deliveries.dead_letters.start()
