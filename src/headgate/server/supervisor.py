@@ -25,8 +25,8 @@ from headgate.store.config import ClusterConfig
 _log = structlog.get_logger()
 
 DRAIN: Final = (
-    (frozenset({Role.CONTROL, Role.OBJECTS, Role.READER, Role.SOURCE}), 3.0),
-    (frozenset({Role.MATCHER}), 8.0),
+    (frozenset({Role.CONTROL, Role.OBJECTS, Role.READER}), 3.0),
+    (frozenset({Role.MATCHER, Role.SOURCE}), 8.0),
     (frozenset({Role.DISPATCHER}), 12.0),
     (frozenset({Role.FRONT}), 7.0),
 )
