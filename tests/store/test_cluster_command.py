@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from headgate.store.config import TopicsConfig
 from headgate.testing import free_port
 from headgate.testing.kafka import Kafka
 
 pytestmark = pytest.mark.kafka
+TOPICS = len(TopicsConfig.model_fields)
 HEADGATE = Path(sys.executable).with_name("headgate")
 
 
@@ -42,11 +44,11 @@ def test_init_makes_the_topics_once_and_check_names_what_was_changed(kafka: Kafk
     path = config(tmp_path, kafka.bootstrap, events="{partitions: 3, replication: 1, min_insync: 1}")
     before = cluster("check", path, "--json")
     assert before.returncode == 1
-    assert [json.loads(line)["setting"] for line in before.stdout.splitlines()] == ["topic"] * 7
+    assert [json.loads(line)["setting"] for line in before.stdout.splitlines()] == ["topic"] * TOPICS
 
     made = cluster("init", path)
     assert (made.returncode, made.stderr) == (0, ""), made.stdout
-    assert made.stdout.count("made ") == 7
+    assert made.stdout.count("made ") == TOPICS
     again = cluster("init", path)
     assert (again.returncode, again.stdout) == (0, "every topic is as it must be\n"), again.stderr
     assert cluster("check", path, "--json").stdout == ""
@@ -78,7 +80,7 @@ def test_a_cluster_too_small_is_said_before_anything_is_made(kafka: Kafka, tmp_p
     assert done.returncode == 2
     assert "objects cannot have 3 copies: the cluster has 1 brokers" in done.stderr
     assert "hint: add brokers" in done.stderr
-    assert len(lines(cluster("check", config(tmp_path, kafka.bootstrap), "--json").stdout)) == 7
+    assert len(lines(cluster("check", config(tmp_path, kafka.bootstrap), "--json").stdout)) == TOPICS
 
 
 def sasl(folder: Path, user: str, password: str) -> str:

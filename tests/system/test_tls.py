@@ -162,6 +162,7 @@ def test_a_broker_says_how_it_is_reached(secured: Secured) -> None:
     status = secured.server.get("brokers", "default", "default")["status"]
     url = f"{secured.server.url}/default/default"
     address = {"name": "https", "url": url, "CACerts": secured.authority.path.read_text()}
+    address["audience"] = "eventing.knative.dev/broker/default/default"
     assert (status["address"], status["addresses"]) == (address, [address])
 
 
