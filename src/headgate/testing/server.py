@@ -116,9 +116,7 @@ class Server:
             try:
                 with urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=self._secure) as answer:
                     return bool(answer.status == 200)
-            except (
-                OSError
-            ):  # one that is reset before its handshake is left open by `ssl`, to be found by the collector
+            except OSError:  # `ssl` does not close a socket that is reset before its handshake
                 return False
 
     def stop(self) -> int:
