@@ -231,7 +231,7 @@ def test_a_server_with_the_role_reader_answers_from_the_topic(deployment: Deploy
 def test_what_is_not_on_kafka_says_so(deployment: Deployment) -> None:
     server = deployment.fronts
     own = "/apis/headgate.dev/v1/namespaces/default"
-    # There is no reader and no dispatcher. Whether a server has a reader it knows itself; dispatchers are Kafka's group.
+    # There is no reader and no dispatcher. A server knows whether it has a reader; Kafka's group knows all dispatchers.
     for path, status in (("/default/default/events", 501), (f"{own}/deadletters", 503), (f"{own}/replays", 503)):
         with pytest.raises(ApiError) as caught:
             server.call("GET", f"{server.url}{path}")
