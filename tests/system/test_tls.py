@@ -117,6 +117,8 @@ def test_a_certificate_names_the_user(secured: Secured, tmp_path: Path) -> None:
     wanted = {"patch", "create"}
     while wanted:
         lines = [json.loads(line) for line in (secured.authority.path.parent / "audit.log").read_text().splitlines()]
+        # Who asks whether the server is ready shows no user; before the first roles are there, he is refused.
+        lines = [line for line in lines if not line["requestURI"].startswith("/readyz")]
         wanted -= {line["verb"] for line in lines if line["user"]["username"] == "ada"}
         assert time.monotonic() < ends, lines
         time.sleep(0.1)
