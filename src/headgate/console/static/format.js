@@ -27,7 +27,7 @@ export const count = (number) => (number ?? 0).toLocaleString("en-US");
 /** Events a second: `1,203`, `12.3`, `0.04`. */
 export function rate(number) {
   if (!number) return "0";
-  return number >= 100 ? count(Math.round(number)) : number >= 1 ? number.toFixed(1) : number.toFixed(2);
+  return number >= 100 ? count(Math.round(number)) : number >= 10 && Number.isInteger(number) ? String(number) : number >= 1 ? number.toFixed(1) : number.toFixed(2);
 }
 
 /** Seconds as `3.1 ms` or `1.20 s`. */
@@ -53,6 +53,7 @@ export function written(object) {
 }
 
 const PLAIN = /^[A-Za-z_/](?:[\w./@+=()-]|:(?=\S)| (?=[\w(]))*$/;
+const PRINTABLE = /^[\x20-\x7e]+$/;
 const SPECIAL = /^(?:true|false|null|yes|no|on|off|y|n|~)$/i;
 
 /** A JSON value as YAML. What could be read as anything else is quoted as in JSON, which is YAML, too. */
@@ -74,7 +75,8 @@ const after = (value, indent) =>
 
 function scalar(value) {
   if (typeof value !== "string") return JSON.stringify(value);
-  return PLAIN.test(value) && !SPECIAL.test(value) ? value : JSON.stringify(value);
+  if (PLAIN.test(value) && !SPECIAL.test(value)) return value;
+  return PRINTABLE.test(value) && value.includes('"') ? `'${value.replaceAll("'", "''")}'` : JSON.stringify(value);
 }
 
 /**

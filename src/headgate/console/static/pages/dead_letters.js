@@ -11,7 +11,7 @@ import { html, useData, useEffect, useState, useTitle } from "../ui.js";
 
 const PAGE = 50;
 const EVERY_MS = 4000;
-const STATES = { kept: "bad", sending: "busy", redriving: "busy" };
+const STATES = { kept: "no", sending: "busy", redriving: "busy" };
 const VERBS = { redrive: ["Send again", "update"], discard: ["Discard", "delete"] };
 
 export function DeadLetters({ route }) {

@@ -14,7 +14,7 @@ import { html, useEffect, useRef, useRested, useState, useTitle } from "../ui.js
 import { draftOf } from "./triggers.js";
 
 const EVENTS_MAX = 100;
-const VERDICTS = { true: ["good", "taken"], false: ["bad", "not taken"], error: ["warn", "error"], invalid: ["warn", "no event"] };
+const VERDICTS = { true: ["good", "taken"], false: ["no", "not taken"], error: ["warn", "error"], invalid: ["warn", "no event"] };
 const DECIDERS = {
   matcher: "The matcher decides alone, by a table of all filters.",
   cel: "The matcher finds candidates; cel-cpp decides each.",

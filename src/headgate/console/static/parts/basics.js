@@ -26,8 +26,8 @@ const ICONS = {
 export const Icon = ({ name }) =>
   html`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false"><path d=${ICONS[name]} /></svg>`;
 
-/** Glyph and word, so that the colour is never alone: good, bad, warn, busy or idle. */
-const GLYPHS = { good: "✓", bad: "✕", warn: "!", busy: "…", idle: "–" };
+/** Glyph and word, so that the colour is never alone: good, bad, no (as it should be), warn, busy or idle. */
+const GLYPHS = { good: "✓", bad: "✕", no: "✕", warn: "!", busy: "…", idle: "–" };
 export const Status = ({ tone, children, title }) =>
   html`<span class="status ${tone}" title=${title}><span class="glyph" aria-hidden="true">${GLYPHS[tone]}</span>${children}</span>`;
 

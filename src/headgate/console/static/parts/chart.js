@@ -5,6 +5,7 @@ import { html, useEffect, useRef } from "../ui.js";
 import uPlot from "../vendor/uplot.js";
 
 const HEIGHT = 190;
+const minute = (seconds) => new Date(1000 * seconds).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
 const FONT = "11px Inter, sans-serif";
 
 /**
@@ -25,7 +26,7 @@ export function Chart({ label, times, lines, format }) {
         cursor: { y: false, points: { size: 6 } },
         padding: [8, 8, 0, 0],
         scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1e-9)] } },
-        axes: [{ ...axis, grid: { show: false } }, { ...axis, size: 58, values: (_, ticks) => ticks.map(format) }],
+        axes: [{ ...axis, grid: { show: false }, size: 28, values: (_, ticks) => ticks.map(minute) }, { ...axis, size: 58, values: (_, ticks) => ticks.map(format) }],
         series: [{}, ...lines.map((one) => ({ label: one.name, stroke: colour(one.tone), width: 1.5, dash: one.dash, points: { show: false }, fill: one.fill && `${colour(one.tone)}1a` }))],
       },
       [times, ...lines.map((one) => one.values)],

@@ -3,7 +3,7 @@ import { html } from "../ui.js";
 import { Ago, Status } from "./basics.js";
 
 const WORDS = {
-  Ready: ["Everything below is in order", "It does not work yet", "It is about to work"],
+  Ready: ["It is ready", "It does not work yet", "It is about to work"],
   BrokerReady: ["Its broker takes events", "Its broker does not take events", "Its broker is not known yet"],
   DependencyReady: ["It depends on nothing else", "What it depends on is not there", "What it depends on is not known yet"],
   SubscriberResolved: ["The subscriber has an address", "The subscriber has no address", "The subscriber's address is not known yet"],
@@ -16,6 +16,9 @@ const WORDS = {
   EventsKept: ["No event was lost to it", "Events were given up and are kept nowhere", ""],
   EventPoliciesReady: ["Event policies are in force", "Event policies are not in force", ""],
 };
+/** What is wrong comes first, then what is about to be right. */
+const sorted = (of) => [...of].sort((a, b) => STATES.indexOf(b.status) % 2 - STATES.indexOf(a.status) % 2 || (b.status === "Unknown") - (a.status === "Unknown"));
+
 const STATES = ["True", "False", "Unknown"];
 
 const tone = ({ status, severity }) =>
@@ -26,7 +29,7 @@ export const inWords = ({ type, status }) => WORDS[type]?.[STATES.indexOf(status
 
 export const Conditions = ({ of = [] }) =>
   html`<ul class="conditions">
-    ${of.map(
+    ${sorted(of).map(
       (one) => html`<li key=${one.type}>
         <${Status} tone=${tone(one)} title=${one.type}>${inWords(one)}<//>
         <span class="when"><${Ago} time=${one.lastTransitionTime} /></span>
