@@ -106,8 +106,9 @@ async def _serve(context: child.Context) -> None:
             raise failure
 
 
-def paths(settings: Settings, store: Store, api: ControlApi, history: NumbersHistory) -> Starlette:
-    """What the fronts pass on: the API of objects, and what became of events."""
+def paths(settings: Settings, store: Store, api: ControlApi, history: NumbersHistory | None = None) -> Starlette:
+    """What the fronts pass on: the API of objects, what became of events, and the numbers of both."""
+    history = history or NumbersHistory(settings.metrics_directory)
     log = LogDirectory(settings.log_directory, settings.on_corrupt)
     dispatchers = TargetStatsReader([settings.dispatcher_socket(number) for number in range(settings.dispatchers)])
     backtests = Backtests(store, ChunkLog(log), ReaderScanner(settings.reader_socket))

@@ -1,7 +1,7 @@
 """Counters of triggers, asked of the dispatchers that deliver for them; a path that no front passes on.
 
 POST /target-stats   {"names": ["shop/gold", ...]}: the counters of these
-GET  /backlog        what each namespace's triggers have in memory
+POST /backlog        what each namespace's triggers have in memory
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class TargetStatsApi:
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
         yield Route(STATS_PATH, self._stats, methods=["POST"])
-        yield Route(BACKLOG_PATH, self._backlog, methods=["GET"])
+        yield Route(BACKLOG_PATH, self._backlog, methods=["POST"])
 
     async def _stats(self, request: Request) -> Response:
         wanted = decode_as(await read_body(request, _TYPES), StatsQuestion, "the question")
@@ -179,7 +179,7 @@ class TargetStatsReader:
 
     async def backlog(self, namespace: str | None) -> BacklogCount:
         """What a namespace's triggers have not delivered; None for all."""
-        answers = await asyncio.gather(*(_asked(one, b"GET", BACKLOG_PATH, b"") for one in self._sockets))
+        answers = await asyncio.gather(*(_asked(one, b"POST", BACKLOG_PATH, b"") for one in self._sockets))
         total = BacklogCount()
         for answer in answers:
             counts = msgspec.json.decode(answer, type=dict[str, BacklogCount]) if answer else {}
