@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "get": "objects:get",
     "describe": "objects:describe",
     "delete": "objects:delete",
+    "summary": "summary:summary",
     "deadletter": "deadletter:app",
     "replay": "replay:app",
     "subscription": "subscriptions:app",
