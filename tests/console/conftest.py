@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -74,7 +75,8 @@ def _many_triggers(data: Path) -> None:
         "metadata": {"name": with_name, "namespace": "many"},
         "spec": {"broker": "nowhere", "filter": {"cel": "ce.type == 'a'"}, "subscriber": {"uri": "http://127.0.0.1:9"}},
     }
-    uid = Admission(store).create(Kind.TRIGGER, document).object.metadata.uid
+    made = Admission(store).create(Kind.TRIGGER, document).obj
+    uid = made.metadata.uid
     Reconciler(store).step()
     store.close()
     with sqlite3.connect(data / "control.db") as connection:
@@ -90,7 +92,8 @@ def _many_triggers(data: Path) -> None:
                 copied = {**row, "name": name, key: last + number}
                 if "body" in row:
                     body = row["body"].replace(with_name.encode(), name.encode())
-                    copied["body"] = body.replace(uid.encode(), f"{uid[:-5]}{number:05}".encode())
+                    body = body.replace(uid.encode(), f"{uid[:-5]}{number:05}".encode())
+                    copied["body"] = re.sub(rb'"resourceVersion":"\d+"', b'"resourceVersion":"%d"' % copied[key], body)
                 rows.append(tuple(copied.values()))
             marks = ", ".join("?" * len(row))
             connection.executemany(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", rows)

@@ -366,10 +366,3 @@ def test_subscriptions(shop: Shop, console: Console) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Seek").click()
     expect(tile.locator(".value")).to_have_text("1")
 
-
-def test_catalogue(console: Console) -> None:
-    page = console.go("catalogue", namespace=SHOP, broker="orders")
-    console.title("Catalogue")
-    found = page.locator(".types, .empty")
-    expect(found).to_be_visible()
-    console.looks_right("catalogue")

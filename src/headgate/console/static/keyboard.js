@@ -11,7 +11,6 @@ export const PAGES = [
   ["b", "brokers", "Brokers"],
   ["s", "subscriptions", "Subscriptions"],
   ["d", "dead-letters", "Dead letters"],
-  ["c", "catalogue", "Catalogue"],
 ];
 const LEADER_MS = 1500;
 const isText = (target) => target.matches?.("input, textarea, select, [contenteditable]");

@@ -2,7 +2,6 @@
 import { PAGES } from "./keyboard.js";
 import { Icon, Dialog, Empty } from "./parts/basics.js";
 import { Brokers, BrokerPage } from "./pages/brokers.js";
-import { Catalogue } from "./pages/catalogue.js";
 import { DeadLetters } from "./pages/dead_letters.js";
 import { EventPage } from "./pages/event.js";
 import { Events } from "./pages/events.js";
@@ -31,7 +30,6 @@ const VIEWS = {
   "subscriptions/0": Subscriptions,
   "subscriptions/2": SubscriptionPage,
   "dead-letters/0": DeadLetters,
-  "catalogue/0": Catalogue,
 };
 const WIDE = { "new-trigger": "triggers" };
 
@@ -48,9 +46,8 @@ export function Shell() {
   }, [place]);
   if (mustSignIn) return html`<${SignIn} />`;
   const View = VIEWS[`${route.page}/${route.segments.length}`] ?? NotFound;
-  return html`<a class="skip" href="#" onClick=${(event) => (event.preventDefault(), main.current.focus())}>To the content</a>
-    <div class="shell">
-      <${Navigation} page=${WIDE[route.page] ?? route.page} namespace=${route.query.namespace ?? ""} />
+  return html`<div class="shell">
+      <${Navigation} main=${main} page=${WIDE[route.page] ?? route.page} namespace=${route.query.namespace ?? ""} />
       <main ref=${main} tabindex="-1" class="page-${route.page}"><${View} key=${place} route=${route} /></main>
     </div>
     <div class="notice" role="status">${notice?.text}</div>
@@ -59,8 +56,9 @@ export function Shell() {
 
 const NotFound = () => html`<${Empty} title="There is no such page"><a href=${link(["overview"])}>To the overview</a><//>`;
 
-function Navigation({ page, namespace }) {
+function Navigation({ page, namespace, main }) {
   return html`<aside class="side">
+    <a class="skip" href="#" onClick=${(event) => (event.preventDefault(), main.current.focus())}>To the content</a>
     <a class="brand" href=${link(["overview"], { namespace })}><img src="mark.svg" alt="" width="22" height="22" /> Headgate</a>
     <${Namespace} namespace=${namespace} />
     <nav aria-label="Pages">

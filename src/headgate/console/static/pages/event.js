@@ -31,7 +31,7 @@ function toneOf({ what, status, result, verdict }) {
   return "idle";
 }
 
-const NAMES = { stored: "Stored", matched: "Matched", attempt: "Attempt", ended: "Ended", "dead-letter": "Dead letter", reply: "Reply", parent: "Comes of" };
+const NAMES = { stored: "Stored", matched: "Matched", attempt: "Attempt", ended: "Ended", "dead-letter": "Dead letter", related: "Related" };
 
 export function EventPage({ route }) {
   const [namespace, broker, id] = route.segments;
@@ -72,10 +72,10 @@ const Timeline = ({ lines, path }) =>
       (one, index) => html`<li key=${index} class=${toneOf(one)}>
         <${Clock} time=${one.time} />
         <div>
-          <p class="what"><${Status} tone=${toneOf(one)}>${NAMES[one.what] ?? one.what}${one.attempt ? ` ${one.attempt}` : ""}${one.status ? ` · ${one.status}` : ""}<//>
-            ${one.trigger && html` <a href=${link([one.kind === "Subscription" ? "subscriptions" : "triggers", ...one.trigger.split("/")])}>${one.trigger}</a>`}
+          <p class="what"><${Status} tone=${toneOf(one)}>${NAMES[one.what] ?? one.what}${one.attempt ? ` ${one.attempt}` : ""}<//>
+            ${one.name && html` <a href=${link([one.kind === "Subscription" ? "subscriptions" : "triggers", ...one.name.split("/")])}>${one.name}</a>`}
             ${one.event && html` <a href=${link(["events", ...path, one.event.id], { source: one.event.source })}>${one.event.type} ${one.event.id}</a>`}
-            ${one.deadLetter !== undefined && html` <a href=${link(["dead-letters"], { namespace: one.trigger?.split("/")[0], letter: one.deadLetter })}>dead letter ${one.deadLetter}</a>`}
+            ${one.deadLetter > 0 && html` <a href=${link(["dead-letters"], { namespace: one.name.split("/")[0], letter: one.deadLetter })}>look at it</a>`}
           </p>
           <p class="muted">${one.says}</p>
         </div>
@@ -104,6 +104,6 @@ function Fates({ namespace, id, source, triggers }) {
 /** The filter of one trigger on the event, part by part. */
 function WhyNot({ namespace, trigger, id, source }) {
   const { data, error } = useData(`${objectPath(EVENTING, namespace, "triggers", trigger)}/why`, { id, source });
-  return html`<${Problem} error=${error} />${data?.trace && html`<${FilterTrace} trace=${data.trace} />`}
+  return html`<${Problem} error=${error} />${data?.trace && html`<${FilterTrace} text=${data.trace.cel} trace=${data.trace} />`}
     <p><a href=${link(["triggers", namespace, trigger])}>To the trigger</a></p>`;
 }

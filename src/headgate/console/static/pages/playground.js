@@ -1,5 +1,5 @@
 /** The playground: a filter, events, and why each is taken or not. All of it is in the address. */
-import { EVENTING, get, OWN, post, within } from "../api.js";
+import { get, OWN, post } from "../api.js";
 import { EVENTS, EXAMPLES, START } from "../examples.js";
 import { count } from "../format.js";
 import { packed, unpacked } from "../link_state.js";
@@ -148,8 +148,9 @@ function Bench({ dialect, text, events, onChange, namespace }) {
       <section class="bench-events" aria-label="Events">
         <${EventsBar} events=${events} counts=${data?.counts} namespace=${namespace} onEvents=${(found) => onChange({ events: found.slice(0, EVENTS_MAX) })} onEdit=${() => setEditing(true)} />
         ${events.length === 0 && html`<${Empty} icon="events" title="No events">Paste some, take the last of a broker, or open a file.<//>`}
+        ${data?.tracesLeftOut > 0 && html`<p class="muted">${count(data.tracesLeftOut)} events are shown without the parts of the filter: they are too many or too large.</p>`}
         <ol class="verdicts">
-          ${events.map((event, index) => html`<${Verdict} key=${index} event=${event} result=${data?.results?.[index]} isOpen=${index === opened} onToggle=${() => setOpened(index === opened ? -1 : index)} />`)}
+          ${events.map((event, index) => html`<${Verdict} key=${index} event=${event} result=${data?.results?.[index]} text=${data?.text} isOpen=${index === opened} onToggle=${() => setOpened(index === opened ? -1 : index)} />`)}
         </ol>
       </section>
     </div>
@@ -205,7 +206,7 @@ function EditEvents({ events, onEvents, onClose }) {
   <//>`;
 }
 
-function Verdict({ event, result, isOpen, onToggle }) {
+function Verdict({ event, result, text, isOpen, onToggle }) {
   const [tone, word] = VERDICTS[result?.outcome] ?? ["busy", "…"];
   const reason = result?.error ?? (result?.decided && result.outcome !== "true" ? `${result.decided.part} is ${result.decided.value}` : "");
   const named = event && typeof event === "object" ? event : {};
@@ -217,7 +218,7 @@ function Verdict({ event, result, isOpen, onToggle }) {
       <span class="verdict-why">${reason}</span>
     </button>
     ${isOpen && html`<div class="verdict-body">
-      ${result?.trace && html`<${FilterTrace} trace=${result.trace} />`}
+      ${result?.trace && html`<${FilterTrace} text=${text} trace=${result.trace} />`}
       ${result?.error && html`<${Problem} error=${{ message: result.error, hint: result.hint }} />`}
       <${EventCard} event=${named} />
     </div>`}

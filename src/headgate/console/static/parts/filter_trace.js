@@ -15,11 +15,11 @@ function Whole({ letters, decided }) {
 }
 
 /**
- * @param {{trace: {text: string, parts: Part[], leftOut?: boolean, error?: string}}} given Offsets of parts are code points.
+ * @param {{text: string, trace: {parts: Part[], leftOut?: boolean}}} given Offsets of parts in the text are code points.
  */
-export function FilterTrace({ trace }) {
-  const letters = Array.from(trace.text ?? trace.cel);
-  const parts = trace.parts.map((one) => ("start" in one ? one : { ...one }));
+export function FilterTrace({ text, trace }) {
+  const letters = Array.from(text);
+  const { parts } = trace;
   return html`<div class="filter-trace">
     <${Whole} letters=${letters} decided=${parts.find((one) => one.decided)} />
     <table>

@@ -12,7 +12,7 @@ import { Icon } from "./basics.js";
 
 /** @param {{columns: Column[], rows: any[], keyOf: (row: any) => string, label: string, isOld?: boolean}} given */
 export const Table = ({ columns, rows, keyOf, label, isOld }) =>
-  html`<div class="table ${isOld ? "old" : ""}" tabindex="0" role="region" aria-label=${label}>
+  html`<div class="table ${isOld ? "old" : ""}" tabindex="0" role="group" aria-label=${label}>
     <table>
       <thead>
         <tr>
@@ -60,9 +60,9 @@ export function usePages(key) {
 export function Pager({ pages, size, shown, total, next, noun }) {
   const first = (pages.number - 1) * size;
   const range = shown ? `${count(first + 1)}–${count(first + shown)}` : "0";
-  return html`<nav class="pager" aria-label="Pages">
+  return html`<div class="pager" role="group" aria-label="Pages of the list">
     <span>${range}${total === undefined ? "" : ` of ${count(total)}`} ${noun}</span>
     <button type="button" aria-label="Previous page" disabled=${pages.number === 1} onClick=${pages.back}><${Icon} name="back" /></button>
     <button type="button" aria-label="Next page" disabled=${!next} onClick=${() => pages.next(next)}><${Icon} name="next" /></button>
-  </nav>`;
+  </div>`;
 }
