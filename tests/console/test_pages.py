@@ -256,7 +256,7 @@ def test_events_come_as_they_are_sent(shop: Shop, console: Console) -> None:
     line.get_by_role("button").click()
     expect(line).to_contain_text("live-1")
     console.looks_right("events")
-    line.get_by_role("button", name='"DE"').click()
+    line.get_by_role("button", name='"DE"', exact=True).click()
     expect(page.get_by_label("Filter in CEL")).to_have_value('data.country == "DE"')
     expect(page.locator(".tail-line")).to_have_count(1)
     page.get_by_role("button", name="Pause").click()
@@ -366,3 +366,16 @@ def test_subscriptions(shop: Shop, console: Console) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Seek").click()
     expect(tile.locator(".value")).to_have_text("1")
 
+
+
+def test_catalogue(shop: Shop, console: Console) -> None:
+    page = console.go("catalogue", broker=f"{SHOP}/orders")
+    types = page.locator(".types button")
+    found = shop.get(f"{EVENTING}/brokers/orders/catalogue")["items"]
+    expect(types).to_have_count(len(found))
+    types.filter(has_text="order.lost").click()
+    expect(page.get_by_role("region", name="order.lost")).to_contain_text(f"{SHOP}/lost")
+    expect(page.get_by_role("region", name="An example")).to_contain_text("lost-")
+    console.looks_right("catalogue")
+    types.filter(has_text=HOSTILE).click()
+    expect(page.locator("main img")).to_have_count(0)

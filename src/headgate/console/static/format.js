@@ -45,11 +45,21 @@ export function filterText({ filter, filters }) {
   return typeof text === "string" ? (["cel", "expression"].includes(dialect) ? text : `${dialect}: ${text}`) : JSON.stringify(filter);
 }
 
+const SERVERS = new Set(["headgate.dev/filter", "headgate.dev/filters", "eventing.knative.dev/creator", "eventing.knative.dev/lastModifier"]);
+
 /** What is set by the server, and no part of what a person writes. */
 export function written(object) {
   const { status, metadata, ...rest } = object;
-  const { managedFields, uid, generation, creationTimestamp, selfLink, ...kept } = metadata;
-  return { apiVersion: rest.apiVersion, kind: rest.kind, metadata: kept, ...rest };
+  const { managedFields, uid, generation, creationTimestamp, annotations = {}, ...kept } = metadata;
+  const own = Object.entries(annotations).filter(([name]) => !SERVERS.has(name));
+  const noted = own.length ? { annotations: Object.fromEntries(own) } : {};
+  return { apiVersion: rest.apiVersion, kind: rest.kind, metadata: { ...kept, ...noted }, ...rest };
+}
+
+/** The same without the version, which is another one after every write. */
+export function unversioned(object) {
+  const { metadata: { resourceVersion, ...metadata }, ...rest } = written(object);
+  return { ...rest, metadata };
 }
 
 const PLAIN = /^[A-Za-z_/](?:[\w./@+=()-]|:(?=\S)| (?=[\w(]))*$/;

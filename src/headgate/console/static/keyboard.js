@@ -11,6 +11,7 @@ export const PAGES = [
   ["b", "brokers", "Brokers"],
   ["s", "subscriptions", "Subscriptions"],
   ["d", "dead-letters", "Dead letters"],
+  ["c", "catalogue", "Catalogue"],
 ];
 const LEADER_MS = 1500;
 const isText = (target) => target.matches?.("input, textarea, select, [contenteditable]");

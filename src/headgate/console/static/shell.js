@@ -2,6 +2,7 @@
 import { PAGES } from "./keyboard.js";
 import { Icon, Dialog, Empty } from "./parts/basics.js";
 import { Brokers, BrokerPage } from "./pages/brokers.js";
+import { Catalogue } from "./pages/catalogue.js";
 import { DeadLetters } from "./pages/dead_letters.js";
 import { EventPage } from "./pages/event.js";
 import { Events } from "./pages/events.js";
@@ -30,6 +31,7 @@ const VIEWS = {
   "subscriptions/0": Subscriptions,
   "subscriptions/2": SubscriptionPage,
   "dead-letters/0": DeadLetters,
+  "catalogue/0": Catalogue,
 };
 const WIDE = { "new-trigger": "triggers" };
 

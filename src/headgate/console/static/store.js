@@ -5,6 +5,7 @@ import { useEffect, useState } from "./vendor/preact-htm.js";
  * @typedef {Object} State
  * @property {import("./router.js").Route} route
  * @property {"system"|"light"|"dark"} theme
+ * @property {boolean} isDark What that amounts to now.
  * @property {{required: boolean, issuer: string, clientId: string}} signIn How people sign in here.
  * @property {string} user Name of the user; empty when nobody has signed in.
  * @property {boolean} mustSignIn Whether a request was refused for want of a user.
@@ -19,6 +20,7 @@ import { useEffect, useState } from "./vendor/preact-htm.js";
 let state = {
   route: { page: "overview", segments: [], query: {} },
   theme: "system",
+  isDark: false,
   signIn: { required: false, issuer: "", clientId: "" },
   user: "",
   mustSignIn: false,

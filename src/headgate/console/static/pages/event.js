@@ -77,7 +77,7 @@ const Timeline = ({ lines, path }) =>
             ${one.event && html` <a href=${link(["events", ...path, one.event.id], { source: one.event.source })}>${one.event.type} ${one.event.id}</a>`}
             ${one.deadLetter > 0 && html` <a href=${link(["dead-letters"], { namespace: one.name.split("/")[0], letter: one.deadLetter })}>look at it</a>`}
           </p>
-          <p class="muted">${one.says}</p>
+          <p class="muted">${one.says.replace(/^(?:stored|attempt \d+|matched for [^:]*): /, "")}</p>
         </div>
       </li>`,
     )}

@@ -10,6 +10,7 @@ const ICONS = {
   brokers: "M4 7h16v4H4zM4 13h16v4H4zM7 9h.01M7 15h.01",
   subscriptions: "M12 4v11M7 11l5 5 5-5M4 20h16",
   "dead-letters": "M3 6h18v12H3zM3 7l9 6 9-6M15 21l5-5",
+  catalogue: "M5 4h11a3 3 0 0 1 3 3v13H8a3 3 0 0 1-3-3zM5 17a3 3 0 0 1 3-3h11",
   sun: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 2v2M12 20v2M4 12H2M22 12h-2M5 5l1.4 1.4M17.6 17.6 19 19M19 5l-1.4 1.4M6.4 17.6 5 19",
   moon: "M20 14.5A8 8 0 1 1 9.5 4a6.5 6.5 0 0 0 10.5 10.5z",
   system: "M4 5h16v11H4zM9 20h6M12 16v4",

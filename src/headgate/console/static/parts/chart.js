@@ -6,6 +6,7 @@ import uPlot from "../vendor/uplot.js";
 
 const HEIGHT = 190;
 const minute = (seconds) => new Date(1000 * seconds).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+const SHOWN_S = 900;
 const FONT = "11px Inter, sans-serif";
 
 /**
@@ -15,7 +16,7 @@ const FONT = "11px Inter, sans-serif";
 export function Chart({ label, times, lines, format }) {
   const at = useRef(null);
   const plot = useRef(null);
-  const theme = useStore((state) => state.theme);
+  const isDark = useStore((state) => state.isDark);
   useEffect(() => {
     const axis = { stroke: colour("muted"), font: FONT, grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
     plot.current = new uPlot(
@@ -25,9 +26,9 @@ export function Chart({ label, times, lines, format }) {
         legend: { show: false },
         cursor: { y: false, points: { size: 6 } },
         padding: [8, 8, 0, 0],
-        scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1e-9)] } },
-        axes: [{ ...axis, grid: { show: false }, size: 28, values: (_, ticks) => ticks.map(minute) }, { ...axis, size: 58, values: (_, ticks) => ticks.map(format) }],
-        series: [{}, ...lines.map((one) => ({ label: one.name, stroke: colour(one.tone), width: 1.5, dash: one.dash, points: { show: false }, fill: one.fill && `${colour(one.tone)}1a` }))],
+        scales: { x: { range: (_, low, high) => [high - SHOWN_S, high] }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1e-9)] } },
+        axes: [{ ...axis, grid: { show: false }, size: 28, space: 70, incrs: [60, 120, 300], values: (_, ticks) => ticks.map(minute) }, { ...axis, size: 58, values: (_, ticks) => ticks.map(format) }],
+        series: [{}, ...lines.map((one) => ({ label: one.name, stroke: colour(one.tone), width: 1.5, dash: one.dash, spanGaps: true, points: { size: 4 }, fill: one.fill && `${colour(one.tone)}1a` }))],
       },
       [times, ...lines.map((one) => one.values)],
       at.current,
@@ -39,7 +40,7 @@ export function Chart({ label, times, lines, format }) {
       plot.current.destroy();
       plot.current = null;
     };
-  }, [theme, lines.length]);
+  }, [isDark, lines.length]);
   useEffect(() => plot.current?.setData([times, ...lines.map((one) => one.values)]), [times]);
   return html`<figure class="chart">
     <figcaption>${lines.map((one) => html`<span key=${one.name} class="key ${one.tone}"><i class=${one.dash ? "dashed" : ""} aria-hidden="true"></i>${one.name}</span>`)}</figcaption>

@@ -1,6 +1,6 @@
 /** An object as YAML: checked by the server while one types, saved when it is wanted. */
 import { call, objectPath, within } from "../api.js";
-import { difference, written, yaml } from "../format.js";
+import { difference, unversioned, written, yaml } from "../format.js";
 import { html, useEffect, useRested, useState } from "../ui.js";
 import { Problem } from "./basics.js";
 
@@ -22,7 +22,7 @@ export function ObjectEditor({ root, plural, namespace, object, text: begun, can
     if (!canWrite || rested === before) return undefined;
     const stop = new AbortController();
     call(method, `${path}?dryRun=All`, { body: rested, type: YAML, signal: stop.signal }).then(
-      ({ data, warnings }) => setVerdict({ of: rested, warnings, would: yaml(written(data)) }),
+      ({ data, warnings }) => setVerdict({ of: rested, warnings, would: yaml(unversioned(data)) }),
       (error) => stop.signal.aborted || setVerdict({ of: rested, error }),
     );
     return () => stop.abort();
@@ -52,7 +52,7 @@ export function ObjectEditor({ root, plural, namespace, object, text: begun, can
         : html`<p class="muted">You may look at this, and not change it.</p>`}
       ${isChanged && isChecked && verdict.error && html`<${Problem} error=${verdict.error}>${refused(verdict.error).map((one) => html`<pre class="caret" key=${one}>${one}</pre>`)}<//>`}
       ${isChanged && verdict.warnings?.map((one) => html`<p class="warning" key=${one}>${one}</p>`)}
-      ${canSave && object && html`<h3>What would change</h3><${Difference} before=${before} now=${verdict.would} />`}
+      ${canSave && object && html`<h3>What would change</h3><${Difference} before=${yaml(unversioned(object))} now=${verdict.would} />`}
     </div>
   </div>`;
 }
