@@ -118,6 +118,12 @@ def test_counters_summary_timeline_and_dead_letters(server: Server, team: str, s
     assert f"Trigger {team}/gold  FilterHealthy FilterErrors: " in shown.stdout
     assert json.loads(CliRunner().invoke(app, ["summary", "--server", server.url, "--json"]).stdout)["ready"]
 
+    flows = get(server, f"{EVENTING}/namespaces/{team}/brokers/orders/catalogue")
+    assert (flows["events"], flows["complete"]) == (5, True)
+    (paid,) = flows["items"]
+    assert (paid["type"], paid["source"], paid["count"], paid["example"]["type"]) == ("paid", "/shop", 5, "paid")
+    assert paid["schema"]["properties"]["total"]["type"] == "integer"
+
     path = f"{EVENTING}/namespaces/{team}/brokers/orders/timeline"
     eventually(lambda: any(one["what"] == "dead-letter" for one in get(server, f"{path}?id=1").get("timeline", [])))
     life = get(server, f"{path}?id=1")
