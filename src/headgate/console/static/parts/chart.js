@@ -2,10 +2,10 @@
 import { colour } from "../theme.js";
 import { useStore } from "../store.js";
 import { html, useEffect, useRef } from "../ui.js";
-import uPlot from "../vendor/uplot.js";
 
 const HEIGHT = 190;
 const minute = (seconds) => new Date(1000 * seconds).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+const { uPlot } = globalThis; // index.html loads it: its small build is no module
 const SHOWN_S = 900;
 const FONT = "11px Inter, sans-serif";
 
