@@ -133,7 +133,9 @@ def _filled(shop: Shop) -> None:
         delivery = {"delivery": more["delivery"] | sink} if more else {}
         spec = {"broker": "orders", "filter": filter_, "subscriber": {"uri": uri}, **delivery}
         server.create("triggers", SHOP, name, spec)
-    server.create("subscriptions", SHOP, "large-orders", {"broker": "orders", "type": "shared", "filter": {"cel": GOLD}})
+    server.create(
+        "subscriptions", SHOP, "large-orders", {"broker": "orders", "type": "shared", "filter": {"cel": GOLD}}
+    )
     for name in ("gold-orders", "invoices", "quoted", "needs-total", "lost"):
         server.wait_trigger_ready(SHOP, name)
     server.wait_object_ready("subscriptions", SHOP, "large-orders")
@@ -144,7 +146,13 @@ def _filled(shop: Shop) -> None:
         {"id": "ord-3", "type": "order.cancelled", "data": {"tier": "gold"}},
         {"id": "lost-1", "type": "order.lost", "data": {"total": 1.0}},
         {"id": "lost-2", "type": "order.lost", "data": {"total": 2.0}},
-        {"id": "hostile", "type": HOSTILE, "source": "/x", "subject": "</td><b>", "data": {"html": HOSTILE, HOSTILE: [HOSTILE]}},
+        {
+            "id": "hostile",
+            "type": HOSTILE,
+            "source": "/x",
+            "subject": "</td><b>",
+            "data": {"html": HOSTILE, HOSTILE: [HOSTILE]},
+        },
     )
 
 

@@ -165,7 +165,11 @@ def test_a_trigger_in_words_and_as_yaml(shop: Shop, console: Console) -> None:
     expect(page.get_by_text("Saved")).to_be_visible()
     saved = shop.server.get("triggers", SHOP, "gold-orders")
     assert saved["spec"]["filter"] == {"cel": GOLD.replace("100.0", "99.0")}
-    shop.server.call("PUT", f"{shop.server.url}{EVENTING}/triggers/gold-orders", saved | {"spec": saved["spec"] | {"filter": {"cel": GOLD}}})
+    shop.server.call(
+        "PUT",
+        f"{shop.server.url}{EVENTING}/triggers/gold-orders",
+        saved | {"spec": saved["spec"] | {"filter": {"cel": GOLD}}},
+    )
     shop.server.wait_trigger_ready(SHOP, "gold-orders")
 
 
@@ -205,7 +209,7 @@ def test_the_playground_says_what_the_api_says(shop: Shop, console: Console) -> 
     expect(counts).to_contain_text("1 taken")
     expect(counts).to_contain_text("1 error")
     expect(page.locator(".filter-trace tr.decided")).to_be_visible()
-    expect(page.get_by_role("region", name="Who decides")).to_contain_text("ce.type == \"order.paid\"")
+    expect(page.get_by_role("region", name="Who decides")).to_contain_text('ce.type == "order.paid"')
     console.looks_right("playground")
     text.fill('ce.type == "order.paid" && data.nonsense(')
     expect(page.get_by_role("alert").locator(".caret")).to_contain_text("^")
@@ -242,7 +246,7 @@ def test_the_last_events_of_a_broker_and_a_trigger_from_a_filter(shop: Shop, con
     expect(page.locator(".verdict-type", has_text=HOSTILE)).to_have_count(1)
     page.get_by_role("button", name="Make this a trigger").click()
     console.title("New trigger")
-    expect(page.get_by_label("YAML")).to_have_value(re.compile(re.escape("data.tier == \"gold\"")))
+    expect(page.get_by_label("YAML")).to_have_value(re.compile(re.escape('data.tier == "gold"')))
 
 
 # --- events ---------------------------------------------------------------------------------------
@@ -365,7 +369,6 @@ def test_subscriptions(shop: Shop, console: Console) -> None:
     page.get_by_role("button", name="Seek…").click()
     page.get_by_role("dialog").get_by_role("button", name="Seek").click()
     expect(tile.locator(".value")).to_have_text("1")
-
 
 
 def test_catalogue(shop: Shop, console: Console) -> None:
