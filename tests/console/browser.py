@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, Playwright, expect
 from tests.support import REPOSITORY, executable
 
 PICTURES = REPOSITORY / "build" / "screenshots"
-PATIENCE_MS = 12_000
+PATIENCE_MS = 60_000
 COLOURS = ("light", "dark")
 _ARGUMENTS = (
     "--no-sandbox",  # tests run as root in containers

@@ -11,7 +11,7 @@ import { Playground } from "./pages/playground.js";
 import { SignIn } from "./pages/sign_in.js";
 import { Subscriptions, SubscriptionPage } from "./pages/subscriptions.js";
 import { NewTrigger, TriggerPage, Triggers } from "./pages/triggers.js";
-import { go, link, useRoute } from "./router.js";
+import { go, link, parse, refine, useRoute } from "./router.js";
 import { signOut } from "./sign_in.js";
 import { set, useStore } from "./store.js";
 import { chooseTheme, nextTheme } from "./theme.js";
@@ -79,11 +79,12 @@ function Namespace({ namespace }) {
   const route = useRoute();
   const seen = useStore((state) => state.namespaces);
   const names = [...new Set([...(seen?.namespaces ?? []), ...(namespace ? [namespace] : [])])].sort();
-  const onChange = (event) => go(route.segments.length ? [route.page] : [route.page], { ...route.query, namespace: event.target.value });
+  const onChange = (event) => go([route.page], { ...route.query, namespace: event.target.value });
   useEffect(() => {
-    // Who may not see all of them begins in his first one.
-    if (seen && !seen.all && !namespace && seen.namespaces.length && !route.segments.length) {
-      go([route.page], { ...route.query, namespace: seen.namespaces[0] });
+    // Who may not see all of them begins in his first one. The address may be newer than what is drawn.
+    const { segments, query } = parse(location.hash);
+    if (seen && !seen.all && seen.namespaces.length && !query.namespace && !segments.length) {
+      refine({ namespace: seen.namespaces[0] });
     }
   }, [seen, namespace, route.page]);
   return html`<label class="namespace"><span class="unseen">Namespace</span>

@@ -52,7 +52,7 @@ export function ObjectEditor({ root, plural, namespace, object, text: begun, can
         : html`<p class="muted">You may look at this, and not change it.</p>`}
       ${isChanged && isChecked && verdict.error && html`<${Problem} error=${verdict.error}>${refused(verdict.error).map((one) => html`<pre class="caret" key=${one}>${one}</pre>`)}<//>`}
       ${isChanged && verdict.warnings?.map((one) => html`<p class="warning" key=${one}>${one}</p>`)}
-      ${canSave && object && html`<h3>What would change</h3><${Difference} before=${yaml(unversioned(object))} now=${verdict.would} />`}
+      ${canSave && object && html`<h2>What would change</h2><${Difference} before=${yaml(unversioned(object))} now=${verdict.would} />`}
     </div>
   </div>`;
 }
