@@ -725,6 +725,11 @@ WHY_CHUNKS_MAX: Final = 50_000
 WHY_BYTES_MAX: Final = 256 << 20
 WHY_SECONDS_MAX: Final = 5.0
 """One request that searches an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
+WHY_WINDOW_EVENTS: Final = 256
+WHY_WINDOW_EVENTS_MAX: Final = 8_192
+"""Offsets of a partition of Kafka that such a search reads at once: at first, and at most."""
+WHY_WINDOW_FOUND_MAX: Final = 16
+"""Events of the id that are kept of them; what has no room is read again."""
 WHY_TRIGGERS_MAX: Final = 500
 """Triggers of one page of `why` for a whole broker: a filter's evaluation each, some 20 us."""
 CLOCK_SLACK_S: Final = 3_600.0
@@ -823,6 +828,8 @@ OUTBOX_SWEEP_RECORDS: Final = 20_000
 """Records that a search for the rows of lagging targets reads at once: then the target furthest behind is next."""
 OUTBOX_CHECKPOINTS_MAX: Final = 64
 """Places of an outbox partition at which such a search can begin; when there are more, every second one goes."""
+OUTBOX_CHECKPOINTS_PAST: Final = 128
+"""Older ones, from which `why` and `trace` look for rows that have ended; likewise."""
 OUTBOX_CHECKPOINT_RECORDS: Final = 1_000
 """Offsets between two of them, at first."""
 CHANGELOG_FLUSH_S: Final = 0.2

@@ -9,7 +9,7 @@ All take `source`, `since` and `next`: a request searches a bounded piece of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -32,44 +32,51 @@ from headgate.log import positions
 from headgate.log.errors import PositionError
 
 _PREFIX: Final = f"/apis/{API_VERSION}/namespaces/{{namespace}}"
+WHY_TRIGGER: Final = f"{_PREFIX}/triggers/{{name}}/why"
+WHY_BROKER: Final = f"{_PREFIX}/brokers/{{name}}/why"
+TRACE: Final = f"{_PREFIX}/brokers/{{name}}/trace"
 
 
 class InspectApi:
     """The handlers.
 
     Args:
-        records: The files.
+        records: Where events are and what became of them, for the client of a request.
         store: The objects.
     """
 
-    def __init__(self, records: Records, store: Store) -> None:
+    def __init__(self, records: Callable[[Request], Records], store: Store) -> None:
+        self._records = records
         self._store = store
-        self._why = Why(records, store)
-        self._tracer = Tracer(records, store)
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
-        yield Route(f"{_PREFIX}/triggers/{{name}}/why", self._why_trigger, methods=["GET"])
-        yield Route(f"{_PREFIX}/brokers/{{name}}/why", self._why_broker, methods=["GET"])
-        yield Route(f"{_PREFIX}/brokers/{{name}}/trace", self._trace, methods=["GET"])
+        yield Route(WHY_TRIGGER, self._why_trigger, methods=["GET"])
+        yield Route(WHY_BROKER, self._why_broker, methods=["GET"])
+        yield Route(TRACE, self._trace, methods=["GET"])
 
     async def _why_trigger(self, request: Request) -> Response:
         key = _key(Kind.TRIGGER, request)
         search = _search(request)
-        found = await run_in_threadpool(self._why.of_trigger, key, search)
+        found = await run_in_threadpool(self._why(request).of_trigger, key, search)
         return json_response(why_json(key.path, search.id, found))
 
     async def _why_broker(self, request: Request) -> Response:
         key, query = _key(Kind.BROKER, request), request.query_params
         search = _search(request)
         limit = _limit(query.get("limit", ""))
-        found = await run_in_threadpool(self._why.of_broker, key, search, after=query.get("after", ""), limit=limit)
+        ask = self._why(request).of_broker
+        found = await run_in_threadpool(ask, key, search, after=query.get("after", ""), limit=limit)
         return json_response(broker_json(key.path, search.id, found))
 
     async def _trace(self, request: Request) -> Response:
         key, search = _key(Kind.BROKER, request), _search(request)
-        trace, result = await run_in_threadpool(self._tracer.trace, key, search)
+        tracer = Tracer(self._records(request), self._store)
+        trace, result = await run_in_threadpool(tracer.trace, key, search)
         return json_response(trace_json(trace, result))
+
+    def _why(self, request: Request) -> Why:
+        return Why(self._records(request), self._store)
 
 
 def _key(kind: Kind, request: Request) -> ObjectKey:

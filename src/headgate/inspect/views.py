@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headgate.control.objects import JsonObject
-from headgate.deadletters.store import StoredDeadLetter
+from headgate.deadletters.store import DeadLetterSummary
 from headgate.delivery.journal import JournalEntry
 from headgate.event.identity import path_of
 from headgate.event.json_format import encode_event
@@ -152,7 +152,7 @@ def _match(match: MatchTrace) -> JsonObject:
     }
 
 
-def _dead_letter(one: StoredDeadLetter) -> JsonObject:
+def _dead_letter(one: DeadLetterSummary) -> JsonObject:
     died = _time(one.died_us)
     kept = {"id": one.id, "state": one.state, "died": died, "reason": one.reason, "code": one.code}
     return kept | _given(sink=one.sink, problem=one.problem)

@@ -30,7 +30,7 @@ from headgate.control.store import Store
 from headgate.inspect.api import InspectApi
 from headgate.inspect.backtest import Backtests
 from headgate.inspect.backtest_api import BacktestApi
-from headgate.inspect.records import Records
+from headgate.inspect.file_records import FileRecords
 from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S
 from headgate.log.directory import LogDirectory
 from headgate.observe import metrics
@@ -96,9 +96,10 @@ async def _serve(context: child.Context) -> None:
 def paths(settings: Settings, store: Store, api: ControlApi) -> Starlette:
     """What the fronts pass on: the API of objects, and what became of events."""
     log = LogDirectory(settings.log_directory, settings.on_corrupt)
+    records = FileRecords(settings.data, log, settings.dispatchers)
     backtests = Backtests(store, ChunkLog(log), ReaderScanner(settings.reader_socket))
     routes = [
-        *InspectApi(Records(settings.data, log, settings.dispatchers), store).routes(),
+        *InspectApi(lambda _: records, store).routes(),
         *BacktestApi(backtests).routes(),
         Mount("/", api.app),
     ]

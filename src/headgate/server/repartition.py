@@ -32,7 +32,7 @@ from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery import journal
 from headgate.delivery.cursors import CursorChange, Cursors, CursorStore, TargetCursor
 from headgate.filter.compile.plan import Verdict
-from headgate.inspect.records import DispatcherRecords
+from headgate.inspect.file_records import DispatcherRecords
 from headgate.limits import FLOOR_LOOKS_MAX
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.files import FileOps
