@@ -15,8 +15,8 @@ from headgate.event.hops import place_root, with_lineage
 from headgate.event.model import Event
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect import tree
-from headgate.inspect.find import EventSearch
 from headgate.inspect.file_records import FileRecords
+from headgate.inspect.find import EventSearch
 from headgate.inspect.trace import EventTrace, Tracer
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter

@@ -28,8 +28,8 @@ from headgate.filter.compile.plan import Verdict
 from headgate.inspect import find as find_module
 from headgate.inspect.api import InspectApi
 from headgate.inspect.explanation import EventExplanation, EventFate
-from headgate.inspect.find import EventSearch, FoundEvent
 from headgate.inspect.file_records import DispatcherRecords, FileRecords
+from headgate.inspect.find import EventSearch, FoundEvent
 from headgate.inspect.records import MatchRow
 from headgate.inspect.why import Why
 from headgate.log.directory import LogDirectory, Partition

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.deadletters.store import DeadLetterReader, DeadLetterSummary
+from headgate.deadletters.store import DeadLetterReader
 from headgate.delivery.cursors import Cursors, CursorStore, TargetCursor
 from headgate.delivery.journal import JournalEntry, entries
 from headgate.errors import UnavailableError
@@ -20,6 +20,7 @@ from headgate.inspect.chunks import InspectedChunks
 from headgate.inspect.find import FoundEvent, InspectedLog
 from headgate.inspect.records import (
     EventRecords,
+    KeptDeadLetter,
     KnownEvent,
     MatchRow,
     PullState,
@@ -70,7 +71,9 @@ class FileRecords:
     def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
         """See `Records`."""
         count = len(self.dispatchers)
-        return KnownEvent({one: self.dispatchers[one].of_event(found, target) for one in asked_for(target, count)}, count)
+        return KnownEvent(
+            {one: self.dispatchers[one].of_event(found, target) for one in asked_for(target, count)}, count
+        )
 
 
 class DeliveryRecords:
@@ -104,7 +107,7 @@ class DeliveryRecords:
         with _reading("the subscriptions' cursors"):
             return SubscriptionStore.read(self._own.subscriptions)
 
-    def dead_letter(self, target: int, position: int) -> DeadLetterSummary | None:
+    def dead_letter(self, target: int, position: int) -> KeptDeadLetter | None:
         """The dead letter of a row, while it is kept.
 
         Raises:
@@ -115,7 +118,9 @@ class DeliveryRecords:
             return None
         with _reading("the dead letters"), DeadLetterReader.open(path) as stored:
             found = stored.summaries("target = ? AND position = ?", (target, position), after=0, limit=1)
-        return found[0] if found else None
+        if not found:
+            return None
+        return KeptDeadLetter(**{name: getattr(found[0], name) for name in KeptDeadLetter.__struct_fields__})
 
     def attempts(self, partition: int, offset: int) -> list[JournalEntry]:
         """What the journal still knows of an event's attempts and ends, the oldest first."""

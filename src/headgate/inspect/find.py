@@ -1,7 +1,7 @@
 """The search for an event by its id: newest first, a bounded piece of the log a call.
 
-Two stores have an `InspectedLog`: the embedded log (`chunks.py`) and Kafka (`store/kafka/inspected_topic.py`). One suite
-of tests holds both to what is said here (`tests/store/test_inspected_log.py`).
+Two stores have an `InspectedLog`: the embedded log (`chunks.py`) and Kafka (`store/kafka/inspected_topic.py`). One
+suite of tests holds both to what is said here (`tests/store/test_inspected_log.py`).
 """
 
 from __future__ import annotations

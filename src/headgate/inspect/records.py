@@ -16,7 +16,6 @@ from typing import Protocol
 
 import msgspec
 
-from headgate.deadletters.store import DeadLetterSummary
 from headgate.delivery.journal import JournalEntry
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.find import FoundEvent, InspectedLog
@@ -79,6 +78,20 @@ class Unfinished:
     due_us: int = 0
 
 
+class KeptDeadLetter(msgspec.Struct, frozen=True):
+    """A dead letter that is kept; see `StoredDeadLetter`."""
+
+    id: int
+    state: str
+    died_us: int
+    reason: str
+    code: int
+    data: bytes
+    attempts: int
+    sink: str
+    problem: str
+
+
 @dataclass(frozen=True, slots=True)
 class RowRecord:
     """A row of an event, and what is known of its delivery.
@@ -92,7 +105,7 @@ class RowRecord:
 
     row: MatchRow
     unfinished: Unfinished | None
-    dead_letter: DeadLetterSummary | None
+    dead_letter: KeptDeadLetter | None
     pull: PullTrace
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.control.objects import Condition, Trigger
-from headgate.deadletters.store import DeadLetterState, DeadLetterSummary
+from headgate.deadletters.store import DeadLetterState
 from headgate.delivery.journal import JournalEntry, Origin
 from headgate.event import rfc3339
 from headgate.event.status import status_text
 from headgate.inspect.explanation import AttemptSummary
+from headgate.inspect.records import KeptDeadLetter
 
 ENDS: Final = {
     "": "delivered at attempt {attempt} ({last})",
@@ -77,7 +78,7 @@ def undelivered_text(attempts: AttemptSummary, trigger: Trigger) -> str:
     return f"matched, not delivered yet: {attempts.failed} attempts failed{last}{due}{trouble}"
 
 
-def dead_letter_text(dead_letter: DeadLetterSummary) -> str:
+def dead_letter_text(dead_letter: KeptDeadLetter) -> str:
     """Why an event is a dead letter, and what it waits for."""
     attempts = "1 attempt" if dead_letter.attempts == 1 else f"{dead_letter.attempts} attempts"
     waits = {

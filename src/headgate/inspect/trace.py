@@ -8,10 +8,9 @@ from headgate.control.log_spec import retention_us
 from headgate.control.objects import Broker, Kind, ObjectKey
 from headgate.control.status import identity_of
 from headgate.control.store import Store
-from headgate.deadletters.store import DeadLetterSummary
 from headgate.delivery.journal import JournalEntry
 from headgate.inspect.find import EventSearch, FoundEvent, SearchResult, find_event
-from headgate.inspect.records import MatchRow, PullTrace, Records
+from headgate.inspect.records import KeptDeadLetter, MatchRow, PullTrace, Records
 from headgate.inspect.tree import EventTree, tree_of
 
 
@@ -30,7 +29,7 @@ class MatchTrace:
     row: MatchRow
     key: ObjectKey | None
     attempts: tuple[JournalEntry, ...]
-    dead_letter: DeadLetterSummary | None
+    dead_letter: KeptDeadLetter | None
     pull: PullTrace | None
 
 

@@ -1,7 +1,7 @@
 """The reason why an event was, or was not, delivered to a trigger, from log, outbox, cursors, dead letters, attempts.
 
-What became of the event is read from the records of the processes that decide (`records.py`). Whether a filter wants it is decided by
-cel-cpp again: part by part for one trigger, as a whole for all triggers of a broker.
+What became of the event is read from the records of the processes that decide (`records.py`). Whether a filter wants it
+is decided by cel-cpp again: part by part for one trigger, as a whole for all triggers of a broker.
 
     not in the log                         -> not stored
     of another broker                      -> other broker

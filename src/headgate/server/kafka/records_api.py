@@ -19,7 +19,7 @@ from headgate.delivery.events import Events
 from headgate.errors import InvalidInputError, NotFoundError, UnavailableError
 from headgate.inspect.api import TRACE, WHY_BROKER, WHY_TRIGGER
 from headgate.log import positions
-from headgate.server.shard_deliveries import RoutingStore
+from headgate.server.routing_cache import RoutingStore
 from headgate.store.kafka.partition_records import OutboxLookups, PartitionRecords
 
 PLACE = "place"
@@ -58,7 +58,9 @@ class PartitionRecordsApi:
         table, name = await asyncio.to_thread(self._store.snapshot), _named(request)
         target = next((one for one in table.targets if one.name == name and one.pull is None), None)
         if target is None:
-            raise UnavailableError(f"the dispatcher does not know the trigger {name}", hint="try again in a few seconds")
+            raise UnavailableError(
+                f"the dispatcher does not know the trigger {name}", hint="try again in a few seconds"
+            )
         return await self._answer(request, target.broker, target.id)
 
     async def _of_broker(self, request: Request) -> Response:

@@ -39,7 +39,9 @@ class InspectedTopic:
             since = self._log.offsets_at_time(list(first), search.since_us)
             first = {partition: max(offset, since[partition]) for partition, offset in first.items()}
         windows = [
-            self._windows(partition, offset, min(ends[partition], search.before.get(partition, ends[partition])), search)
+            self._windows(
+                partition, offset, min(ends[partition], search.before.get(partition, ends[partition])), search
+            )
             for partition, offset in first.items()
         ]
         for _, piece in merge(*windows, key=lambda one: one[0]):
