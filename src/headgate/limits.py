@@ -838,6 +838,13 @@ CHANGELOG_PROGRESS_S: Final = 1.0
 """How late the group commits where nothing was to be delivered: a new matcher run begins there."""
 CHANGELOG_SEGMENT_BYTES: Final = 64 << 20
 """A file of the topic `changelog`: the newest one is never compacted, and who takes a partition over reads it."""
+MOVED_EVENTS_AT_ONCE: Final = 5_000
+MOVED_BYTES_AT_ONCE: Final = 16 << 20
+"""Events that a move between a directory and Kafka writes before it waits for Kafka."""
+MOVED_ROWS_AT_ONCE: Final = 2_000
+"""Rows of objects of one transaction of such a move."""
+MOVED_DEAD_LETTERS_AT_ONCE: Final = 32
+"""Dead letters of one transaction of such a move: each may have an event of EVENT_BYTES_MAX."""
 REBALANCE_DRAIN_S_MAX: Final = 3.0
 """Attempts in flight to targets of a partition that goes to another dispatcher may end within this."""
 REBALANCE_S_MAX: Final = 30.0

@@ -157,6 +157,7 @@ def test_what_became_of_an_event(opens: Callable[[Routes], Any]) -> None:
             routes = Routes(
                 *(made_target(number, f"{subscriber.url}{number}", **rules.get(number, {})) for number in TARGETS)
             )
+            routes.brokers[path_of(BROKER)] = ServedBroker(BROKER, DEFAULT_RULE)
             async with opens(routes) as world:
                 await until(lambda: len(subscriber.requests) == len(TARGETS))
 

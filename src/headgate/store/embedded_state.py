@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from headgate.control.objects import Kind
 from headgate.control.store import Store
 from headgate.delivery.cursors import Cursors
+from headgate.errors import HeadgateError
 from headgate.inspect.file_records import DispatcherRecords
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import Chunk, PartitionReader
@@ -71,6 +72,12 @@ class UndeliveredRows:
         return list(found.items())
 
 
+class LeftBehindError(HeadgateError):
+    """Something would not go over."""
+
+    code = "left-behind"
+
+
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
     """What cannot go over, in numbers.
@@ -83,10 +90,18 @@ class LeftBehind:
     unread: int
     replays: int
 
-    @property
-    def is_nothing(self) -> bool:
-        """Whether everything goes over."""
-        return not (self.unread or self.replays)
+    def check(self, *, is_accepted: bool) -> None:
+        """Refuses to leave something behind unless that is accepted.
+
+        Raises:
+            LeftBehindError: It is not.
+        """
+        if is_accepted or not (self.unread or self.replays):
+            return
+        raise LeftBehindError(
+            f"not everything goes over: {self.unread} unread events of pull subscriptions, {self.replays} replays",
+            hint="let them end first, or say --leave-behind: then they stay where they are",
+        )
 
 
 class EmbeddedState:
@@ -128,7 +143,7 @@ class EmbeddedState:
             pieces += self._undelivered(own, cursor, pulls)
             unread += self._unread(own, one, pulls)
         self.undelivered: Final = UndeliveredRows(pieces)
-        self.left: Final = LeftBehind(unread, sum(map(_running_replays, self.dispatchers)))
+        self.left: Final = LeftBehind(unread, sum(running_replays(own.replays) for own in self.dispatchers))
         self.events: Final = sum(self._length(number) for number in partitions)
 
     def chunks(self, *, matched: bool) -> Iterator[tuple[int, Chunk, range]]:
@@ -140,12 +155,10 @@ class EmbeddedState:
         Yields:
             Partition, chunk, and the rows of it that are meant.
         """
-        found = merge(*(self._chunks(number) for number in self.log.partitions()), key=lambda one: one[0])
-        for _, number, chunk in found:
+        chunks = (self._chunks(number, matched=matched) for number in self.log.partitions())
+        for _, number, chunk in merge(*chunks, key=lambda one: one[0]):
             cut = min(max(self.passed[number] - chunk.first_offset, 0), chunk.record_count)
-            rows = range(cut) if matched else range(cut, chunk.record_count)
-            if rows:
-                yield number, chunk, rows
+            yield number, chunk, range(cut) if matched else range(cut, chunk.record_count)
 
     def dead_letters(self) -> int:
         """How many there are."""
@@ -158,9 +171,10 @@ class EmbeddedState:
 
     # --- inside -------------------------------------------------------------------------------------
 
-    def _chunks(self, number: int) -> Iterator[tuple[int, int, Chunk]]:
-        with PartitionReader(self.log.partition(number), start=0) as reader:
-            while (chunk := reader.read()) is not None:
+    def _chunks(self, number: int, *, matched: bool) -> Iterator[tuple[int, int, Chunk]]:
+        passed = self.passed[number]
+        with PartitionReader(self.log.partition(number), start=0 if matched else passed) as reader:
+            while (chunk := reader.read()) is not None and (chunk.first_offset < passed or not matched):
                 yield chunk.append_time_us, number, chunk
 
     def _length(self, number: int) -> int:
@@ -215,8 +229,9 @@ class EmbeddedState:
         return waiting
 
 
-def _running_replays(own: DispatcherDirectory) -> int:
-    return _count(own.replays, f"SELECT count(*) FROM replays WHERE state = '{ReplayState.RUNNING}'")
+def running_replays(path: Path) -> int:
+    """Replays in a file that have not ended."""
+    return _count(path, f"SELECT count(*) FROM replays WHERE state = '{ReplayState.RUNNING}'")
 
 
 def _count(path: Path, query: str) -> int:

@@ -1,0 +1,172 @@
+"""The move of a real server into a fresh deployment on a real Kafka: nothing that was accepted is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate.cli.main import app
+from headgate.store.config import ClusterConfig, SparkConfig
+from headgate.store.kafka.admin import Admin
+from headgate.testing.kafka import Kafka
+from headgate.testing.server import Object, Server, parts_of
+from tests.store.contract import PARTITIONS
+from tests.store.outbox_stream import outbox_config
+from tests.system.keeping import OWN, until
+from tests.system.publishing import Publisher
+from tests.system.subscriber import Subscriber
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.system, pytest.mark.timeout(900)]
+
+MATCHED = 40
+ALL = 52
+"""The matcher has not come to those from MATCHED on when the server dies."""
+KINDS = ("brokers", "triggers")
+
+
+def specs(subscriber: Subscriber) -> dict[str, Object]:
+    return {
+        "taken": {},
+        "waiting": {"delivery": {"backoffDelay": "PT1S", "backoffPolicy": "linear"}},
+        "ordered": {"delivery": {"order": "ordered", "backoffDelay": "PT1S", "backoffPolicy": "linear"}},
+        "dead": {
+            "filter": {"attributes": {"type": "odd"}},
+            "delivery": {"retry": 0, "deadLetterSink": {"uri": subscriber.url("sink")}},
+        },
+    }
+
+
+def publish(server: Server, numbers: range) -> None:
+    publisher = Publisher(server)
+    for number in numbers:
+        kind = "odd" if number % 2 else "even"
+        assert publisher.publish(str(number), kind, {"n": number}, partitionkey=f"k{number % 3}") == 202
+    publisher.close()
+
+
+def moved(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["cluster", "import", "--json", *arguments])
+
+
+def objects(server: Server) -> dict[str, list[tuple[str, str, Any]]]:
+    """Name, uid and spec of what users made."""
+    found = {kind: server.list(kind, "default") for kind in KINDS}
+    return {
+        kind: [(one["metadata"]["name"], one["metadata"]["uid"], one["spec"]) for one in items]
+        for kind, items in found.items()
+    }
+
+
+def test_a_server_moves_with_what_it_has_not_delivered(kafka: Kafka, tmp_path: Path) -> None:
+    with Subscriber() as subscriber:
+        subscriber.answers = dict.fromkeys(("waiting", "ordered", "sink"), (503, b"")) | {"dead": (400, b"no")}
+        data, log = tmp_path / "embedded", tmp_path / "server.log"
+        embedded = Server(data, arguments=("--dispatchers", "2"), log=log)
+        config = outbox_config(kafka.bootstrap, f"m{uuid.uuid4().hex[:8]}.")
+        file = tmp_path / "headgate.yaml"
+        spark = SparkConfig(master=f"local[{2 * PARTITIONS}]")
+        file.write_text(ClusterConfig(kafka=config, spark=spark).model_dump_json())  # JSON is YAML
+        server = Server(tmp_path / "new", arguments=("--config", str(file)), log=log)
+        back = Server(tmp_path / "back", arguments=("--partitions", str(PARTITIONS)), log=log)
+        arguments = ("--data", str(data), "--config", str(file))
+        try:
+            embedded.start()
+            for name, spec in specs(subscriber).items():
+                of_all = {"broker": "default", "subscriber": {"uri": subscriber.url(name)}}
+                embedded.create("triggers", "default", name, of_all | spec)
+            for name in specs(subscriber):
+                embedded.wait_trigger_ready("default", name)
+            publish(embedded, range(MATCHED))
+            until(lambda: len(subscriber.ids("taken")) == MATCHED, "events are missing")
+            until(lambda: len(subscriber.ids("dead")) == MATCHED // 2, "events are missing")
+            letters = f"{OWN}/deadletters"
+
+            def dead(of: Server) -> list[str]:
+                return sorted(one["eventId"] for one in of.call("GET", f"{of.url}{letters}")["items"])
+
+            until(lambda: len(dead(embedded)) == MATCHED // 2, "dead letters are missing")
+            before = objects(embedded)
+            refused = moved(*arguments)
+            assert refused.exit_code == 2, refused.output
+            os.kill(parts_of(embedded.pid)["matcher"], signal.SIGSTOP)
+            publish(embedded, range(MATCHED, ALL))
+            embedded.kill()
+
+            refused = moved(*arguments)
+            assert refused.exit_code == 2, "there are no topics"
+            Admin(config).create_missing()
+            done = moved(*arguments)
+            assert done.exit_code == 0, done.output
+            found = json.loads(done.stdout)
+            assert (found["events"], found["dead_letters"]) == (ALL, MATCHED // 2)
+            assert found["undelivered"] >= 2 * MATCHED
+            assert found["objects"]["Trigger"] == len(specs(subscriber))
+            again = moved(*arguments)
+            assert again.exit_code == 2
+            assert "not empty" in again.stderr
+
+            subscriber.answers = {"dead": (400, b"no"), "sink": (503, b"")}
+            moved_at = len(subscriber.deliveries)
+
+            def taken(name: str) -> list[str]:
+                """Ids of what was taken: what came before the move was refused, but for one trigger's."""
+                first = 0 if name == "taken" else moved_at
+                return [one.id for one in subscriber.deliveries[first:] if one.path == f"/{name}"]
+
+            server.start()
+            everything = {str(number) for number in range(ALL)}
+            for name in ("taken", "waiting", "ordered"):
+                until(lambda name=name: set(taken(name)) == everything, f"{name} lacks events")
+            until(lambda: len(dead(server)) == ALL // 2, "dead letters are missing")
+            assert dead(server) == sorted(str(number) for number in range(1, ALL, 2))
+            assert objects(server) == before
+            for key in range(3):
+                own = [int(id_) for id_ in taken("ordered") if int(id_) % 3 == key]
+                assert list(dict.fromkeys(own)) == sorted({*own}), "the order of a key is kept"
+            url = f"{server.url}/default/default/events?limit=1000&from=earliest"
+            request = urllib.request.Request(url, headers={"accept": "application/cloudevents-batch+json"})
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                assert {one["id"] for one in json.loads(answer.read())} == everything
+            publish(server, range(ALL, ALL + 5))
+            until(lambda: len(taken("waiting")) >= ALL + 5, "events after the move are missing")
+
+            subscriber.answers["waiting"] = (503, b"")
+            publish(server, range(ALL + 5, ALL + 10))
+            until(lambda: len({*taken("taken")}) == ALL + 10, "events are missing")
+            refused = CliRunner().invoke(app, ["cluster", "export", "--data", str(tmp_path / "back"), *arguments[2:]])
+            assert refused.exit_code == 2, "a dispatcher runs"
+            assert server.stop() == 0
+            subscriber.answers["waiting"] = (202, b"")
+            arguments = ("--data", str(back.data), "--config", str(file), "--json")
+            done = CliRunner().invoke(app, ["cluster", "export", *arguments])
+            assert done.exit_code == 0, done.output
+            found = json.loads(done.stdout)
+            assert (found["events"], found["dead_letters"]) == (ALL + 10, (ALL + 10) // 2)
+            assert found["undelivered"] >= 5
+            back_at = len(subscriber.deliveries)
+            back.start()
+            until(lambda: dead(back) == sorted(str(number) for number in range(1, ALL + 10, 2)), "dead letters")
+            until(
+                lambda: (
+                    {one.id for one in subscriber.deliveries[back_at:] if one.path == "/waiting"}
+                    == {str(number) for number in range(ALL + 5, ALL + 10)}
+                ),
+                "what was not delivered is missing, or more came",
+            )
+            assert objects(back) == before
+            publish(back, range(ALL + 10, ALL + 12))
+            until(lambda: len({*taken("taken")}) == ALL + 12, "events are missing")
+            assert back.stop() == 0
+        finally:
+            embedded.kill()
+            server.kill()
+            back.kill()
+            print(log.read_text()[-12_000:])
