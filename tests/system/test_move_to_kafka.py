@@ -60,7 +60,7 @@ def objects(server: Server) -> dict[str, list[tuple[str, str, Any]]]:
     """Name, uid and spec of what users made."""
     found = {kind: server.list(kind, "default") for kind in KINDS}
     return {
-        kind: [(one["metadata"]["name"], one["metadata"]["uid"], one["spec"]) for one in items]
+        kind: [(one["metadata"]["name"], one["metadata"]["uid"], one.get("spec")) for one in items]
         for kind, items in found.items()
     }
 
