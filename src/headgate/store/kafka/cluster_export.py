@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -198,7 +199,7 @@ def _export_events(config: KafkaConfig, data: Path, store: Store, tell: Tell) ->
     for number in range(count):
         now_us, offsets = [0], array("q")
         writing = PartitionWriter(
-            log.partition(number), EVENT_SCHEMA, clock_us=lambda now_us=now_us: now_us[0], files=UnsyncedFileOps()
+            log.partition(number), EVENT_SCHEMA, clock_us=partial(now_us.__getitem__, 0), files=UnsyncedFileOps()
         )
         with closing(writing) as writer, closing(KafkaReader(config, number)) as reader:
             end = reader.end_offset()
