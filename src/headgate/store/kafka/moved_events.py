@@ -28,7 +28,7 @@ from headgate.log.reader import Chunk
 from headgate.outbox.shards import dispatcher_of
 from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import UndeliveredRows
-from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.library import Faults, library, made_client, translated
 from headgate.store.kafka.outbox_records import (
     EVENT,
     HEAD,
@@ -42,7 +42,7 @@ from headgate.store.kafka.outbox_records import (
 from headgate.store.kafka.records import KafkaRecord, encode_record
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
+    from confluent_kafka import KafkaError, Message, Producer
 
 _DOING: Final = "the deployment on Kafka cannot be written"
 _POLL_S: Final = 0.05
@@ -60,7 +60,6 @@ class TopicProducer:
     """
 
     def __init__(self, config: KafkaConfig) -> None:
-        kafka = library()
         self._config = config
         self._faults = Faults()
         self._error: KafkaError | None = None
@@ -72,10 +71,7 @@ class TopicProducer:
             "queue.buffering.max.messages": KAFKA_RECORDS_WAITING_MAX,
             "linger.ms": 1,
         }
-        try:
-            self._producer = kafka.Producer(options(config, self._faults, own))
-        except kafka.KafkaException as error:
-            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        self._producer: Producer = made_client(library().Producer, config, self._faults, own)
 
     def send(
         self, topic: str, partition: int, record: KafkaRecord, on_offset: Callable[[int], object] = lambda _: None
