@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import urllib.request
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from headgate.cli.main import app
 from headgate.store.config import ClusterConfig, SparkConfig
 from headgate.store.kafka.admin import Admin
 from headgate.testing.kafka import Kafka
@@ -52,8 +52,19 @@ def publish(server: Server, numbers: range) -> None:
     publisher.close()
 
 
-def moved(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["cluster", "import", "--json", *arguments])
+def stop_matching(server: Server) -> None:
+    """Ends the matcher's JVM, and lets nothing start another one."""
+    matcher = parts_of(server.pid)["matcher"]
+    os.kill(matcher, signal.SIGSTOP)
+    for child in Path(f"/proc/{matcher}/task/{matcher}/children").read_text().split():
+        os.kill(int(child), signal.SIGKILL)
+
+
+def moved(*arguments: str) -> tuple[int, str, str]:
+    """Exit status, what was said, and why not."""
+    command = [str(Path(sys.executable).with_name("headgate")), "cluster", *arguments, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    return done.returncode, done.stdout, done.stderr
 
 
 def objects(server: Server) -> dict[str, list[tuple[str, str, Any]]]:
@@ -94,24 +105,22 @@ def test_a_server_moves_with_what_it_has_not_delivered(kafka: Kafka, tmp_path: P
 
             until(lambda: len(dead(embedded)) == MATCHED // 2, "dead letters are missing")
             before = objects(embedded)
-            refused = moved(*arguments)
-            assert refused.exit_code == 2, refused.output
-            os.kill(parts_of(embedded.pid)["matcher"], signal.SIGSTOP)
+            assert moved("import", *arguments)[0] == 2, "the server runs"
+            stop_matching(embedded)
             publish(embedded, range(MATCHED, ALL))
             embedded.kill()
 
-            refused = moved(*arguments)
-            assert refused.exit_code == 2, "there are no topics"
+            assert moved("import", *arguments)[0] == 2, "there are no topics"
             Admin(config).create_missing()
-            done = moved(*arguments)
-            assert done.exit_code == 0, done.output
-            found = json.loads(done.stdout)
+            status, said, why = moved("import", *arguments)
+            assert status == 0, why
+            found = json.loads(said)
             assert (found["events"], found["dead_letters"]) == (ALL, MATCHED // 2)
             assert found["undelivered"] >= 2 * MATCHED
             assert found["objects"]["Trigger"] == len(specs(subscriber))
-            again = moved(*arguments)
-            assert again.exit_code == 2
-            assert "not empty" in again.stderr
+            status, _, why = moved("import", *arguments)
+            assert status == 2
+            assert "not empty" in why
 
             subscriber.answers = {"dead": (400, b"no"), "sink": (503, b"")}
             moved_at = len(subscriber.deliveries)
@@ -141,14 +150,13 @@ def test_a_server_moves_with_what_it_has_not_delivered(kafka: Kafka, tmp_path: P
             subscriber.answers["waiting"] = (503, b"")
             publish(server, range(ALL + 5, ALL + 10))
             until(lambda: len({*taken("taken")}) == ALL + 10, "events are missing")
-            refused = CliRunner().invoke(app, ["cluster", "export", "--data", str(tmp_path / "back"), *arguments[2:]])
-            assert refused.exit_code == 2, "a dispatcher runs"
+            arguments = ("--data", str(back.data), "--config", str(file))
+            assert moved("export", *arguments)[0] == 2, "a dispatcher runs"
             assert server.stop() == 0
             subscriber.answers["waiting"] = (202, b"")
-            arguments = ("--data", str(back.data), "--config", str(file), "--json")
-            done = CliRunner().invoke(app, ["cluster", "export", *arguments])
-            assert done.exit_code == 0, done.output
-            found = json.loads(done.stdout)
+            status, said, why = moved("export", *arguments)
+            assert status == 0, why
+            found = json.loads(said)
             assert (found["events"], found["dead_letters"]) == (ALL + 10, (ALL + 10) // 2)
             assert found["undelivered"] >= 5
             back_at = len(subscriber.deliveries)

@@ -61,10 +61,12 @@ def import_(
       headgate cluster import --data /var/lib/headgate --config headgate.yaml --leave-behind
     """  # noqa: D301 - click reads \b as "keep these lines"
     # Here, because most commands need neither the log nor Kafka.
+    from headgate.observe import logs
     from headgate.server.stopped import stopped_server
     from headgate.store.config import load
     from headgate.store.kafka.cluster_import import check_fresh, import_state
 
+    logs.configure("cluster")
     with errors():
         found = load(config).kafka
         with stopped_server(data) as state:
@@ -94,10 +96,12 @@ def export(
       headgate cluster export --data /var/lib/headgate
     """  # noqa: D301 - click reads \b as "keep these lines"
     # Here, because most commands need neither the log nor Kafka.
+    from headgate.observe import logs
     from headgate.server.stopped import new_directory
     from headgate.store.config import load
     from headgate.store.kafka.cluster_export import export_state
 
+    logs.configure("cluster")
     with errors():
         found = load(config).kafka
         with new_directory(data) as own, _progress() as tell:
