@@ -30,7 +30,7 @@ from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producers
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
-from headgate.inspect.api import TRACE, WHY_BROKER, WHY_TRIGGER
+from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
 from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, THREAD_SWITCH_S
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
@@ -42,6 +42,7 @@ from headgate.server.broker_news import news_route
 from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.deliveries import NoDeliveries
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers, OwnerProxy
+from headgate.server.filter_workers import FiltersApi, FilterWorkers
 from headgate.server.front_log import front_log
 from headgate.server.gate import Gate
 from headgate.server.hosts import HostCheck, Hosts
@@ -147,8 +148,10 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         await asyncio.to_thread(rights.refresh)
         await asyncio.to_thread(quotas.refresh)
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
+        workers = FilterWorkers()
+        stack.push_async_callback(workers.close)
         answers = (store.checks, store.api, store.inquiries, store.dispatchers)
-        fallback = NoDeliveries(other_paths(settings, store.objects, rights.grants, *answers))
+        fallback = NoDeliveries(other_paths(settings, store.objects, rights.grants, *answers, workers))
         tracer = tracing.configure(context.part.name)
         events = EventGate(rights.events) if rights.events is not None else None
         intake = Intake(store.partitions, brokers.get, tracing=tracer, quotas=quotas, gate=events)
@@ -190,6 +193,7 @@ def other_paths(
     api: ASGIApp | None = None,
     inquiries: ASGIApp | None = None,
     dispatchers: DispatcherReach | None = None,
+    workers: FilterWorkers | None = None,
 ) -> Starlette:
     """Every path that is no publisher's: health, and what the other processes answer. See `FrontStore`."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
@@ -203,12 +207,14 @@ def other_paths(
     replays = ReplaysFront(group, grants)
     keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
     control = api or ProcessProxy(settings.control_socket)
-    asking = [Route(path, inquiries or control, methods=["GET"]) for path in (WHY_TRIGGER, WHY_BROKER, TRACE)]
+    asking = [Route(path, inquiries or control, methods=["GET"]) for path in (WHY_TRIGGER, *OF_BROKERS)]
+    trying = FiltersApi(workers or FilterWorkers())
     return Starlette(
         routes=[
             *health.routes(settings, checks),
             *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
             *(pulling if Role.DISPATCHER in roles else RoleAbsent(Role.DISPATCHER).routes(pulling)),
+            *trying.routes(),
             *replays.beginning(),
             *reach.routes([*keeping, *asking]),
             Mount("/", control),

@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 import uvloop
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
@@ -24,6 +24,7 @@ from headgate.control.bootstrap import bootstrap
 from headgate.control.egress import UrlPolicy
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
+from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
 from headgate.control.served import ServedBrokers
 from headgate.control.signing_keys import tend_signing_keys
@@ -37,6 +38,7 @@ from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
 from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.retained import RetainedLog
 from headgate.server import child, local_http, parts, ready, tending, tls
+from headgate.server.absent import RoleAbsent
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import Rights, default_mode
 from headgate.server.broker_news import BrokerNews
@@ -62,6 +64,15 @@ from headgate.store.kafka.target_reports import follow_reports
 
 _GROUP: Final = "control"
 """The consumer group of the election, behind the prefix of topics."""
+_NOT_YET: Final = (
+    *(f"{kind.root}/namespaces/{{namespace}}/{kind.plural}/{{name}}/stats" for kind in (Kind.TRIGGER, Kind.BROKER)),
+    *(
+        f"/apis/headgate.dev/v1{place}/{what}"
+        for place in ("", "/namespaces/{namespace}")
+        for what in ("summary", "triggerstats", "brokerstats")
+    ),
+)
+"""Questions about numbers that nobody answers on Kafka yet."""
 _OTHER_FILES: Final = 1_024
 _log = structlog.get_logger(__name__)
 
@@ -148,7 +159,9 @@ def paths(
         settings, config.topics.outbox.partitions, GroupMembers(config).owners, PeerServers(settings)
     )
     topic = InspectedTopic(log)
+    asked = [Route(path, lambda _: None, methods=["GET"]) for path in _NOT_YET]
     routes = [
+        *RoleAbsent(Role.READER).routes(asked),
         *InspectApi(lambda request: AskedRecords(topic, owners, request), store).routes(),
         *BacktestApi(Backtests(store, log, counter)).routes(),
         Mount("/", api.app),

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from headgate.control.http import JSON
 from headgate.delivery.events import Events
 from headgate.errors import InvalidInputError, NotFoundError, UnavailableError
-from headgate.inspect.api import TRACE, WHY_BROKER, WHY_TRIGGER
+from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
 from headgate.log import positions
 from headgate.server.routing_cache import RoutingStore
 from headgate.store.kafka.partition_records import OutboxLookups, PartitionRecords
@@ -51,8 +51,8 @@ class PartitionRecordsApi:
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
         yield Route(WHY_TRIGGER, self._of_trigger, methods=["GET"])
-        yield Route(WHY_BROKER, self._of_broker, methods=["GET"])
-        yield Route(TRACE, self._of_broker, methods=["GET"])
+        for path in OF_BROKERS:
+            yield Route(path, self._of_broker, methods=["GET"])
 
     async def _of_trigger(self, request: Request) -> Response:
         table, name = await asyncio.to_thread(self._store.snapshot), _named(request)
