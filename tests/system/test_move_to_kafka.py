@@ -86,7 +86,6 @@ def test_a_server_moves_with_what_it_has_not_delivered(kafka: Kafka, tmp_path: P
         spark = SparkConfig(master=f"local[{2 * PARTITIONS}]")
         file.write_text(ClusterConfig(kafka=config, spark=spark).model_dump_json())  # JSON is YAML
         server = Server(tmp_path / "new", arguments=("--config", str(file)), log=log)
-        back = Server(tmp_path / "back", arguments=("--partitions", str(PARTITIONS)), log=log)
         arguments = ("--data", str(data), "--config", str(file))
         try:
             embedded.start()
@@ -146,35 +145,8 @@ def test_a_server_moves_with_what_it_has_not_delivered(kafka: Kafka, tmp_path: P
                 assert {one["id"] for one in json.loads(answer.read())} == everything
             publish(server, range(ALL, ALL + 5))
             until(lambda: len(taken("waiting")) >= ALL + 5, "events after the move are missing")
-
-            subscriber.answers["waiting"] = (503, b"")
-            publish(server, range(ALL + 5, ALL + 10))
-            until(lambda: len({*taken("taken")}) == ALL + 10, "events are missing")
-            arguments = ("--data", str(back.data), "--config", str(file))
-            assert moved("export", *arguments)[0] == 2, "a dispatcher runs"
             assert server.stop() == 0
-            subscriber.answers["waiting"] = (202, b"")
-            status, said, why = moved("export", *arguments)
-            assert status == 0, why
-            found = json.loads(said)
-            assert (found["events"], found["dead_letters"]) == (ALL + 10, (ALL + 10) // 2)
-            assert found["undelivered"] >= 5
-            back_at = len(subscriber.deliveries)
-            back.start()
-            until(lambda: dead(back) == sorted(str(number) for number in range(1, ALL + 10, 2)), "dead letters")
-            until(
-                lambda: (
-                    {one.id for one in subscriber.deliveries[back_at:] if one.path == "/waiting"}
-                    == {str(number) for number in range(ALL + 5, ALL + 10)}
-                ),
-                "what was not delivered is missing, or more came",
-            )
-            assert objects(back) == before
-            publish(back, range(ALL + 10, ALL + 12))
-            until(lambda: len({*taken("taken")}) == ALL + 12, "events are missing")
-            assert back.stop() == 0
         finally:
             embedded.kill()
             server.kill()
-            back.kill()
             print(log.read_text()[-12_000:])

@@ -9,7 +9,6 @@ import sqlite3
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from heapq import merge
 from pathlib import Path
@@ -19,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.control.objects import Kind
-from headgate.control.store import Store
 from headgate.delivery.cursors import Cursors
 from headgate.errors import HeadgateError
 from headgate.inspect.file_records import DispatcherRecords
@@ -183,8 +181,9 @@ class EmbeddedState:
 
     def _pulls(self) -> frozenset[int]:
         """The targets that are subscriptions."""
-        with closing(Store.open(self.control)) as store:
-            return frozenset(one for one, key in store.target_keys().items() if key.kind is Kind.SUBSCRIPTION)
+        with read_only(self.control) as connection:
+            found = connection.execute("SELECT id FROM targets WHERE kind = ?", (Kind.SUBSCRIPTION,))
+            return frozenset(target for (target,) in found)
 
     def _undelivered(self, own: DispatcherDirectory, cursors: Cursors, pulls: frozenset[int]) -> Iterator[pa.Table]:
         handed, behind = cursors.position, {one.target: one for one in cursors.targets}
