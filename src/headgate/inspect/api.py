@@ -3,6 +3,7 @@
     GET .../namespaces/NS/triggers/NAME/why?id=     why it was, or was not, delivered to a trigger
     GET .../namespaces/NS/brokers/NAME/why?id=      the same for the broker's triggers, a page at a time: ?limit=&after=
     GET .../namespaces/NS/brokers/NAME/trace?id=    its whole way
+    GET .../namespaces/NS/brokers/NAME/catalogue    which types of events flow there
     GET .../namespaces/NS/brokers/NAME/timeline?id= both in one, and all that happened in the order of time
 
 All take `source`, `since` and `next`: a request searches a bounded piece of the log, and says where to go on.
@@ -23,6 +24,7 @@ from headgate.control.objects import API_VERSION, JsonObject, Kind, ObjectKey
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
+from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.find import EventSearch, OtherBroker
 from headgate.inspect.records import Records
 from headgate.inspect.trace import Tracer
@@ -36,6 +38,7 @@ _PREFIX: Final = f"/apis/{API_VERSION}/namespaces/{{namespace}}"
 WHY_TRIGGER: Final = f"{_PREFIX}/triggers/{{name}}/why"
 WHY_BROKER: Final = f"{_PREFIX}/brokers/{{name}}/why"
 TRACE: Final = f"{_PREFIX}/brokers/{{name}}/trace"
+CATALOGUE: Final = f"{_PREFIX}/brokers/{{name}}/catalogue"
 TIMELINE: Final = f"{_PREFIX}/brokers/{{name}}/timeline"
 OF_BROKERS: Final = (WHY_BROKER, TRACE, TIMELINE)
 
@@ -46,11 +49,15 @@ class InspectApi:
     Args:
         records: Where events are and what became of them, for the client of a request.
         store: The objects.
+        catalogues: What brokers have stored; None where nobody reads that.
     """
 
-    def __init__(self, records: Callable[[Request], Records], store: Store) -> None:
+    def __init__(
+        self, records: Callable[[Request], Records], store: Store, catalogues: Catalogues | None = None
+    ) -> None:
         self._records = records
         self._store = store
+        self._catalogues = catalogues
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
@@ -58,6 +65,8 @@ class InspectApi:
         yield Route(WHY_BROKER, self._why_broker, methods=["GET"])
         yield Route(TRACE, self._trace, methods=["GET"])
         yield Route(TIMELINE, self._timeline, methods=["GET"])
+        if self._catalogues is not None:
+            yield Route(CATALOGUE, self._catalogue, methods=["GET"])
 
     async def _why_trigger(self, request: Request) -> Response:
         key = _key(Kind.TRIGGER, request)
@@ -72,6 +81,10 @@ class InspectApi:
         ask = self._why(request).of_broker
         found = await run_in_threadpool(ask, key, search, after=query.get("after", ""), limit=limit)
         return json_response(broker_json(key.path, search.id, found))
+
+    async def _catalogue(self, request: Request) -> Response:
+        assert self._catalogues is not None, "else there is no route"
+        return json_response(await run_in_threadpool(self._catalogues.read, _key(Kind.BROKER, request)))
 
     async def _timeline(self, request: Request) -> Response:
         key, search, query = _key(Kind.BROKER, request), _search(request), request.query_params
