@@ -868,7 +868,9 @@ RUN_WARM_EVENTS: Final = 256
 REHEARSAL_EVENTS: Final = 1_000
 """The newest events of a partition, which a matcher that stands by matches in a rehearsal; its matches do not count."""
 REHEARSAL_BATCH_S: Final = 5
-"""How long a rehearsal lasts: the shortest batch that Spark admits in real-time mode."""
+"""A batch of a rehearsal: the shortest one that Spark admits in real-time mode."""
+REHEARSAL_BATCHES: Final = 2
+"""Batches of a rehearsal: the first one may see the very first event at its end."""
 REHEARSAL_S_MAX: Final = 90.0
 """A rehearsal that has not ended by then is broken off."""
 REHEARSAL_PAUSE_S: Final = 60.0

@@ -89,7 +89,7 @@ def _takes_the_first_part(self: OutboxTakeover, position: int, record: EventReco
 
 def _forgets_followers(self: Takeover) -> TakeoverState:
     state = _state(self)
-    first = {p: replace(each, contenders=each.contenders[:1]) for p, each in state.partitions.items()}
+    first = {p: replace(each, contenders=each.contenders[:1], near_misses=0) for p, each in state.partitions.items()}
     return replace(state, partitions=first)
 
 

@@ -175,6 +175,17 @@ def test_parts_of_the_run_before_are_not_mixed_in() -> None:
     assert counted(log.add(event(2, 1, 5, more=True), event(1, 1, 3), event(2, 1, 6))) == [(2, 1, (5, 6))]
 
 
+def test_an_incomplete_event_of_a_run_that_was_followed_is_forgotten() -> None:
+    """Run 2 takes source 0 over, and has source 1 still to take: what run 1 then says of source 0 is nothing wrong."""
+    log = Log()
+    log.add(*(hello(run, 0, source=source, sources=2) for run in (1, 2) for source in (0, 1)))
+    log.add(PassedRecord(1, 10, 1, 5), event(1, 0, 2, more=True))
+    assert log.add(passed(2, 0)) == []
+    assert log.takeover.resume_at == len(log.records)
+    assert log.add(event(1, 0, 3), passed(1, 1)) == []
+    assert [run.run for run in log.takeover.state.takeover.runs] == [1, 2]
+
+
 def test_targets_of_one_event_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LINK_ROWS_PER_EVENT_MAX > 65_536
     monkeypatch.setattr("headgate.limits.LINK_ROWS_PER_EVENT_MAX", 2)

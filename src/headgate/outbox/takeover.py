@@ -224,7 +224,7 @@ class Takeover:
         state.near_misses = 0
         return self._settle(partition)
 
-    def frames(self, run: int, partition: int, rows: list[Row], passed: int) -> list[Step]:
+    def frames(self, run: int, partition: int, rows: list[Row], passed: int, *, is_once: bool = True) -> list[Step]:
         """Complete events from one connection.
 
         Args:
@@ -232,6 +232,7 @@ class Takeover:
             partition: The connection's partition.
             rows: In order of offset, all below `passed`, none below an earlier `passed`.
             passed: P of this connection now.
+            is_once: False of a frame that may come again with a later state: it is no near miss.
         """
         state = self._partitions.get(partition)
         contender = state.find(run) if state else None
@@ -245,7 +246,7 @@ class Takeover:
         else:
             contender.held += self._from(rows, state.watermark)
             accepted = []
-            if not self._holds and contender is state.contenders[-1] and self._is_near_miss(state, passed):
+            if is_once and contender is state.contenders[-1] and self._is_near_miss(state, passed):
                 state.near_misses += 1
         return accepted + self._settle(partition)
 
@@ -305,10 +306,9 @@ class Takeover:
             break
         return steps
 
-    @staticmethod
-    def _is_near_miss(state: _Partition, passed: int) -> bool:
+    def _is_near_miss(self, state: _Partition, passed: int) -> bool:
         """Whether a frame up to `passed` counts as a near miss."""
-        if not state.watermark - limits.TAKEOVER_NEAR_EVENTS <= passed < state.watermark:
+        if self._holds or not state.watermark - limits.TAKEOVER_NEAR_EVENTS <= passed < state.watermark:
             return False
         return dispatcher_of(passed, limits.TAKEOVER_NEAR_MISS_SHARE) == 0  # a hash: offsets of batches have patterns
 

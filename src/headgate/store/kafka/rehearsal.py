@@ -94,7 +94,7 @@ class Rehearsal:
         )
         began = self._clock()
         try:
-            while not (done := query.has_ended_batch):
+            while not (done := query.has_ended_batch(limits.REHEARSAL_BATCHES - 1)):
                 if is_called() or not query.alive or self._clock() - began > limits.REHEARSAL_S_MAX:
                     break
                 time.sleep(_LOOK_S)
