@@ -38,6 +38,10 @@ from headgate.store.kafka.spark_jars import spark_jars
 
 GROUP: Final = "matcher"
 """The consumer group of the election, and the `transactional.id`; with the topic prefix."""
+STANDS_BY: Final = "stands by: another matcher leads"
+"""The note of a matcher that does not lead begins so."""
+REHEARSED: Final = "has rehearsed"
+"""A part of the note of one that is warm."""
 _LOOK_S: Final = 0.1
 """Between two looks of a stand-by."""
 _log = structlog.get_logger(__name__)
@@ -162,14 +166,16 @@ class KafkaMatcher:
             generation = self._filters.desired_generation()
             if generation != self._seen:
                 self._seen = generation
-                self._hooks.on_note("stands by: another matcher leads")
+                self._hooks.on_note(STANDS_BY)
                 self._tables.build(self._filters.snapshot())
-                self._hooks.on_ready(True)
             elif rehearsal.is_due(generation):
-                rehearsal.run(self._filters.snapshot(), is_called)
+                if rehearsal.run(self._filters.snapshot(), is_called):
+                    self._hooks.on_note(f"{STANDS_BY}; {REHEARSED} generation {generation}")
+            else:
+                return
         except UnavailableError as error:
             _log.warning("the stand-by is not warm", reason=error.message)
-            self._hooks.on_ready(True)
+        self._hooks.on_ready(True)
 
     # --- leading --------------------------------------------------------------------------------------
 
