@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = {
     "serve": "serve:serve",
+    "demo": "demo:demo",
+    "doctor": "doctor:doctor",
     "token": "token:app",
     "send": "send:send",
     "tail": "tail:tail",
@@ -29,6 +31,7 @@ COMMANDS: Final = {
     "get": "objects:get",
     "describe": "objects:describe",
     "delete": "objects:delete",
+    "summary": "summary:summary",
     "deadletter": "deadletter:app",
     "replay": "replay:app",
     "subscription": "subscriptions:app",

@@ -246,6 +246,10 @@ class Attempts:
             self.permits.go_on(state)
             self._owner.has_room(state)
             started, self._relayed, self._relay_open = self._relayed, None, False
+            if started is not None:
+                # All answers that are there are heard before the next requests go out: each request alone would wake
+                # the client's threads, and they and the loop would wait for each other.
+                await asyncio.sleep(0)
 
     async def _attempt(self, state: TargetState, attempt: Attempt, members: Members | None) -> bool:
         """Make an attempt; whether its events have been delivered."""
@@ -334,7 +338,9 @@ class Attempts:
         now_us = self._clock_us()
         for delivery, event in members:
             self._service.record(state.recipient, delivery, outcome)
-            metrics.DELIVERY_SECONDS.observe((now_us - event.append_time_us) / 1e6)
+            took_s = (now_us - event.append_time_us) / 1e6
+            metrics.DELIVERY_SECONDS.observe(took_s)
+            state.seconds.observe(took_s)
             self._owner.end(state, delivery, "delivered")
 
     def _split(self, state: TargetState, members: Members) -> None:
@@ -351,6 +357,7 @@ class Attempts:
         for delivery, event in members:
             decision = self._service.settle(state.recipient, delivery, outcome, at)
             metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
+            state.counts.attempts_failed += 1
             if decision.fate is Fate.AGAIN:
                 pause_s = max(pause_s, decision.pause_s)
                 results.append((delivery, ""))
