@@ -57,7 +57,7 @@ def test_consumers_over_the_quota_are_refused_until_another_one_leaves(tmp_path:
                 await own.pull(NAME, "c")
             assert (await own.pull(NAME, "a")).active, "who is connected stays"
         assert quotas.show() == {CONSUMERS: {"default": 0}}
-        assert not own._consumers._ways
+        assert not own._connected._ways
         store.close()
 
     run(work())

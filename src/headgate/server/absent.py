@@ -19,11 +19,12 @@ class RoleAbsentError(HeadgateError):
 
     def __init__(self, role: Role) -> None:
         if role in SILENT_ON_KAFKA:
+            message = "consumers cannot pull events from a deployment on Kafka yet"
             hint = "docs/howto/kafka.md says what works on Kafka today"
-            super().__init__("consumers cannot pull events from a deployment on Kafka yet", hint=hint)
         else:
+            message = f"this server has no {role} that answers"
             hint = f"ask a server of the deployment that has it: headgate serve --role {role}"
-            super().__init__(f"this server has no {role} that answers", hint=hint)
+        super().__init__(message, hint=hint)
 
 
 class RoleAbsent:

@@ -1,58 +1,81 @@
-"""The consumers that are connected: a stream while it lasts, another one while a pull of it is under way."""
+"""The consumers of a subscription: who has the lease, and which events each one has. Pure."""
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 
-from headgate.control.quota_rules import CONSUMERS
-from headgate.control.shared_quotas import SharedQuotas
-from headgate.event.identity import namespace_of
-from headgate.subscriptions.errors import ConsumersQuotaError
+import msgspec
+
+from headgate.control.routing import PullRules
+from headgate.event import rfc3339
+from headgate.limits import CONSUMERS_SHOWN_MAX
+from headgate.subscriptions.leases import Leases
+from headgate.subscriptions.saved import UnackedEvent
 
 
-class OpenConsumers:
-    """Counts the consumers of a dispatcher, by namespace. A consumer of one name counts once, however it comes.
+class ConsumerLease(msgspec.Struct, frozen=True):
+    """Who alone may take events, and until when (RFC 3339) if it says nothing more."""
 
-    Args:
-        quotas: How many a namespace may have; None: any number.
+    consumer: str
+    until: str
+
+
+class ConsumerView(msgspec.Struct, frozen=True):
+    """What a consumer was handed out and has not acknowledged.
+
+    Attributes:
+        events: How many.
+        oldest: When the oldest of them was stored, RFC 3339.
+        due: When the first of them is handed out again, RFC 3339.
+        redelivered: Of them, those that were handed out more than once.
     """
 
-    def __init__(self, quotas: SharedQuotas | None = None) -> None:
-        self._quotas = quotas
-        self._ways = Counter[tuple[str, str]]()
-        """Streams and pulls by subscription and consumer."""
-        self._by_namespace = Counter[str]()
-        if quotas is not None:
-            quotas.count(CONSUMERS, self._by_namespace.__getitem__)
+    consumer: str
+    events: int
+    oldest: str
+    due: str
+    redelivered: int
 
-    @contextlib.contextmanager
-    def connected(self, subscription: str, consumer: str) -> Iterator[None]:
-        """A consumer is connected for as long as the block lasts.
 
-        Raises:
-            ConsumersQuotaError: The namespace has as many as it may.
-        """
-        key, namespace = (subscription, consumer), namespace_of(subscription)
-        if not self._ways[key]:
-            self._check(namespace)
-            self._by_namespace[namespace] += 1
-        self._ways[key] += 1
-        try:
-            yield
-        finally:
-            self._ways[key] -= 1
-            if not self._ways[key]:
-                del self._ways[key]
-                self._by_namespace[namespace] -= 1
-                if not self._by_namespace[namespace]:
-                    del self._by_namespace[namespace]
+class ConsumerList(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The consumers of a subscription.
 
-    def _check(self, namespace: str) -> None:
-        if self._quotas is not None and self._quotas.is_used_up(CONSUMERS, namespace):
-            limit = self._quotas.limit(CONSUMERS, namespace)
-            raise ConsumersQuotaError(
-                f"the namespace {namespace!r} has exceeded its quota: {CONSUMERS} is limited to {limit}",
-                hint="close a consumer, or ask for a larger quota: kubectl describe quota shows the limits",
-            )
+    Attributes:
+        type: `exclusive`, `failover` or `shared`.
+        items: By name; at most CONSUMERS_SHOWN_MAX.
+        waiting: Events that were read and that nobody has now.
+        more: Whether consumers are left out.
+        lease: Absent when nobody has it, and of a shared subscription.
+    """
+
+    type: str
+    items: list[ConsumerView]
+    waiting: int
+    more: bool = False
+    lease: ConsumerLease | None = None
+
+
+def consumers_of(leases: Leases, rules: PullRules, now_us: int) -> ConsumerList:
+    """Who has what at a time, microseconds since 1970 UTC."""
+    held: dict[str, list[UnackedEvent]] = {}
+    waiting = 0
+    for event in leases:
+        if event.deliveries and event.due_us > now_us:
+            held.setdefault(event.consumer, []).append(event)
+        else:
+            waiting += 1
+    lease = None
+    if rules.type != "shared" and leases.consumer is not None and leases.lease_us > now_us:
+        lease = ConsumerLease(leases.consumer, rfc3339.text(leases.lease_us, "milliseconds"))
+    items = [_view(name, events) for name, events in sorted(held.items())[:CONSUMERS_SHOWN_MAX]]
+    return ConsumerList(rules.type, items, waiting, len(held) > CONSUMERS_SHOWN_MAX, lease)
+
+
+def _view(name: str, events: Sequence[UnackedEvent]) -> ConsumerView:
+    return ConsumerView(
+        name,
+        len(events),
+        rfc3339.text(min(one.stored_us for one in events), "milliseconds"),
+        rfc3339.text(min(one.due_us for one in events), "milliseconds"),
+        sum(one.deliveries > 1 for one in events),
+    )

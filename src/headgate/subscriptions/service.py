@@ -23,7 +23,8 @@ from headgate.log import positions
 from headgate.observe.logs import Recurring
 from headgate.scan.search import OnProgress
 from headgate.subscriptions import analysis, backfill, dead_letter_policy
-from headgate.subscriptions.consumers import OpenConsumers
+from headgate.subscriptions.connected import ConnectedConsumers
+from headgate.subscriptions.consumers import ConsumerList, consumers_of
 from headgate.subscriptions.errors import PullsOverloadError, SeekBusyError
 from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import (
@@ -57,7 +58,7 @@ class Subscriptions:
     def __init__(
         self, store: SubscriptionStore, resources: SubscriptionResources, quotas: SharedQuotas | None = None
     ) -> None:
-        self._consumers = OpenConsumers(quotas)
+        self._connected = ConnectedConsumers(quotas)
         self._resources = resources
         self._outbox = resources.outbox
         self._clock_us = resources.clock_us
@@ -107,7 +108,7 @@ class Subscriptions:
     def consuming(self, name: str, consumer: str) -> Iterator[None]:
         """A consumer of a subscription is connected for as long as the block lasts; raises as `pull`."""
         self._registry.get(name)  # what is not there is said before what is exceeded
-        with self._consumers.connected(name, consumer):
+        with self._connected.connected(name, consumer):
             yield
 
     async def _pull(
@@ -229,6 +230,11 @@ class Subscriptions:
     async def stats(self, name: str) -> SubscriptionStats:
         """Where it stands: exact, the outbox is read from the cursor on."""
         return await analysis.stats(self._resources, self._registry.get(name))
+
+    def consumers(self, name: str) -> ConsumerList:
+        """Who has what of it; from memory."""
+        state = self._registry.get(name)
+        return consumers_of(state.cursor.leases, state.rules, self._clock_us())
 
     async def analyze(self, name: str, cel: str) -> BacklogAnalysis:
         """How many events of the backlog a filter would accept; nothing is consumed."""
