@@ -227,11 +227,13 @@ def test_replies_and_triggers_are_senders(shop: Shop, subscriber: Subscriber) ->
 
 
 def test_who_asked_for_a_replay_is_the_sender_of_its_events(shop: Shop) -> None:
-    shop.server.create("brokers", "shop", "archive", {})
+    for name in ("past", "archive"):
+        shop.server.create("brokers", "shop", name, {})
+        shop.server.wait_object_ready("brokers", "shop", name)
     shop.policy("archivists", "archive", {"sub": "root"})
-    assert shop.publish("crew", "kept", broker="inbox")[0] == 202
+    assert shop.publish("crew", "kept", broker="past")[0] == 202
     path = "/apis/headgate.dev/v1/namespaces/shop/replays"
-    wanted = {"broker": "inbox", "url": f"{shop.server.url}/shop/archive", "filter": "ce.type == 'kept'"}
+    wanted = {"broker": "past", "url": f"{shop.server.url}/shop/archive", "filter": "ce.type == 'kept'"}
 
     def replayed(user: str) -> dict[str, Any]:
         status, made = shop.ask(user, "POST", path, wanted)
