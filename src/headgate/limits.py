@@ -315,6 +315,14 @@ QUOTA_REFUSAL_S: Final = 0.1
 """How long a refused publish request waits for its answer: what a connection that does not slow down costs others."""
 QUOTA_RETRY_AFTER_S_MAX: Final = 60
 """The longest wait that a producer is told whose namespace is over its quota: the quota may change meanwhile."""
+QUOTA_USAGE_S: Final = 1.0
+"""How often the processes of a server tell each other what namespaces use of quotas that none of them knows alone."""
+QUOTA_STATUS_S: Final = 5.0
+"""Between two rewrites of a quota's status for such usage, which may change all the time."""
+STORED_BYTES_SNAPSHOT_S: Final = 10.0
+"""How often a front writes down what namespaces store, if that has changed: a start reads the log from there on."""
+DEADLETTER_QUOTA_PAUSE_S: Final = 30.0
+"""When a delivery is tried again that would be given up, and whose namespace has as many dead letters as it may."""
 QUOTA_FRONTS_MAX: Final = 10_000
 """Fronts of a whole deployment that share a quota."""
 QUOTA_NAMESPACES_SHOWN_MAX: Final = 100
@@ -424,6 +432,8 @@ REQUEST_S_MAX: Final = 60.0
 """From a request's first byte to its last: 4 MiB at 0.6 Mbit/s."""
 WRITE_STALLED_S_MAX: Final = 120.0
 """A client that reads nothing of its answer for so long is disconnected: up to 8 MiB are held for it."""
+PIPELINE_BYTES: Final = 4 << 10
+"""Of requests that come ahead of the answers to those before them, so much is parsed in one go."""
 KEEP_ALIVE_S: Final = 120
 """A connection without a request stays open so long: longer than the 90 s after which the clients of Go and Rust drop
 one by themselves, so that none sends into a connection that the server is closing."""
