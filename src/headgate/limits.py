@@ -753,6 +753,11 @@ WHY_CHUNKS_MAX: Final = 50_000
 WHY_BYTES_MAX: Final = 256 << 20
 WHY_SECONDS_MAX: Final = 5.0
 """One request that searches an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
+WHY_WINDOW_EVENTS: Final = 256
+WHY_WINDOW_EVENTS_MAX: Final = 8_192
+"""Offsets of a partition of Kafka that such a search reads at once: at first, and at most."""
+WHY_WINDOW_FOUND_MAX: Final = 16
+"""Events of the id that are kept of them; what has no room is read again."""
 CATALOGUES_MAX: Final = 2
 """Catalogues of brokers that are read at the same time; further requests get 429."""
 CATALOGUE_BYTES_MAX: Final = 256 << 20
@@ -883,6 +888,8 @@ OUTBOX_SWEEP_RECORDS: Final = 20_000
 """Records that a search for the rows of lagging targets reads at once: then the target furthest behind is next."""
 OUTBOX_CHECKPOINTS_MAX: Final = 64
 """Places of an outbox partition at which such a search can begin; when there are more, every second one goes."""
+OUTBOX_CHECKPOINTS_PAST: Final = 128
+"""Older ones, from which `why` and `trace` look for rows that have ended; likewise."""
 OUTBOX_CHECKPOINT_RECORDS: Final = 1_000
 """Offsets between two of them, at first."""
 CHANGELOG_FLUSH_S: Final = 0.2
@@ -891,6 +898,13 @@ CHANGELOG_PROGRESS_S: Final = 1.0
 """How late the group commits where nothing was to be delivered: a new matcher run begins there."""
 CHANGELOG_SEGMENT_BYTES: Final = 64 << 20
 """A file of the topic `changelog`: the newest one is never compacted, and who takes a partition over reads it."""
+MOVED_EVENTS_AT_ONCE: Final = 5_000
+MOVED_BYTES_AT_ONCE: Final = 16 << 20
+"""Events that a move between a directory and Kafka writes before it waits for Kafka."""
+MOVED_ROWS_AT_ONCE: Final = 2_000
+"""Rows of objects of one transaction of such a move."""
+MOVED_DEAD_LETTERS_AT_ONCE: Final = 32
+"""Dead letters of one transaction of such a move: each may have an event of EVENT_BYTES_MAX."""
 REBALANCE_DRAIN_S_MAX: Final = 3.0
 """Attempts in flight to targets of a partition that goes to another dispatcher may end within this."""
 REBALANCE_S_MAX: Final = 30.0

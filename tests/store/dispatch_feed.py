@@ -57,6 +57,7 @@ class Feed:
         self._producer = Producer({"bootstrap.servers": config.bootstrap, "enable.idempotence": True, "linger.ms": 5})
         self._expected: dict[int, set[str]] = {}
         self.next = [0] * SOURCES
+        self._matched = [0] * SOURCES
         for source in range(SOURCES):
             hello = encode_hello(
                 run=1, generation=1, partition=source, start=0, partitions=SOURCES, outbox_partitions=self._partitions
@@ -66,20 +67,32 @@ class Feed:
         self.flush()
 
     def store(self, count: int, size_bytes: int = 40) -> None:
-        """So many further events of each source partition."""
+        """So many further events of each source partition, and what the run finds for them."""
+        self.append(count, size_bytes)
+        self.match(size_bytes)
+
+    def append(self, count: int, size_bytes: int = 40) -> None:
+        """So many further events of each source partition, which the run has not come to yet."""
         for source in range(SOURCES):
             first = self.next[source]
             for offset in range(first, first + count):
-                event = made_event(source, offset, size_bytes)
-                record = encode_record(BROKER, event)
+                record = encode_record(BROKER, made_event(source, offset, size_bytes))
                 self._produce(self._events, source, record.headers, record.value, record.key)
+            self.next[source] = first + count
+        self.flush()
+
+    def match(self, size_bytes: int = 40) -> None:
+        """The run comes to everything that is stored."""
+        for source in range(SOURCES):
+            for offset in range(self._matched[source], self.next[source]):
+                event = made_event(source, offset, size_bytes)
                 for target in self._targets(source, offset):
                     self._expected.setdefault(target, set()).add(event.id)
                 for partition, wanted in self._sharded(self._targets(source, offset)):
                     headers, value = encode_event(1, 1, source, offset, [(target, 3) for target in wanted], event)
                     self._produce(self._outbox, partition, headers, value)
-            self.next[source] = first + count
-            passed = encode_passed(run=1, generation=1, partition=source, passed=first + count)
+            self._matched[source] = self.next[source]
+            passed = encode_passed(run=1, generation=1, partition=source, passed=self.next[source])
             for partition in range(self._partitions):
                 self._produce(self._outbox, partition, [(HEADER, passed)])
         self.flush()

@@ -120,6 +120,7 @@ def test_a_new_owner_knows_a_place_before_every_row_that_it_needs(
 ) -> None:
     """Targets fall behind and catch up as chance has it; at any moment the files may be built anew."""
     monkeypatch.setattr(limits, "OUTBOX_CHECKPOINTS_MAX", 8)
+    monkeypatch.setattr(limits, "OUTBOX_CHECKPOINTS_PAST", 8)
     chance, topic = random.Random(seed), Recorded()
     places = Checkpoints()
     cursors = CheckpointedCursors(tmp_path / "a.db", places, topic)
@@ -155,7 +156,7 @@ def test_a_new_owner_knows_a_place_before_every_row_that_it_needs(
             assert again.load().position == handed
             before = found.before(needed)
             assert before.position <= needed
-            assert len(again._stored) <= limits.OUTBOX_CHECKPOINTS_MAX + 1
+            assert len(again._stored) <= limits.OUTBOX_CHECKPOINTS_MAX + limits.OUTBOX_CHECKPOINTS_PAST + 1
             assert before in (KnownPlace(), place(before.position)), "with the state that was there"
             again.close()
         assert places.before(needed).position <= needed

@@ -44,6 +44,7 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
         has_control = Role.CONTROL in parts.roles_of(settings)
         control = ProcessProxy(settings.control_socket) if has_control else None
         peers, owners = PeerServers(settings), GroupMembers(config).owners
+        showing = ProcessProxy(settings.control_socket, peers.shown) if has_control else None
         yield FrontStore(
             objects=objects,
             partitions=EventPartitions(appender, config.topics.events.partitions),
@@ -51,6 +52,8 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
             checks={"kafka": lambda: appender.problem},
             work=[_probing(appender)],
             api=ObjectRequests(settings, peers, objects, control),
+            # Whoever answers them asks other servers for the client.
+            inquiries=ObjectRequests(settings, peers, objects, showing),
             dispatchers=PartitionOwners(settings, config.topics.outbox.partitions, owners, peers),
             fronts=context.on_kafka.quotas.fronts,
         )

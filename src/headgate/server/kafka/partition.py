@@ -40,6 +40,7 @@ from headgate.replay.store import ReplayStore
 from headgate.scan.pages import LogScanner
 from headgate.scan.source import ReadableLog
 from headgate.server.kafka.partition_api import api_of
+from headgate.server.kafka.records_api import PartitionRecordsApi
 from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, ShardState
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.store.config import KafkaConfig
@@ -48,6 +49,7 @@ from headgate.store.kafka.checkpoints import CheckpointedCursors, Checkpoints, K
 from headgate.store.kafka.event_lookup import TopicEvents, shared_event
 from headgate.store.kafka.outbox_backlog import TopicBacklog
 from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxPage
+from headgate.store.kafka.partition_records import OutboxLookups, PartitionRecords
 from headgate.store.kafka.target_reports import PartitionReports
 
 _EVENTS_PER_TURN: Final = 64
@@ -66,6 +68,8 @@ class PartitionOptions:
         events: The log, for events by their place.
         log: The log, for scans.
         scanner: Looks through it for replays.
+        lookups: Looks for rows of the outbox, for people.
+        attempts: Directory of the journal.
         objects: Which replays ask for; None where nobody asks.
     """
 
@@ -75,6 +79,8 @@ class PartitionOptions:
     events: TopicEvents
     log: ReadableLog
     scanner: LogScanner
+    lookups: OutboxLookups
+    attempts: Path
     objects: Store | None
 
 
@@ -247,6 +253,9 @@ class PartitionDispatcher:
         """The same paths as those of a dispatcher of one machine, but for pulls."""
         options = self._options
         routes = list(DeadLettersApi(own.dead_letters, deliveries.dead_letters).routes())
+        lookups = options.lookups
+        records = PartitionRecords(self._number, own, options.attempts, self._checkpoints, lookups, self._count)
+        routes += PartitionRecordsApi(records, lookups, options.events, options.means.store).routes()
         if options.objects is not None:
             policy = options.means.identity.policy
             routes += ReplaysApi(replays, options.log, options.objects, policy).routes()

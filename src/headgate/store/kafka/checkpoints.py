@@ -2,7 +2,8 @@
 
 Which records of the outbox count depends on all that stand before them (`outbox_takeover.py`). So whoever looks for the
 rows of a target that lags begins at a place of which the takeover's state is known: the newest one at which nothing is
-handed over yet that it looks for. They are kept with the cursors, as far back as a target has rows to read.
+handed over yet that it looks for. They are kept with the cursors, as far back as a target has rows to read; some older
+ones are for people, who ask what became of an event.
 """
 
 from __future__ import annotations
@@ -61,6 +62,21 @@ class Checkpoints:
             index = bisect_right(self._places, position, key=lambda place: place.position)
             return self._places[max(0, index - 1)]
 
+    def of_event(self, source: int, offset: int) -> KnownPlace | None:
+        """The newest place at which an event has no row yet; None where no place that is kept is so old.
+
+        Args:
+            source: The event's partition of the topic `events`.
+            offset: In that partition.
+        """
+        with self._lock:
+            places = list(self._places)
+        for place in reversed(places):
+            known = place.state.takeover.partitions.get(source)
+            if known is None or known.watermark <= offset:
+                return place
+        return None
+
     def keep(self, positions: frozenset[int], from_: int) -> None:
         """Forgets the places below a position, but for the newest of them and those at some positions."""
         with self._lock:
@@ -114,10 +130,16 @@ class CheckpointedCursors(CursorStore):
         self._checkpoints.keep(frozenset(stored), place.position)
 
     def _thinned(self, stored: list[int], needed: int) -> list[int]:
-        """Without those before what is needed, and without every second one where there are too many."""
+        """Without every second one where there are too many, of those that are needed and of the others.
+
+        From the others on `why` and `trace` look for rows that have ended (`partition_records.py`): the older they are,
+        the fewer.
+        """
         first = max(0, bisect_right(stored, needed) - 1)
-        stored = stored[first:]
+        past, stored = stored[:first], stored[first:]
+        if len(past) > limits.OUTBOX_CHECKPOINTS_PAST:
+            past = past[::2]
         if len(stored) > limits.OUTBOX_CHECKPOINTS_MAX:
             self._spacing *= 2
             stored = [*stored[:-1:2], stored[-1]]
-        return stored
+        return past + stored

@@ -3,41 +3,31 @@
 A partition of the topic has everybody's records, so a target's own rows cost a walk over all. Targets that lag wait
 together: a sweep begins where the one furthest behind goes on, and each target joins it as it passes its place. After
 OUTBOX_SWEEP_RECORDS everybody gets what was found until there. Which records count is decided as it was the first time,
-from the newest checkpoint before the place on (`checkpoints.py`).
+from the newest checkpoint before the place on (`outbox_walk.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from headgate.errors import UnavailableError
-from headgate.limits import KAFKA_READ_S_MAX, OUTBOX_SWEEP_RECORDS
+from headgate.limits import OUTBOX_SWEEP_RECORDS
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.checkpoints import Checkpoints
-from headgate.store.kafka.consumers import committed_reader, watermarks
-from headgate.store.kafka.library import Faults, library, translated
-from headgate.store.kafka.outbox_decoder import decode
 from headgate.store.kafka.outbox_page import OutboxEvent
 from headgate.store.kafka.outbox_reader import matched_event
-from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover
-from headgate.store.kafka.pages import headers_of, offset_of
+from headgate.store.kafka.outbox_takeover import Matched
+from headgate.store.kafka.outbox_walk import OutboxWalker
 from headgate.store.kafka.records import RecordError
 
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
-
-_DOING: Final = "the outbox cannot be read again"
-_POLL_S: Final = 0.2
-_RECORDS_A_TIME: Final = 500
 _RETRY_S: Final = 1.0
 _log = structlog.get_logger(__name__)
 
@@ -79,21 +69,17 @@ class TopicBacklog:
         on_event: Callable[[OutboxEvent], None],
         on_removed: Callable[[int, int, int], None],
     ) -> None:
-        self._config = config
-        self._topic, self._events_topic = config.topic("outbox"), config.topic("events")
         self._partition = partition
-        self._partition_count = config.topics.outbox.partitions
         self._checkpoints = checkpoints
         self._on_event = on_event
         self._on_removed = on_removed
         self._loop = asyncio.get_running_loop()
-        self._faults = Faults()
-        self._consumer = committed_reader(config, self._faults)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="backlog")
         self._lock = threading.Lock()
         self._waiting: list[_Request] = []
         self._is_sweeping = False
         self._closing = threading.Event()
+        self._walker = OutboxWalker(config, self._closing)
 
     async def read(
         self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
@@ -113,7 +99,7 @@ class TopicBacklog:
         """Gives everything back; nobody waits for rows any more. Blocks."""
         self._closing.set()
         self._thread.shutdown(wait=True)
-        self._consumer.close()
+        self._walker.close()
 
     # --- the thread -------------------------------------------------------------------------------------
 
@@ -144,48 +130,25 @@ class TopicBacklog:
 
     def _sweep(self, requests: list[_Request]) -> None:
         """Reads once from the lowest place on; at its end `requests` holds only what is to be asked again."""
-        place = self._checkpoints.before(min(each.start for each in requests))
-        offset, state = place.offset, place.state
-        first, end = self._bounds(self._topic, self._partition)
-        if offset < first:
-            self._tell_removed(requests, first)
-            offset = first
-        takeover = OutboxTakeover(self._partition_count, self._floor, offset, state)
-        self._consumer.assign([library().TopicPartition(self._topic, self._partition, offset)])
-        count = 0
-        while requests and takeover.next_position < min(end, max(each.upto for each in requests)):
+        walk = self._walker.begin(self._partition, self._checkpoints.before(min(each.start for each in requests)))
+        if walk.is_cut:
+            self._tell_removed(requests, walk.first)
+        while requests and walk.position < min(walk.end, max(each.upto for each in requests)):
             if self._closing.is_set():
                 return
-            if count >= OUTBOX_SWEEP_RECORDS:
+            if walk.count >= OUTBOX_SWEEP_RECORDS:
                 break
-            records, end_seen = self._records()
-            for message in records:  # all of them, though nobody may wait any more: who joins goes on behind them
-                self._take(takeover, message, requests)
-            count += len(records)
-            if not records and end_seen > takeover.next_position:  # offsets have holes
-                takeover.pass_over(end_seen - 1)
+            for match in walk.step():  # all of them, though nobody may wait any more: who joins goes on behind them
+                self._found(match.matched, match.position, requests)
             with self._lock:
-                joining = [each for each in self._waiting if each.start >= takeover.next_position]
-                self._waiting = [each for each in self._waiting if each.start < takeover.next_position]
+                joining = [each for each in self._waiting if each.start >= walk.position]
+                self._waiting = [each for each in self._waiting if each.start < walk.position]
             requests += joining
-        reached = takeover.next_position
+        reached = walk.position
         for request in list(requests):
             # Behind the end of the topic there is nothing: what was handed over stands before it.
-            upto = request.upto if reached >= min(end, request.upto) else max(reached, request.start)
+            upto = request.upto if reached >= min(walk.end, request.upto) else max(reached, request.start)
             self._answer(request, upto, requests)
-
-    def _take(self, takeover: OutboxTakeover, message: Message, requests: list[_Request]) -> None:
-        offset = offset_of(message)
-        try:
-            headers = headers_of(message)
-            record = decode(headers, message.key(), message.value(), self._partition, self._partition_count)
-            outcomes = takeover.feed(offset, record)
-        except RecordError:
-            takeover.pass_over(offset)  # it was told when it was read the first time
-            return
-        for outcome in outcomes:
-            if isinstance(outcome, Matched):
-                self._found(outcome, offset, requests)
 
     def _found(self, matched: Matched, position: int, requests: list[_Request]) -> None:
         verdicts = dict(matched.targets)
@@ -214,39 +177,6 @@ class TopicBacklog:
         for each in requests:
             if each.start < first:
                 self._loop.call_soon_threadsafe(self._on_removed, each.target, each.start, first)
-
-    def _records(self) -> tuple[list[Message], int]:
-        """The records that come next, and the end of the partition where it was met; none where we close."""
-        kafka = library().KafkaError
-        found: list[Message] = []
-        end = -1
-        deadline = time.monotonic() + KAFKA_READ_S_MAX
-        while not found and end < 0:
-            if time.monotonic() > deadline:
-                raise UnavailableError(f"{_DOING}: {self._topic}/{self._partition} does not answer")
-            if self._closing.is_set():
-                break
-            for message in self._consumer.consume(_RECORDS_A_TIME, _POLL_S):
-                error = message.error()
-                if error is None:
-                    found.append(message)
-                elif error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
-                    raise UnavailableError(f"{_DOING}: {self._topic}/{self._partition} was trimmed meanwhile")
-                elif error.code() == kafka._PARTITION_EOF:
-                    end = offset_of(message)
-                elif not error.retriable():
-                    raise self._translated(error)
-        return found, end
-
-    def _translated(self, error: KafkaError) -> Exception:
-        return translated(self._faults.cause(error), _DOING, self._config)
-
-    def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        place = library().TopicPartition(topic, partition)
-        return watermarks(self._consumer, place, self._config, self._faults, _DOING)
-
-    def _floor(self, source: int) -> int:
-        return self._bounds(self._events_topic, source)[0]
 
 
 def _put(page: asyncio.Future[RowPage], found: RowPage) -> None:
