@@ -283,6 +283,11 @@ class Settings(BaseSettings):
         return self.data / "log"
 
     @property
+    def usage_directory(self) -> Path:
+        """What the processes say of the usage of quotas."""
+        return self.run_directory / "usage"
+
+    @property
     def metrics_directory(self) -> Path:
         """The metrics files of the processes."""
         return self.run_directory / "metrics"

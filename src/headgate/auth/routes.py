@@ -227,7 +227,8 @@ _SEEK: Final = Attributes("create", OWN, "subscriptions", "seek")
 _ANALYZE: Final = Attributes("create", OWN, "subscriptions", "analyze")
 _STATS: Final = Attributes("get", OWN, "subscriptions", "stats")
 READINESS: Final = "/readyz"
-_HEALTH: Final = ("/livez", READINESS, "/healthz")
+HEALTH_PATHS: Final = frozenset({"/livez", READINESS, "/healthz"})
+"""What probes ask, which have no token: it is told to everybody, whatever the roles say."""
 EVERY_RIGHT: Final = Attributes(ANY, ANY, ANY)
 """What a path of the API needs that is in no line of the table: else discovery, which everybody may have, hid it."""
 _DISCOVERY_SLASHES: Final = 3
@@ -372,7 +373,8 @@ def _wanted(method: str, path: str, query: bytes) -> Attributes:
     verb, group, resource, subresource, _, _, is_path = route.wanted
     if is_path:
         asked = path.removesuffix("/") or "/"
-        return Attributes(verb, path=asked + _VERBOSE if asked in _HEALTH and "verbose" in _given(query) else asked)
+        is_verbose = asked in HEALTH_PATHS and "verbose" in _given(query)
+        return Attributes(verb, path=asked + _VERBOSE if is_verbose else asked)
     namespace, name = values.get("namespace", ""), values.get("name", "")
     if resource == "namespaces":
         namespace = name  # as in Kubernetes: a role of the namespace may be about the namespace itself

@@ -293,6 +293,9 @@ class Attempts:
                 break
             result = self._look(target, delivery, event)
             if result == "error" and target.delivery.filter_errors_dead_lettered:
+                if self._dead_letters.is_over_quota(target.namespace):
+                    self._wait_for_room(state, delivery)
+                    continue
                 await self._give_up_unjudged(state, delivery, event)
                 result = "dead_lettered"
             if result:
@@ -302,6 +305,15 @@ class Attempts:
         if members:
             self.permits.charge(state, attempt, size_bytes)
         return members
+
+    def _wait_for_room(self, state: TargetState, delivery: Delivery) -> None:
+        """A delivery that would become a dead letter is tried again later: its namespace has all that it may have."""
+        metrics.QUOTA_DEAD_LETTERS_WAITING.inc()
+        pause_s = limits.DEADLETTER_QUOTA_PAUSE_S
+        state.deliveries.back_off(delivery)
+        delivery.due_us = self._clock_us() + int(pause_s * 1e6)
+        self._pause(state, [delivery], pause_s)
+        self._owner.changed(state)
 
     def _at_hand(self, delivery: Delivery) -> SharedEvent | None:
         """The event of a delivery where that takes no waiting. Raises EventGoneError."""
@@ -363,6 +375,11 @@ class Attempts:
                 results.append((delivery, ""))
             elif state.gone:
                 results.append((delivery, "failed"))
+            elif state.target.delivery.has_sink and self._dead_letters.is_over_quota(state.target.namespace):
+                # Not `put`, which would wait with the permit: nothing is lost, and others get on.
+                metrics.QUOTA_DEAD_LETTERS_WAITING.inc()
+                pause_s = max(pause_s, limits.DEADLETTER_QUOTA_PAUSE_S)
+                results.append((delivery, ""))
             else:
                 now_us = self._clock_us()
                 result = await give_up(self._dead_letters, state.target, delivery, event, outcome, now_us=now_us)

@@ -18,6 +18,7 @@ from headgate.auth.context import ENTRY, USER, USER_HEADER, current_entry, curre
 from headgate.auth.credentials import AUTHORIZATION, Credentials
 from headgate.auth.errors import CredentialsRefusedError
 from headgate.auth.issuers import trusted_issuers
+from headgate.auth.routes import HEALTH_PATHS
 from headgate.auth.static_tokens import TokenFile
 from headgate.auth.user import ANONYMOUS, User
 from headgate.errors import HeadgateError
@@ -28,8 +29,6 @@ from headgate.server.refusal import send_refusal
 from headgate.server.rpc_meta import HEALTH
 from headgate.settings import Settings
 
-_OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz"})
-"""What probes ask, which have no token; only without a query, as `?verbose` says more."""
 _SUBSCRIBERS_PATHS: Final = frozenset({"/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow"})
 """Of receivers of deliveries, who are no clients: they check tokens of this server, or allow deliveries by a key."""
 _CONSOLE: Final = "/ui/"
@@ -257,8 +256,8 @@ class UsersOfCalls(grpc.GenericRpcHandler):
 
 def _is_open(path: str, query: bytes) -> bool:
     """Whether nobody is asked who he is."""
-    if path in _OPEN_PATHS:
-        return not query
+    if path in HEALTH_PATHS:
+        return not query  # `?verbose` says more
     return path in _SUBSCRIBERS_PATHS or path in ("/", "/ui") or path.startswith(_CONSOLE)
 
 
