@@ -128,19 +128,19 @@ def test_the_scripts_stay_small_and_make_no_html() -> None:
 
 
 def test_signing_in_at_an_issuer() -> None:
-    found = sign_in_of([ISSUER], "headgate-console", required=True)
+    found = sign_in_of([ISSUER], "headgate-console", available=True)
     assert found == SignIn(True, "https://id.example.com/realms/a", "headgate-console")
     answer = Client(found).get("/ui/sign-in.json")
-    assert answer.json() == {"required": True, "issuer": found.issuer, "clientId": "headgate-console"}
+    assert answer.json() == {"available": True, "issuer": found.issuer, "clientId": "headgate-console"}
     assert "connect-src 'self' https://id.example.com;" in answer.headers["content-security-policy"]
 
 
 def test_signing_in_with_a_token() -> None:
-    assert sign_in_of([ISSUER], "", required=True) == SignIn(required=True)
-    assert sign_in_of([], "", required=False) == SignIn()
+    assert sign_in_of([ISSUER], "", available=True) == SignIn(available=True)
+    assert sign_in_of([], "", available=False) == SignIn()
 
 
 def test_a_client_that_no_issuer_knows_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="audience 'other'") as caught:
-        sign_in_of([ISSUER], "other", required=True)
+        sign_in_of([ISSUER], "other", available=True)
     assert caught.value.hint

@@ -17,12 +17,12 @@ class SignIn:
     """What the console says of signing in.
 
     Attributes:
-        required: Whether requests without a user are refused.
+        available: Whether the server knows users at all.
         issuer: URL of the OpenID provider; empty where a token is pasted.
         client_id: Of the console at that provider.
     """
 
-    required: bool = False
+    available: bool = False
     issuer: str = ""
     client_id: str = ""
 
@@ -34,26 +34,26 @@ class SignIn:
 
     def json(self) -> bytes:
         """As the console reads it."""
-        said = {"required": self.required, "issuer": self.issuer, "clientId": self.client_id}
+        said = {"available": self.available, "issuer": self.issuer, "clientId": self.client_id}
         return msgspec.json.encode(said)
 
 
-def sign_in_of(issuers: Iterable[JwtSettings], client_id: str, *, required: bool) -> SignIn:
+def sign_in_of(issuers: Iterable[JwtSettings], client_id: str, *, available: bool) -> SignIn:
     """How people sign in.
 
     Args:
         issuers: Those whose tokens the server believes.
         client_id: Of the console; empty where it has none. Its tokens have it as their audience.
-        required: Whether requests without a user are refused.
+        available: Whether the server knows users at all.
 
     Raises:
         InvalidInputError: No issuer makes tokens for this client.
     """
     if not client_id:
-        return SignIn(required)
+        return SignIn(available)
     for one in issuers:
         if client_id in one.issuer.audiences:
-            return SignIn(required, one.issuer.url, client_id)
+            return SignIn(available, one.issuer.url, client_id)
     raise InvalidInputError(
         f"HEADGATE_CONSOLE_CLIENT_ID: no issuer of --authentication-config has the audience {client_id!r}",
         hint="add the client's id to the audiences of its issuer: docs/howto/console.md",

@@ -222,7 +222,7 @@ def other_paths(
     sign_in = sign_in_of(
         read(config) if config is not None else (),
         settings.console_client_id,
-        required=settings.has_authentication and not settings.allow_anonymous,
+        available=settings.has_authentication,
     )
     keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
     control = api or ProcessProxy(settings.control_socket)

@@ -98,14 +98,15 @@ function Namespace({ namespace }) {
 function Corner() {
   const user = useStore((state) => state.user);
   const theme = useStore((state) => state.theme);
-  const { required } = useStore((state) => state.signIn);
+  const { available } = useStore((state) => state.signIn);
   const isSomebody = user && user !== "system:anonymous";
   const icons = { system: "system", light: "sun", dark: "moon" };
   return html`<div class="corner">
     ${isSomebody && html`<p class="user" title=${user}>${user}</p>`}
     <button type="button" class="bare" title="Colours: ${theme}" aria-label=${`Colours: ${theme}. Change`} onClick=${() => chooseTheme(nextTheme(theme))}><${Icon} name=${icons[theme]} /></button>
     <button type="button" class="bare" title="Keys and help (?)" aria-label="Keys and help" onClick=${() => set({ isHelpOpen: true })}><${Icon} name="help" /></button>
-    ${(isSomebody || required) && html`<button type="button" class="bare" title="Sign out" aria-label="Sign out" onClick=${signOut}><${Icon} name="out" /></button>`}
+    ${available && !isSomebody && html`<button type="button" onClick=${() => set({ mustSignIn: true })}>Sign in</button>`}
+    ${isSomebody && html`<button type="button" class="bare" title="Sign out" aria-label="Sign out" onClick=${signOut}><${Icon} name="out" /></button>`}
   </div>`;
 }
 

@@ -6,7 +6,7 @@ import { useEffect, useState } from "./vendor/preact-htm.js";
  * @property {import("./router.js").Route} route
  * @property {"system"|"light"|"dark"} theme
  * @property {boolean} isDark What that amounts to now.
- * @property {{required: boolean, issuer: string, clientId: string}} signIn How people sign in here.
+ * @property {{available: boolean, issuer: string, clientId: string}} signIn How people sign in here.
  * @property {string} user Name of the user; empty when nobody has signed in.
  * @property {boolean} mustSignIn Whether a request was refused for want of a user.
  * @property {{all: boolean, namespaces: string[]}|null} namespaces Those that the user may see.
@@ -21,7 +21,7 @@ let state = {
   route: { page: "overview", segments: [], query: {} },
   theme: "system",
   isDark: false,
-  signIn: { required: false, issuer: "", clientId: "" },
+  signIn: { available: false, issuer: "", clientId: "" },
   user: "",
   mustSignIn: false,
   namespaces: null,
