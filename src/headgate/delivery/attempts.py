@@ -309,11 +309,7 @@ class Attempts:
     def _wait_for_room(self, state: TargetState, delivery: Delivery) -> None:
         """A delivery that would become a dead letter is tried again later: its namespace has all that it may have."""
         metrics.QUOTA_DEAD_LETTERS_WAITING.inc()
-        pause_s = limits.DEADLETTER_QUOTA_PAUSE_S
-        state.deliveries.back_off(delivery)
-        delivery.due_us = self._clock_us() + int(pause_s * 1e6)
-        self._pause(state, [delivery], pause_s)
-        self._owner.changed(state)
+        self._back_off(state, [delivery], limits.DEADLETTER_QUOTA_PAUSE_S)
 
     def _at_hand(self, delivery: Delivery) -> SharedEvent | None:
         """The event of a delivery where that takes no waiting. Raises EventGoneError."""
@@ -329,9 +325,8 @@ class Attempts:
         message = self._look.message(state.target, event).encode()
         outcome = Outcome(CODE_FILTER_ERROR, body=message[: limits.ERROR_BODY_BYTES_MAX])
         now_us = self._clock_us()
-        await self._dead_letters.put(
-            dead_letter_of(state.target, delivery, event, outcome, reason="filter-error", now_us=now_us)
-        )
+        made = dead_letter_of(state.target, delivery, event, outcome, reason="filter-error", now_us=now_us)
+        await self._dead_letters.put(made)
 
     def _heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
         """What an attempt says of the target's speed, whatever becomes of the event."""
@@ -381,27 +376,30 @@ class Attempts:
                 pause_s = max(pause_s, limits.DEADLETTER_QUOTA_PAUSE_S)
                 results.append((delivery, ""))
             else:
-                now_us = self._clock_us()
-                result = await give_up(self._dead_letters, state.target, delivery, event, outcome, now_us=now_us)
-                results.append((delivery, result))
+                given_up = give_up(self._dead_letters, state.target, delivery, event, outcome, now_us=self._clock_us())
+                results.append((delivery, await given_up))
         return results, pause_s
 
     def _failed(self, state: TargetState, results: Results, outcome: Outcome, pause_s: float) -> None:
         """The deliveries of a failed attempt end, or back off."""
         again: list[Delivery] = []
-        due_us = self._clock_us() + int(pause_s * 1e6)
         for delivery, result in results:
             if state.gone:
                 self._owner.end(state, delivery, result if result == "dead_lettered" else "gone")
             elif not result:
-                state.deliveries.back_off(delivery)
-                delivery.due_us = due_us
                 again.append(delivery)
             else:
                 self._given_up(state, delivery, result, outcome)
         if again:
-            self._pause(state, again, pause_s)
-            self._owner.changed(state)
+            self._back_off(state, again, pause_s)
+
+    def _back_off(self, state: TargetState, deliveries: Sequence[Delivery], pause_s: float) -> None:
+        due_us = self._clock_us() + int(pause_s * 1e6)
+        for delivery in deliveries:
+            state.deliveries.back_off(delivery)
+            delivery.due_us = due_us
+        self._pause(state, deliveries, pause_s)
+        self._owner.changed(state)
 
     def _given_up(self, state: TargetState, delivery: Delivery, result: str, outcome: Outcome) -> None:
         self._service.health.given_up(state.subscriber, delivery, outcome)
