@@ -88,8 +88,8 @@ def export(
     No server of the deployment runs. The topics are only read. Start the server with as many --partitions as the topic
     of the events has.
 
-    Exit status: 0 when everything is written; 1 when replays would be left behind; 2 when the directory is not empty, a
-    dispatcher runs, or Kafka does not answer: then the directory is empty again.
+    Exit status: 0 when everything is written; 1 when something would be left behind; 2 when the directory is not
+    empty, a dispatcher runs, or Kafka does not answer: then the directory is empty again.
 
     \b
     Examples:

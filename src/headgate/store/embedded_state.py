@@ -134,7 +134,7 @@ class EmbeddedState:
         self.passed: Final = {
             number: min((one.watermark(number, cursor) for one, cursor in known), default=0) for number in partitions
         }
-        pulls = self._pulls()
+        pulls = subscription_targets(self.control)
         pieces: list[pa.Table] = []
         unread = 0
         for own, one, cursor in zip(self.dispatchers, records, cursors, strict=True):
@@ -179,12 +179,6 @@ class EmbeddedState:
         with PartitionReader(self.log.partition(number), start=0) as reader:
             return reader.committed_offset() - reader.first_offset()
 
-    def _pulls(self) -> frozenset[int]:
-        """The targets that are subscriptions."""
-        with read_only(self.control) as connection:
-            found = connection.execute("SELECT id FROM targets WHERE kind = ?", (Kind.SUBSCRIPTION,))
-            return frozenset(target for (target,) in found)
-
     def _undelivered(self, own: DispatcherDirectory, cursors: Cursors, pulls: frozenset[int]) -> Iterator[pa.Table]:
         handed, behind = cursors.position, {one.target: one for one in cursors.targets}
         pending = {one.target: frozenset(one.pending) for one in cursors.targets}
@@ -226,6 +220,13 @@ class EmbeddedState:
                 for position, target in enumerate(chunk.batch.column(_TARGET).to_pylist(), chunk.first_offset):
                     waiting += target in next_ and position >= next_[target]
         return waiting
+
+
+def subscription_targets(control: Path) -> frozenset[int]:
+    """The targets that are subscriptions."""
+    with read_only(control) as connection:
+        found = connection.execute("SELECT id FROM targets WHERE kind = ?", (Kind.SUBSCRIPTION,))
+        return frozenset(target for (target,) in found)
 
 
 def running_replays(path: Path) -> int:

@@ -33,11 +33,12 @@ from headgate.limits import MOVED_EVENTS_AT_ONCE
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.files import UnsyncedFileOps
 from headgate.log.writer import PartitionWriter
+from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.replay.store import ReplayStore
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.store.config import KafkaConfig
-from headgate.store.embedded_state import LeftBehind, running_replays
+from headgate.store.embedded_state import LeftBehind, running_replays, subscription_targets
 from headgate.store.events import EventPage
 from headgate.store.kafka.changelog import restore
 from headgate.store.kafka.checkpoints import CheckpointedCursors, Checkpoints
@@ -48,6 +49,7 @@ from headgate.store.kafka.objects import KafkaObjects
 from headgate.store.kafka.outbox_walk import OutboxWalker
 from headgate.store.kafka.reader import KafkaReader
 from headgate.store.kafka.target_reports import PartitionReports
+from headgate.subscriptions.store import SubscriptionStore
 
 _PRODUCED: Final = EVENT_SCHEMA.get_field_index("produced")
 _Row = tuple[int, int, int, int]
@@ -69,12 +71,14 @@ class _Unfinished:
         passed: By source partition: every event below it has been matched, as each partition of the outbox says.
         dead_letters: Files, one a partition of the outbox.
         running: Replays that have not ended.
+        unread: Events that consumers of subscriptions have not acknowledged.
     """
 
     rows: list[_Row] = field(default_factory=list)
     passed: list[dict[int, int]] = field(default_factory=list)
     dead_letters: list[Path] = field(default_factory=list)
     running: int = 0
+    unread: int = 0
 
 
 def export_state(
@@ -87,13 +91,13 @@ def export_state(
         data: The directory.
         own: Of its one dispatcher.
         tell: Is told how far it is.
-        leave_behind: Whether replays that have not ended are forgotten.
+        leave_behind: Whether unread events of subscriptions and replays that have not ended are forgotten.
 
     Returns:
         What was written, counted in the directory.
 
     Raises:
-        LeftBehindError: There are such replays.
+        LeftBehindError: There are such.
         DeploymentRunsError: A dispatcher is at work.
         MoveIncompleteError: Something is missing at the end.
         UnavailableError: Kafka does not answer.
@@ -104,8 +108,8 @@ def export_state(
         )
     objects = _export_objects(config, data)
     with TemporaryDirectory() as name, closing(Store.open(data / "control.db")) as store:
-        unfinished = _unfinished(config, Path(name), tell)
-        LeftBehind(0, unfinished.running).check(is_accepted=leave_behind)
+        unfinished = _unfinished(config, Path(name), subscription_targets(data / "control.db"), tell)
+        LeftBehind(unfinished.unread, unfinished.running).check(is_accepted=leave_behind)
         places = _export_events(config, data, store, tell)
         rows = _export_rows(config, own, unfinished, places)
         letters = _export_dead_letters(own, unfinished.dead_letters)
@@ -125,13 +129,13 @@ def _export_objects(config: KafkaConfig, data: Path) -> dict[str, int]:
 # --- what is unfinished ---------------------------------------------------------------------------------
 
 
-def _unfinished(config: KafkaConfig, folder: Path, tell: Tell) -> _Unfinished:
+def _unfinished(config: KafkaConfig, folder: Path, pulls: frozenset[int], tell: Tell) -> _Unfinished:
     found, count = _Unfinished(), config.topics.outbox.partitions
     with closing(OutboxWalker(config, threading.Event())) as walker:
         for number in range(count):
             own = DispatcherDirectory.of(folder, number)
             checkpoints = _restored(config, number, own)
-            _walk(config, walker, number, own, checkpoints, found)
+            _walk(config, walker, own, checkpoints, found, pulls)
             found.dead_letters.append(own.dead_letters)
             found.running += running_replays(own.replays)
             tell("undelivered", number + 1, count)
@@ -145,7 +149,9 @@ def _restored(config: KafkaConfig, number: int, own: DispatcherDirectory) -> Che
     DeadLetterStore(own.dead_letters).close()
     PartitionReports(own.reports).close()
     ReplayStore(own.replays).close()
-    restore(config, number, [own.cursors, own.dead_letters, own.reports, own.replays], threading.Event())
+    SubscriptionStore(own.subscriptions).close()
+    files = [own.cursors, own.dead_letters, own.reports, own.replays, own.subscriptions]
+    restore(config, number, files, threading.Event())
     checkpoints = Checkpoints()
     CheckpointedCursors(own.cursors, checkpoints).close()
     return checkpoints
@@ -154,18 +160,22 @@ def _restored(config: KafkaConfig, number: int, own: DispatcherDirectory) -> Che
 def _walk(
     config: KafkaConfig,
     walker: OutboxWalker,
-    number: int,
     own: DispatcherDirectory,
     checkpoints: Checkpoints,
     found: _Unfinished,
+    pulls: frozenset[int],
 ) -> None:
     """Reads the rows of one partition of the outbox that have not ended."""
+    number, saved = len(found.passed), SubscriptionStore.read(own.subscriptions)
+    found.unread += sum(len(one.unacked) for one in saved.values())
     cursors = CursorStore.read(own.cursors)
     behind = {one.target: (one.lag_from, frozenset(one.pending)) for one in cursors.targets}
     needed = [cursors.position, *(one.lag_from for one in cursors.targets if one.lag_from is not None)]
     needed += [one.pending[0] for one in cursors.targets if one.pending]
-    walk = walker.begin(number, checkpoints.before(min(needed)))
-    if walk.is_cut:
+    count = config.topics.outbox.partitions
+    unread = {one: saved[one].next if one in saved else 0 for one in pulls if dispatcher_of(one, count) == number}
+    walk = walker.begin(number, checkpoints.before(max(0, min([*needed, *unread.values()]))))
+    if walk.is_cut and min(needed) < walk.first:
         raise UnavailableError(
             f"retention has removed records of {walker.topic}/{number} that were not delivered",
             hint="start the deployment, which tells of them, and export when its dispatchers have caught up",
@@ -174,6 +184,9 @@ def _walk(
         for match in walk.step():
             record, position = match.matched.record, match.position
             for target, verdict in match.matched.targets:
+                if target in unread:
+                    found.unread += position >= unread[target]
+                    continue
                 lag_from, pending = behind.get(target, (None, frozenset()))
                 lags = lag_from is not None and position >= lag_from
                 if position >= cursors.position or lags or position in pending:
