@@ -821,6 +821,8 @@ OUTBOX_PAGES_WAITING_MAX: Final = 4
 """Pages of the outbox in a dispatcher that wait for their rows to be walked: over it, nothing more is read."""
 OUTBOX_SWEEP_RECORDS: Final = 20_000
 """Records that a search for the rows of lagging targets reads at once: then the target furthest behind is next."""
+OUTBOX_SWEPT_PLACES_MAX: Final = 64
+"""Places where such searches answered somebody, at which the next ones can begin."""
 OUTBOX_CHECKPOINTS_MAX: Final = 64
 """Places of an outbox partition at which such a search can begin; when there are more, every second one goes."""
 OUTBOX_CHECKPOINT_RECORDS: Final = 1_000

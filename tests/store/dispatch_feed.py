@@ -48,9 +48,21 @@ class Feed:
     Args:
         config: Of the deployment.
         targets: Which targets want an event, by source partition and offset; ascending.
+        make: Makes the events, by source partition, offset and size of their data.
+        broker: Their broker's identity.
+        verdict: The matcher's, of each.
     """
 
-    def __init__(self, config: KafkaConfig, targets: Callable[[int, int], Sequence[int]]) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        targets: Callable[[int, int], Sequence[int]],
+        *,
+        make: Callable[[int, int, int], Event] = made_event,
+        broker: str = BROKER,
+        verdict: int = 3,
+    ) -> None:
+        self._make, self._broker, self._verdict = make, broker, verdict
         self._outbox, self._events = config.topic("outbox"), config.topic("events")
         self._partitions = config.topics.outbox.partitions
         self._targets = targets
@@ -65,18 +77,19 @@ class Feed:
                 self._produce(self._outbox, partition, [(HEADER, hello)])
         self.flush()
 
-    def store(self, count: int, size_bytes: int = 40) -> None:
-        """So many further events of each source partition."""
-        for source in range(SOURCES):
+    def store(self, count: int, size_bytes: int = 40, sources: Sequence[int] = range(SOURCES)) -> None:
+        """So many further events of each of these source partitions."""
+        for source in sources:
             first = self.next[source]
             for offset in range(first, first + count):
-                event = made_event(source, offset, size_bytes)
-                record = encode_record(BROKER, event)
+                event = self._make(source, offset, size_bytes)
+                record = encode_record(self._broker, event)
                 self._produce(self._events, source, record.headers, record.value, record.key)
                 for target in self._targets(source, offset):
                     self._expected.setdefault(target, set()).add(event.id)
                 for partition, wanted in self._sharded(self._targets(source, offset)):
-                    headers, value = encode_event(1, 1, source, offset, [(target, 3) for target in wanted], event)
+                    rows = [(target, self._verdict) for target in wanted]
+                    headers, value = encode_event(1, 1, source, offset, rows, event, broker=self._broker)
                     self._produce(self._outbox, partition, headers, value)
             self.next[source] = first + count
             passed = encode_passed(run=1, generation=1, partition=source, passed=first + count)

@@ -49,7 +49,7 @@ from headgate.server.routing_cache import ReportingStore
 from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity, ShardDeliveries, ShardState
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import OutboxView, SubscriptionResources
+from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView, SubscriptionResources
 
 _log = structlog.get_logger(__name__)
 
@@ -220,7 +220,7 @@ class Dispatcher:
     def _subscriptions(self, scanner: Scanner) -> Subscriptions:
         files = self._files
         resources = SubscriptionResources(
-            outbox=OutboxView(files.writer.partition, files.outbox, lambda: self.scheduler.handed),
+            outbox=OutboxView(ChunkRowPlaces(files.writer.partition), files.outbox, lambda: self.scheduler.handed),
             log=ChunkLog(files.log),
             scanner=scanner,
             rule_of=self._routing.rule_of,

@@ -40,7 +40,7 @@ from headgate.server.authorization import Authorization, Rights
 from headgate.server.broker_news import news_route
 from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.deliveries import NoDeliveries
-from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers, OwnerProxy
+from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
 from headgate.server.front_log import front_log
 from headgate.server.gate import Gate
 from headgate.server.hosts import HostCheck, Hosts
@@ -71,6 +71,7 @@ class FrontStore:
         api: Answers the API of objects; None for the process `control` of this server.
         dispatchers: Are asked for what they keep; None for those of this server.
         fronts: How many fronts share the quotas of namespaces; None: those of this server.
+        calls: Hands calls about subscriptions on; None: to the dispatchers of this server.
     """
 
     objects: Store
@@ -82,6 +83,7 @@ class FrontStore:
     api: ASGIApp | None = None
     dispatchers: DispatcherReach | None = None
     fronts: int | None = None
+    calls: rpc.CallsElsewhere | None = None
 
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]
@@ -162,9 +164,11 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
         await http.started()
-        owner_of = DispatcherGroup(LocalDispatchers(settings), store.objects).owner_of_call
+        consuming = store.calls or rpc.to_dispatchers(
+            settings, DispatcherGroup(LocalDispatchers(settings), store.objects).owner_of_call
+        )
         publishing = PublishRpc(intake, store.producers).service()
-        async with rpc.front(settings, publishing, owner_of, number, http.certificate, authentication, authorization):
+        async with rpc.front(settings, publishing, consuming, number, http.certificate, authentication, authorization):
             mark.ready(True)
             stopped = asyncio.create_task(stop.wait())
             ends = [*serving, stopped, *tasks]
@@ -190,11 +194,10 @@ def other_paths(
 ) -> Starlette:
     """Every path that is no publisher's: health, and what the other processes answer."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
-    roles = parts.answering(settings)
-    here = LocalDispatchers(settings)
-    reach = dispatchers or here
+    roles = parts.roles_of(settings)
+    reach = dispatchers or LocalDispatchers(settings)
     group = DispatcherGroup(reach, objects)
-    owner = OwnerProxy(settings, DispatcherGroup(here, objects))
+    owner = reach.subscriptions(group)
     reading = [Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])]
     pulling = [Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()]
     replays = ReplaysFront(group, grants)
@@ -203,7 +206,7 @@ def other_paths(
         routes=[
             *health.routes(settings, checks),
             *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
-            *(pulling if Role.DISPATCHER in roles else RoleAbsent(Role.DISPATCHER).routes(pulling)),
+            *pulling,
             *replays.beginning(),
             *reach.routes(keeping),
             Mount("/", api or ProcessProxy(settings.control_socket)),

@@ -14,11 +14,13 @@ from headgate.ingress.partitions import EventPartitions
 from headgate.limits import LOG_PROBE_S
 from headgate.server import child, front, parts
 from headgate.server.broker_news import BrokerNews
+from headgate.server.dispatcher_group import DispatcherGroup
 from headgate.server.front import FrontStore
 from headgate.server.kafka import instance
 from headgate.server.kafka.leader import ObjectRequests
 from headgate.server.kafka.partition_owners import PartitionOwners
 from headgate.server.kafka.peers import PeerServers
+from headgate.server.kafka.subscription_calls import SubscriptionCalls
 from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
 from headgate.store.kafka.appender import KafkaAppender
@@ -43,7 +45,10 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
         objects.on_broker(BrokerNews(fronts, asyncio.get_running_loop()).tell)
         has_control = Role.CONTROL in parts.roles_of(settings)
         control = ProcessProxy(settings.control_socket) if has_control else None
-        peers, owners = PeerServers(settings), GroupMembers(config).owners
+        peers = PeerServers(settings)
+        stack.push_async_callback(peers.close)
+        partitions = config.topics.outbox.partitions
+        owners = PartitionOwners(settings, partitions, GroupMembers(config).owners, peers)
         yield FrontStore(
             objects=objects,
             partitions=EventPartitions(appender, config.topics.events.partitions),
@@ -51,7 +56,8 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
             checks={"kafka": lambda: appender.problem},
             work=[_probing(appender)],
             api=ObjectRequests(settings, peers, objects, control),
-            dispatchers=PartitionOwners(settings, config.topics.outbox.partitions, owners, peers),
+            dispatchers=owners,
+            calls=SubscriptionCalls(settings, owners, DispatcherGroup(owners, objects), peers),
             fronts=context.on_kafka.quotas.fronts,
         )
 

@@ -2,7 +2,8 @@
 
 Which records of the outbox count depends on all that stand before them (`outbox_takeover.py`). So whoever looks for the
 rows of a target that lags begins at a place of which the takeover's state is known: the newest one at which nothing is
-handed over yet that it looks for. They are kept with the cursors, as far back as a target has rows to read.
+handed over yet that it looks for. They are kept with the cursors, as far back as a target has rows to read, and as the
+outbox has records: a seek of a subscription may go there.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -61,6 +63,11 @@ class Checkpoints:
             index = bisect_right(self._places, position, key=lambda place: place.position)
             return self._places[max(0, index - 1)]
 
+    def newest(self, fits: Callable[[OutboxState], bool] = lambda _: True) -> KnownPlace | None:
+        """The newest place whose state fits."""
+        with self._lock:
+            return next((place for place in reversed(self._places) if fits(place.state)), None)
+
     def keep(self, positions: frozenset[int], from_: int) -> None:
         """Forgets the places below a position, but for the newest of them and those at some positions."""
         with self._lock:
@@ -80,12 +87,13 @@ class CheckpointedCursors(CursorStore):
     Attributes:
         place: What the group is to commit: the newest place at which everything is in the file.
         generation: Of the newest filters by which rows were handed over: who goes on needs their targets.
+        first: The first position that retention has kept; places before it are forgotten where nobody needs them.
     """
 
     def __init__(self, path: Path, checkpoints: Checkpoints, committer: Committer | None = None) -> None:
         super().__init__(path, _SCHEMA, committer)
         self._checkpoints = checkpoints
-        self._spacing = limits.OUTBOX_CHECKPOINT_RECORDS
+        self.first = 0
         found = self._connection.execute("SELECT position, next_offset, state FROM checkpoints ORDER BY position")
         stored = [KnownPlace(position, offset, decode_state(state)) for position, offset, state in found]
         self._stored = [each.position for each in stored]
@@ -102,22 +110,25 @@ class CheckpointedCursors(CursorStore):
             self._stored_generation = self.generation
         place = self.place = self._checkpoints.before(change.position)
         stored = list(self._stored)
-        if not stored or place.position >= stored[-1] + self._spacing:
+        if not stored or place.position >= stored[-1] + _spacing(stored):
             new = [place] if stored else [self._checkpoints.before(0), place]  # a row may be needed from before it
             rows = [(each.position, each.offset, encode_state(each.state)) for each in new]
             connection.executemany("REPLACE INTO checkpoints VALUES (?, ?, ?)", rows)
             stored = sorted({*stored, *(each.position for each in new)})
-            stored = self._thinned(stored, self.oldest_needed(change.position))
+            stored = _thinned(stored, min(self.first, self.oldest_needed(change.position)))
             gone = [(position,) for position in {*self._stored} - {*stored}]
             connection.executemany("DELETE FROM checkpoints WHERE position = ?", gone)
         self._stored = stored  # after a rollback, what is stored again and what is deleted again is the same
         self._checkpoints.keep(frozenset(stored), place.position)
 
-    def _thinned(self, stored: list[int], needed: int) -> list[int]:
-        """Without those before what is needed, and without every second one where there are too many."""
-        first = max(0, bisect_right(stored, needed) - 1)
-        stored = stored[first:]
-        if len(stored) > limits.OUTBOX_CHECKPOINTS_MAX:
-            self._spacing *= 2
-            stored = [*stored[:-1:2], stored[-1]]
-        return stored
+
+def _spacing(stored: list[int]) -> int:
+    """How far the next place is behind the last one at least: half of those that may be kept cover what they span."""
+    return max(limits.OUTBOX_CHECKPOINT_RECORDS, 2 * (stored[-1] - stored[0]) // limits.OUTBOX_CHECKPOINTS_MAX)
+
+
+def _thinned(stored: list[int], needed: int) -> list[int]:
+    """Without those before what is needed, and without every second one where there are too many."""
+    first = max(0, bisect_right(stored, needed) - 1)
+    stored = stored[first:]
+    return stored if len(stored) <= limits.OUTBOX_CHECKPOINTS_MAX else [*stored[:-1:2], stored[-1]]

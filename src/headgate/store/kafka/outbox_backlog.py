@@ -3,7 +3,8 @@
 A partition of the topic has everybody's records, so a target's own rows cost a walk over all. Targets that lag wait
 together: a sweep begins where the one furthest behind goes on, and each target joins it as it passes its place. After
 OUTBOX_SWEEP_RECORDS everybody gets what was found until there. Which records count is decided as it was the first time,
-from the newest checkpoint before the place on (`checkpoints.py`).
+from the newest checkpoint before the place on (`checkpoints.py`), or from where an earlier sweep has answered somebody:
+who asks for one page after the other, as consumers of a subscription do, is read on where he stands.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,10 +21,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from headgate.errors import UnavailableError
-from headgate.limits import KAFKA_READ_S_MAX, OUTBOX_SWEEP_RECORDS
+from headgate.limits import KAFKA_READ_S_MAX, OUTBOX_SWEEP_RECORDS, OUTBOX_SWEPT_PLACES_MAX
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.checkpoints import Checkpoints
+from headgate.store.kafka.checkpoints import Checkpoints, KnownPlace
 from headgate.store.kafka.consumers import committed_reader, watermarks
 from headgate.store.kafka.library import Faults, library, translated
 from headgate.store.kafka.outbox_decoder import decode
@@ -92,6 +94,7 @@ class TopicBacklog:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="backlog")
         self._lock = threading.Lock()
         self._waiting: list[_Request] = []
+        self._swept: deque[KnownPlace] = deque(maxlen=OUTBOX_SWEPT_PLACES_MAX)
         self._is_sweeping = False
         self._closing = threading.Event()
 
@@ -108,6 +111,14 @@ class TopicBacklog:
         if begins:
             self._thread.submit(self._work).add_done_callback(self._ended)
         return await page
+
+    async def bounds(self) -> tuple[int, int]:
+        """The first position that retention has kept, and the one behind the last record.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
+        return await self._loop.run_in_executor(self._thread, self._bounds, self._topic, self._partition)
 
     def close(self) -> None:
         """Gives everything back; nobody waits for rows any more. Blocks."""
@@ -141,10 +152,13 @@ class TopicBacklog:
                 with self._lock:
                     self._waiting += requests
                 self._closing.wait(_RETRY_S)
+                continue
+            with self._lock:
+                self._waiting += requests  # the sweep has not come to where they begin
 
     def _sweep(self, requests: list[_Request]) -> None:
         """Reads once from the lowest place on; at its end `requests` holds only what is to be asked again."""
-        place = self._checkpoints.before(min(each.start for each in requests))
+        place = self._known_before(min(each.start for each in requests))
         offset, state = place.offset, place.state
         first, end = self._bounds(self._topic, self._partition)
         if offset < first:
@@ -169,10 +183,26 @@ class TopicBacklog:
                 self._waiting = [each for each in self._waiting if each.start < takeover.next_position]
             requests += joining
         reached = takeover.next_position
+        self._remember(takeover)
         for request in list(requests):
-            # Behind the end of the topic there is nothing: what was handed over stands before it.
-            upto = request.upto if reached >= min(end, request.upto) else max(reached, request.start)
-            self._answer(request, upto, requests)
+            if reached >= min(end, request.upto):  # behind the end there is nothing: what was handed over is before it
+                self._answer(request, request.upto, requests)
+            elif reached > request.start:
+                self._answer(request, reached, requests)
+
+    def _known_before(self, position: int) -> KnownPlace:
+        """The newest place at or before a position from which on rows can be decided."""
+        known = self._checkpoints.before(position)
+        for place in self._swept:
+            if known.position < place.position <= position:
+                known = place
+        return known
+
+    def _remember(self, takeover: OutboxTakeover) -> None:
+        """A sweep is here: the next one may begin here."""
+        position = takeover.next_position
+        if all(place.position != position for place in self._swept):
+            self._swept.append(KnownPlace(position, takeover.resume_at, takeover.state))
 
     def _take(self, takeover: OutboxTakeover, message: Message, requests: list[_Request]) -> None:
         offset = offset_of(message)
@@ -184,12 +214,13 @@ class TopicBacklog:
             takeover.pass_over(offset)  # it was told when it was read the first time
             return
         for outcome in outcomes:
-            if isinstance(outcome, Matched):
-                self._found(outcome, offset, requests)
+            if isinstance(outcome, Matched) and self._found(outcome, offset, requests):
+                self._remember(takeover)
 
-    def _found(self, matched: Matched, position: int, requests: list[_Request]) -> None:
+    def _found(self, matched: Matched, position: int, requests: list[_Request]) -> bool:
+        """Gives a row to those who want it; whether somebody has all that he asked for."""
         verdicts = dict(matched.targets)
-        is_new = True
+        is_new, has_answered = True, False
         for request in list(requests):
             verdict = verdicts.get(request.target)
             if verdict is None or not request.start <= position < request.upto or not request.wants(position):
@@ -199,11 +230,13 @@ class TopicBacklog:
                 try:
                     self._on_event(matched_event(matched, position))
                 except RecordError:
-                    return  # it was told when it was read the first time
+                    return False  # it was told when it was read the first time
             record = matched.record
             request.rows.append(OutboxRow(position, record.source, record.offset, verdict))
             if len(request.rows) >= request.count_max:
                 self._answer(request, position + 1, requests)
+                has_answered = True
+        return has_answered
 
     def _answer(self, request: _Request, reached: int, requests: list[_Request]) -> None:
         requests.remove(request)
