@@ -821,6 +821,10 @@ OUTBOX_PAGES_WAITING_MAX: Final = 4
 """Pages of the outbox in a dispatcher that wait for their rows to be walked: over it, nothing more is read."""
 OUTBOX_SWEEP_RECORDS: Final = 20_000
 """Records that a search for the rows of lagging targets reads at once: then the target furthest behind is next."""
+OUTBOX_AHEAD_ROWS: Final = 1_000
+"""Rows that are read for a subscription at once: a search costs the same for one of them."""
+OUTBOX_AHEAD_TARGETS_MAX: Final = 64
+"""Subscriptions of an outbox partition whose rows are kept in memory so; those that were asked for last."""
 OUTBOX_SWEPT_PLACES_MAX: Final = 64
 """Places where such searches answered somebody, at which the next ones can begin."""
 OUTBOX_CHECKPOINTS_MAX: Final = 64

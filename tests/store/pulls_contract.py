@@ -1,6 +1,7 @@
 """What consumers get, whichever store their events are in: what users of Pulsar expect, over HTTP.
 
-The scenarios of Pulsar's subscription and seek tests. A real dispatcher behind the front's proxy; the matcher is played.
+The scenarios of Pulsar's subscription and seek tests. A real dispatcher behind the front's proxy; the matcher is
+played.
 `tests/store/test_embedded_pulls.py` and `tests/store/test_kafka_pulls.py` run them.
 """
 
@@ -70,7 +71,7 @@ class PullsContract:
         run(work(), 60)
 
     def test_backlog_before_while_and_after(self, consuming: Consuming) -> None:
-        """Batches of five with mixed content: what the filter refuses ends by itself, and is in no number afterwards."""
+        """Batches of five, mixed: what the filter refuses ends by itself, and is in no number afterwards."""
 
         async def work() -> None:
             async with consuming(50, cel="data.n % 5 < 2", verdict=Verdict.CANDIDATE) as ask:

@@ -20,8 +20,8 @@ from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import Backlog, OutboxReader, OutboxRow
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
-from headgate.store.kafka.admin import Admin
 from headgate.store.config import KafkaConfig
+from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.checkpoints import Checkpoints, KnownPlace
 from headgate.store.kafka.consumers import committed_reader
 from headgate.store.kafka.event_lookup import TopicEvents
@@ -31,7 +31,7 @@ from headgate.store.kafka.outbox_decoder import decode
 from headgate.store.kafka.outbox_page import OutboxEvent
 from headgate.store.kafka.outbox_takeover import OutboxTakeover
 from headgate.store.kafka.pages import headers_of, offset_of
-from headgate.store.kafka.subscription_rows import CheckpointRowPlaces
+from headgate.store.kafka.subscription_rows import CheckpointRowPlaces, RowsAhead
 from headgate.subscriptions.sources import ChunkRowPlaces, RowPlaces
 from headgate.testing.kafka import Kafka
 from tests.delivery.harness import run
@@ -75,7 +75,7 @@ async def embedded(directory: Path) -> AsyncIterator[OpenStore]:
 
 
 @asynccontextmanager
-async def on_kafka(kafka: Kafka) -> AsyncIterator[OpenStore]:
+async def on_kafka(kafka: Kafka, *, is_ahead: bool) -> AsyncIterator[OpenStore]:
     config = outbox_config(kafka.bootstrap, f"b{uuid.uuid4().hex[:8]}.")
     Admin(config).create_missing()
     feed = Feed(config, wanted)
@@ -92,7 +92,8 @@ async def on_kafka(kafka: Kafka) -> AsyncIterator[OpenStore]:
             assert end == 1 << 40, "nobody asks beyond what is handed over: the answer is what was asked for"
             _, end = await backlog.bounds()
             await asyncio.to_thread(add_places, config, places, end)
-            yield OpenStore(backlog, events, end, CheckpointRowPlaces(places, end))
+            rows = RowsAhead(backlog) if is_ahead else backlog
+            yield OpenStore(rows, events, end, CheckpointRowPlaces(places, end))
             assert {(each.source, each.offset) for each in kept}, "events come with their rows"
         finally:
             await asyncio.to_thread(backlog.close)
@@ -113,12 +114,12 @@ def add_places(config: KafkaConfig, places: Checkpoints, end: int) -> None:
                 places.add(KnownPlace(takeover.next_position, takeover.resume_at, takeover.state))
 
 
-@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.fixture(params=["embedded", *(pytest.param(one, marks=pytest.mark.kafka) for one in ("kafka", "ahead"))])
 def opens(request: pytest.FixtureRequest, tmp_path: Path) -> Callable:
     if request.param == "embedded":
         return lambda: embedded(tmp_path)
     kafka = request.getfixturevalue("kafka")
-    return lambda: on_kafka(kafka)
+    return lambda: on_kafka(kafka, is_ahead=request.param == "ahead")
 
 
 async def all_rows(backlog: Backlog, target: int, upto: int, count_max: int) -> list[OutboxRow]:

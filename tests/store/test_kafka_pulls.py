@@ -88,8 +88,8 @@ async def backlog(
     feed = Feed(config, lambda *_: [1], make=made, broker=BROKER, verdict=verdict)
     routes = Routes(subscription(1, "s", cel=cel))
     async with dispatching(config, data, routes) as dispatcher, fronted(data, [dispatcher]) as ask:
-        for _ in range(0, events, BATCH):
-            await asyncio.to_thread(feed.store, BATCH, sources=[0])
+        for first in range(0, events, BATCH):
+            await asyncio.to_thread(feed.store, min(BATCH, events - first), sources=[0])
         await until(lambda: answers(dispatcher))
         while (await stats(ask))["backlog"] < events:
             await asyncio.sleep(0.01)

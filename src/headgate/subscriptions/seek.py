@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
+
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
 from headgate.event.identity import path_of

@@ -297,7 +297,7 @@ class Subscriptions:
         return near
 
     async def pass_others(self) -> None:
-        """Moves the cursors past rows of other targets; all at once, so that one reading of the outbox may serve them."""
+        """Moves the cursors past rows of other targets; all at once: one reading of the outbox may serve them."""
 
         async def pass_on(state: SubscriptionState) -> None:
             is_moving = True

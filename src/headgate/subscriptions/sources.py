@@ -16,7 +16,6 @@ from headgate.outbox.reader import Backlog, OutboxRow, RowPage, position_at_time
 from headgate.scan.pages import RuleOf, Scanner
 from headgate.scan.source import ReadableLog
 
-
 _SLACK_US: Final = int(limits.SEEK_SLACK_S * 1_000_000)
 
 

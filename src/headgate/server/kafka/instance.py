@@ -49,7 +49,7 @@ def advertised_url(settings: Settings) -> str:
 
 
 def advertised_name(settings: Settings) -> str:
-    """The name of a dispatcher in its group: the URL of its server and, where there is one, that of its gRPC address."""
+    """The name of a dispatcher in its group: the URL of its server and, where there is one, that of its gRPC."""
     url = advertised_url(settings)
     address = next((one for one in addresses_of(settings) if one.is_grpc), None)
     if address is None:

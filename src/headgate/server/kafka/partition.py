@@ -49,7 +49,7 @@ from headgate.store.kafka.checkpoints import CheckpointedCursors, Checkpoints, K
 from headgate.store.kafka.event_lookup import TopicEvents, shared_event
 from headgate.store.kafka.outbox_backlog import TopicBacklog
 from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxPage
-from headgate.store.kafka.subscription_rows import CheckpointRowPlaces, in_force
+from headgate.store.kafka.subscription_rows import CheckpointRowPlaces, RowsAhead, in_force
 from headgate.store.kafka.target_reports import PartitionReports
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
@@ -272,7 +272,7 @@ class PartitionDispatcher:
     ) -> PartitionPulls:
         options = self._options
         resources = SubscriptionResources(
-            outbox=OutboxView(places, backlog, lambda: deliveries.scheduler.handed),
+            outbox=OutboxView(places, RowsAhead(backlog), lambda: deliveries.scheduler.handed),
             log=options.log,
             scanner=options.scanner,
             rule_of=deliveries.routing.rule_of,

@@ -259,7 +259,10 @@ class TopicBacklog:
                 raise UnavailableError(f"{_DOING}: {self._topic}/{self._partition} does not answer")
             if self._closing.is_set():
                 break
-            for message in self._consumer.consume(_RECORDS_A_TIME, _POLL_S):
+            first = self._consumer.poll(_POLL_S)  # `consume` would wait for as many as it is asked for
+            if first is None:
+                continue
+            for message in [first, *self._consumer.consume(_RECORDS_A_TIME, 0)]:
                 error = message.error()
                 if error is None:
                     found.append(message)

@@ -2,12 +2,21 @@
 
 Both are read from the checkpoints of the partition. A checkpoint says up to where each source partition has been
 matched (W), and by which run: rows of events at or above W stand behind it, whatever clocks say.
+
+A search for rows goes over everybody's records. So more rows are read than are asked for, and kept for the next pull.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
+from headgate.limits import OUTBOX_AHEAD_ROWS, OUTBOX_AHEAD_TARGETS_MAX
+from headgate.outbox.reader import Backlog, RowPage, every_row
 from headgate.store.kafka.checkpoints import Checkpoints
 from headgate.store.kafka.outbox_state import OutboxState
 
@@ -32,6 +41,58 @@ class CheckpointRowPlaces:
     def stored_end(self) -> int:
         """See `RowPlaces`."""
         return self._stored_end
+
+
+_POSITION: Final = attrgetter("position")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """Rows of a subscription from a position on."""
+
+    start: int
+    page: RowPage
+
+    def cut(self, start: int, upto: int, count_max: int) -> RowPage | None:
+        """What a read gets of it; None where it begins somewhere else."""
+        if not self.start <= start < self.page.reached:
+            return None
+        rows = self.page.rows
+        first, end = (bisect_left(rows, position, key=_POSITION) for position in (start, upto))
+        found = rows[first : min(end, first + count_max)]
+        is_full = len(found) >= count_max
+        return RowPage(found, found[-1].position + 1 if is_full else min(self.page.reached, upto))
+
+
+class RowsAhead:
+    """See `headgate.outbox.reader.Backlog`; reads ahead. What a row is never changes, so what is kept stays true.
+
+    Args:
+        backlog: Reads the outbox.
+    """
+
+    def __init__(self, backlog: Backlog) -> None:
+        self._backlog = backlog
+        self._kept: OrderedDict[int, _Ahead] = OrderedDict()
+
+    async def read(
+        self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
+    ) -> RowPage:
+        """See `Backlog`; one row alone is not worth more."""
+        kept = self._kept.get(target)
+        cut = kept.cut(start, upto, count_max) if kept is not None and wants is every_row else None
+        if cut is not None:
+            self._kept.move_to_end(target)
+            return cut
+        if count_max <= 1 or wants is not every_row:
+            return await self._backlog.read(target, start, upto, count_max, wants)
+        ahead = _Ahead(start, await self._backlog.read(target, start, upto, max(count_max, OUTBOX_AHEAD_ROWS)))
+        if ahead.page.rows:
+            self._kept[target] = ahead
+            self._kept.move_to_end(target)
+            while len(self._kept) > OUTBOX_AHEAD_TARGETS_MAX:
+                self._kept.popitem(last=False)
+        return ahead.cut(start, upto, count_max) or ahead.page
 
 
 def _is_before(state: OutboxState, floor: Mapping[int, int]) -> bool:
