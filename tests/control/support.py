@@ -25,6 +25,8 @@ from headgate.control.store import Store
 from headgate.storage.keyring import Keyring
 
 WAIT_S = 60.0
+Kubectl = Callable[..., str]
+"""Runs kubectl; see the fixture of that name."""
 
 
 def trigger(name: str = "t1", *, broker: str = "default", **spec: object) -> dict[str, Any]:

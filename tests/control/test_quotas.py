@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +18,9 @@ from headgate.control.store import Store
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.cost import filter_cost
 from headgate.limits import FILTER_COST_COMPARED, FILTER_COST_EVALUATED, RESOURCE_QUOTAS_PER_NAMESPACE_MAX
-from tests.control.support import Server, eventually, trigger
-from tests.support import executable
+from tests.control.support import Kubectl, Server, eventually, trigger
 
 TRIGGERS = "count/triggers.eventing.knative.dev"
-Kubectl = Callable[..., str]
 
 
 def quota(name: str = "q1", **hard: int | str) -> dict[str, Any]:
@@ -41,23 +36,6 @@ def used(store: Store, name: str = "q1", namespace: str = "default") -> dict[str
     found = store.get(ObjectKey(Kind.RESOURCE_QUOTA, namespace, name))
     assert isinstance(found, ResourceQuota)
     return found.status.used
-
-
-@pytest.fixture
-def kubectl(server: Server, tmp_path: Path) -> Kubectl:
-    program = executable("kubectl")
-    (tmp_path / "home").mkdir()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "KUBECONFIG": "/dev/null"}
-
-    def run(*arguments: str, stdin: str = "", fails: bool = False) -> str:
-        command = [program, "--server", server.url, "--cache-dir", str(tmp_path / "cache"), *arguments]
-        done = subprocess.run(
-            command, env=environment, input=stdin, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert (done.returncode != 0) is fails, done.stdout + done.stderr
-        return done.stderr if fails else done.stdout
-
-    return run
 
 
 def test_kubectl_makes_shows_and_changes_them(kubectl: Kubectl, server: Server) -> None:

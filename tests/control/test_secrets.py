@@ -7,8 +7,7 @@ import contextlib
 import json
 import os
 import sqlite3
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +32,11 @@ from headgate.storage.keyring import (
 from headgate.store.kafka.object_rows import OBJECT_ROWS
 from headgate.store.kafka.rows import tables
 from tests.certificates import Authority
-from tests.control.support import Server, running
-from tests.support import executable
+from tests.control.support import Kubectl, Server, running
 
 PATH = "/api/v1/namespaces/default/secrets"
 CLEAR = "correct-horse-battery-staple"
 KEYS = Keyring({"k1": bytes(range(32))})
-
-Kubectl = Callable[..., str]
 
 
 def b64(text: str | bytes) -> str:
@@ -55,23 +51,6 @@ def secret(name: str = "s1", **fields: Any) -> dict[str, Any]:
 def server(tmp_path: Path) -> Iterator[Server]:
     with running(tmp_path, keys=KEYS) as one:
         yield one
-
-
-@pytest.fixture
-def kubectl(server: Server, tmp_path: Path) -> Kubectl:
-    program = executable("kubectl")
-    (tmp_path / "home").mkdir()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "KUBECONFIG": "/dev/null"}
-
-    def run(*arguments: str, stdin: str = "", fails: bool = False) -> str:
-        command = [program, "--server", server.url, "--cache-dir", str(tmp_path / "cache"), *arguments]
-        done = subprocess.run(
-            command, env=environment, input=stdin, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert (done.returncode != 0) is fails, done.stdout + done.stderr
-        return done.stderr if fails else done.stdout
-
-    return run
 
 
 def files_with(folder: Path, text: str | bytes) -> list[str]:

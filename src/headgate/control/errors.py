@@ -274,14 +274,9 @@ class ExceededQuotaError(QuotaError):
     """
 
     def __init__(self, kind: Kind, name: str, quota: str, over: tuple[QuotaExcess, ...]) -> None:
-        requested, used, limited = (
-            ",".join(f"{one.resource}={value}" for one, value in zip(over, values, strict=True))
-            for values in (
-                [one.requested for one in over],
-                [one.used for one in over],
-                [one.limit for one in over],
-            )
-        )
+        requested = ",".join(f"{one.resource}={one.requested}" for one in over)
+        used = ",".join(f"{one.resource}={one.used}" for one in over)
+        limited = ",".join(f"{one.resource}={one.limit}" for one in over)
         super().__init__(
             f'{kind.resource} "{name}" is forbidden: exceeded quota: {quota}, requested: {requested}, used: {used},'
             f" limited: {limited}"

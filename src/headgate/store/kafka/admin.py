@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.limits import KAFKA_ADMIN_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.library import Faults, admin_client, library, translated
 from headgate.store.kafka.topics import FoundPartition, FoundTopic, Misfit, misfits, wanted_topics
 
 if TYPE_CHECKING:
@@ -34,16 +34,10 @@ class Admin:
     """
 
     def __init__(self, config: KafkaConfig) -> None:
-        kafka = library()
-        from confluent_kafka.admin import AdminClient
-
         self._config = config
         self._faults = Faults()
         own = {"socket.connection.setup.timeout.ms": 5_000}
-        try:
-            self._client: AdminClient = AdminClient(options(config, self._faults, own))
-        except kafka.KafkaException as error:
-            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        self._client: AdminClient = admin_client(config, self._faults, own)
 
     def broker_count(self) -> int:
         """How many brokers the cluster has now.

@@ -33,7 +33,7 @@ from headgate.limits import (
     KAFKA_TRANSACTION_S_MAX,
 )
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.library import Faults, library, made_client, translated
 from headgate.store.kafka.records import KafkaRecord, encode_record
 
 if TYPE_CHECKING:
@@ -98,10 +98,7 @@ class KafkaAppender:
             "queue.buffering.max.kbytes": 4 * COMMIT_QUEUE_BYTES_MAX >> 10,
             "linger.ms": 0,
         }
-        try:
-            return kafka.Producer(options(self._config, self._faults, {**every, **own}))  # type: ignore[no-any-return]
-        except kafka.KafkaException as error:
-            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        return made_client(kafka.Producer, self._config, self._faults, {**every, **own})  # type: ignore[no-any-return]
 
     async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
         """See `EventAppender.append`."""

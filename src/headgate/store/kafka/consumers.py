@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import UnavailableError
 from headgate.limits import KAFKA_ADMIN_S_MAX, KAFKA_FETCH_BYTES_MAX, KAFKA_READ_S_MAX, KAFKA_RECORD_BYTES_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.library import Faults, library, made_client, translated
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -47,10 +47,7 @@ def committed_reader(
         "fetch.max.bytes": KAFKA_FETCH_BYTES_MAX,
         "queued.max.messages.kbytes": KAFKA_FETCH_BYTES_MAX >> 10,
     }
-    try:
-        consumer: Consumer = kafka.Consumer(options(config, faults, own))
-    except kafka.KafkaException as error:
-        raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+    consumer: Consumer = made_client(kafka.Consumer, config, faults, own)
     return consumer
 
 

@@ -18,7 +18,7 @@ import structlog
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import ELECTION_POLL_S_MAX, ELECTION_SESSION_S
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.library import Faults, library, made_client, translated
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
@@ -75,10 +75,7 @@ class Election:
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
         }
-        try:
-            self._consumer: Consumer = kafka.Consumer(options(config, self._faults, own))
-        except kafka.KafkaException as error:
-            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        self._consumer: Consumer = made_client(kafka.Consumer, config, self._faults, own)
 
     @property
     def leads(self) -> bool:

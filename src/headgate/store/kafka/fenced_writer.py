@@ -15,7 +15,7 @@ from headgate.limits import (
     OBJECT_RECORDS_BYTES_MAX,
 )
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.library import Faults, library, made_client, translated
 from headgate.store.kafka.state_record import StateRecord
 
 if TYPE_CHECKING:
@@ -101,10 +101,7 @@ class FencedWriter:
             "queue.buffering.max.kbytes": OBJECT_RECORDS_BYTES_MAX >> 10,
             "linger.ms": 0,
         }
-        try:
-            self._producer: Producer = kafka.Producer(options(config, self._faults, own))
-        except kafka.KafkaException as error:
-            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        self._producer: Producer = made_client(kafka.Producer, config, self._faults, own)
         with self._errors():
             self._producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headgate.limits import KAFKA_ADMIN_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.library import Faults, admin_client, library, translated
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -23,17 +23,11 @@ class GroupMembers:
     """
 
     def __init__(self, config: KafkaConfig) -> None:
-        kafka = library()
-        from confluent_kafka.admin import AdminClient
-
         self._config = config
         self._group = config.topic("dispatchers")
         self._topic = config.topic("outbox")
         self._faults = Faults()
-        try:
-            self._admin: AdminClient = AdminClient(options(config, self._faults, {}))
-        except kafka.KafkaException as error:
-            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        self._admin: AdminClient = admin_client(config, self._faults)
 
     def owners(self) -> dict[int, str]:
         """The client id of each partition's member; a partition that moves has none. Blocking.

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError, UnavailableError
 from headgate.store.config import KafkaConfig, resolved
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
+    from confluent_kafka.admin import AdminClient
 
+ClientT = TypeVar("ClientT")
 _RECENT_S: Final = 60.0
 """A fault that was reported longer ago explains nothing any more."""
 
@@ -98,6 +100,41 @@ def options(config: KafkaConfig, faults: Faults, own: Mapping[str, object]) -> d
     }
 
 
+def made_client(
+    kind: Callable[[dict[str, Any]], ClientT], config: KafkaConfig, faults: Faults, own: Mapping[str, object]
+) -> ClientT:
+    """A client of librdkafka.
+
+    Args:
+        kind: Its class.
+        config: Of the deployment.
+        faults: Where its connections report.
+        own: See `options`.
+
+    Raises:
+        InvalidInputError: An option is none of its own: librdkafka names it, never its value's secret.
+    """
+    try:
+        return kind(options(config, faults, own))
+    except library().KafkaException as error:
+        raise InvalidInputError(
+            f"kafka.options: {_short(error.args[0].str())}",
+            hint="the names are those of librdkafka's CONFIGURATION.md",
+        ) from None  # the cause's frames hold the options
+
+
+def admin_client(config: KafkaConfig, faults: Faults, own: Mapping[str, object] = MappingProxyType({})) -> AdminClient:
+    """A client that asks about topics and groups, and changes them; see `made_client`.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+    library()
+    from confluent_kafka.admin import AdminClient
+
+    return made_client(AdminClient, config, faults, own)
+
+
 def translated(error: KafkaError, doing: str, config: KafkaConfig) -> HeadgateError:
     """An error of librdkafka or of a broker as one of ours.
 
@@ -138,13 +175,6 @@ def translated(error: KafkaError, doing: str, config: KafkaConfig) -> HeadgateEr
     if code in (kafka.UNKNOWN_TOPIC_OR_PART, kafka._UNKNOWN_TOPIC, kafka._UNKNOWN_PARTITION):
         return UnavailableError(f"{doing}: {said}", hint="headgate cluster init makes the topics")
     return UnavailableError(f"{doing}: {said}")
-
-
-def refused_option(error: KafkaError) -> InvalidInputError:
-    """A client could not be made: librdkafka names the option, never its value's secret."""
-    return InvalidInputError(
-        f"kafka.options: {_short(error.str())}", hint="the names are those of librdkafka's CONFIGURATION.md"
-    )
 
 
 def _short(text: str, characters_max: int = 500) -> str:

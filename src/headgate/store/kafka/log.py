@@ -18,7 +18,7 @@ from headgate.observe import metrics
 from headgate.scan.source import Query
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import ELECTION_S
-from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.library import Faults, admin_client, library, translated
 from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.scan_consumers import ScanConsumers
 from headgate.store.kafka.topic_scan import DOING, TopicScan
@@ -43,9 +43,6 @@ class KafkaLog:
     """
 
     def __init__(self, config: KafkaConfig, on_corrupt: OnCorrupt) -> None:
-        kafka = library()
-        from confluent_kafka.admin import AdminClient
-
         self._config = config
         self._topic = config.topic("events")
         self._skips = on_corrupt == "skip"
@@ -53,10 +50,7 @@ class KafkaLog:
         self._consumers = ScanConsumers(config)
         self._faults = Faults()
         self._lock = threading.Lock()
-        try:
-            self._admin: AdminClient = AdminClient(options(config, self._faults, {}))
-        except kafka.KafkaException as error:
-            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        self._admin: AdminClient = admin_client(config, self._faults)
 
     def partitions(self) -> list[int]:
         """See `ReadableLog`."""

@@ -33,7 +33,7 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import partition_count
 from headgate.store.kafka.event_columns import RECORD, read_topic
 from headgate.store.kafka.java_options import java_options
-from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.library import Faults, library, made_client, translated
 from headgate.store.kafka.outbox_records import HEADER, encode_hello, encode_over, encode_passed
 
 if TYPE_CHECKING:
@@ -87,10 +87,7 @@ class OutboxDriver:
             "linger.ms": 0,
             "message.timeout.ms": KAFKA_APPEND_S_MAX * 1e3,
         }
-        try:
-            self._producer: Producer = kafka.Producer(options(config, self._faults, own))
-        except kafka.KafkaException as error:
-            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        self._producer: Producer = made_client(kafka.Producer, config, self._faults, own)
         self.partitions = partition_count(self._producer, self._topic, config, self._faults, _DOING)
 
     def hello(self, run: int, generation: int, start: Mapping[int, int]) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import committed_places, partition_count, watermarks
-from headgate.store.kafka.library import Faults, library, options, refused_option
+from headgate.store.kafka.library import Faults, library, made_client
 from headgate.store.kafka.outbox_state import OutboxState, decode_state
 
 if TYPE_CHECKING:
@@ -62,10 +62,7 @@ class OutboxPlaces:
         self._events, self._outbox = config.topic("events"), config.topic("outbox")
         self._faults = Faults()
         own = {"group.id": config.topic("dispatchers"), "enable.auto.commit": False}
-        try:
-            self._consumer: Consumer = kafka.Consumer(options(config, self._faults, own))
-        except kafka.KafkaException as error:
-            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        self._consumer: Consumer = made_client(kafka.Consumer, config, self._faults, own)
         try:
             self.sources = partition_count(self._consumer, self._events, config, self._faults, _DOING)
             self._partitions = partition_count(self._consumer, self._outbox, config, self._faults, _DOING)

@@ -27,7 +27,7 @@ from headgate.limits import (
 from headgate.outbox.takeover import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import committed_places, watermarks
-from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.library import Faults, library, made_client, translated
 from headgate.store.kafka.outbox_decoder import decode, decode_event
 from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxListener, OutboxPage
 from headgate.store.kafka.outbox_state import decode_state, encode_state
@@ -88,10 +88,7 @@ class OutboxMember:
             "queued.max.messages.kbytes": KAFKA_FETCH_BYTES_MAX >> 10,
             **({"client.id": name} if name else {}),
         }
-        try:
-            self._consumer: Consumer = kafka.Consumer(options(config, self._faults, own))
-        except kafka.KafkaException as error:
-            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        self._consumer: Consumer = made_client(kafka.Consumer, config, self._faults, own)
         self._consumer.subscribe(
             [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )

@@ -10,7 +10,7 @@ import structlog
 from headgate.limits import LINK_RUNS_MAX
 from headgate.outbox.takeover import RunRejected
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.library import Faults, library, options, refused_option
+from headgate.store.kafka.library import Faults, library, made_client
 from headgate.store.kafka.outbox_page import OutboxPage
 from headgate.store.kafka.outbox_state import OutboxState
 from headgate.store.kafka.run_records import RefusedRun, RunReport, encode_run_record, refusal, report_of
@@ -43,10 +43,7 @@ class RunReports:
         self._refused: dict[int, deque[RefusedRun]] = {}
         # Without a time limit: a report that is given up would leave the matcher waiting.
         own = {"enable.idempotence": True, "acks": "all", "linger.ms": 0, "message.timeout.ms": 0}
-        try:
-            self._producer: Producer = kafka.Producer(options(config, self._faults, own))
-        except kafka.KafkaException as error:
-            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        self._producer: Producer = made_client(kafka.Producer, config, self._faults, own)
 
     def assigned(self, partition: int, state: OutboxState) -> None:
         """This process has the partition now: its last owner may have died before it reported."""

@@ -30,7 +30,7 @@ from headgate.limits import (
 )
 from headgate.store.config import KafkaConfig, SourceConfig
 from headgate.store.kafka.consumers import ELECTION_S, watermarks
-from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.library import Faults, library, made_client, translated
 from headgate.store.kafka.pages import headers_of, offset_of
 from headgate.store.kafka.records import KafkaRecord, RecordError
 from headgate.store.kafka.source_records import AdmittedRecord, ForeignRecord, RefusedRecord, admit
@@ -114,10 +114,7 @@ class SourceReader:
 
     def _run(self, stop: threading.Event) -> None:
         kafka = library()
-        try:
-            producer, consumer = self._producer(), self._consumer()
-        except kafka.KafkaException as error:
-            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        producer, consumer = self._producer(), self._consumer()
         self._failure = None
         try:
             producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
@@ -270,7 +267,7 @@ class SourceReader:
             "queued.max.messages.kbytes": KAFKA_FETCH_BYTES_MAX >> 10,
             "topic.metadata.refresh.interval.ms": 30_000,  # new partitions are found so late
         }
-        consumer: Consumer = library().Consumer(options(self._config, self._faults, own))
+        consumer: Consumer = made_client(library().Consumer, self._config, self._faults, own)
         return consumer
 
     def _producer(self) -> Producer:
@@ -281,7 +278,7 @@ class SourceReader:
             "message.timeout.ms": timeout_ms,
             "message.max.bytes": KAFKA_RECORD_BYTES_MAX,
         }
-        producer: Producer = library().Producer(options(self._config, self._faults, own))
+        producer: Producer = made_client(library().Producer, self._config, self._faults, own)
         return producer
 
 

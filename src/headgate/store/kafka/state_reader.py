@@ -11,7 +11,7 @@ from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import KAFKA_ADMIN_S_MAX, KAFKA_READ_S_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import committed_reader, watermarks
-from headgate.store.kafka.library import Faults, library, options, translated
+from headgate.store.kafka.library import Faults, admin_client, library, translated
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
@@ -57,9 +57,7 @@ class StateTopicReader:
             UnavailableError: Kafka does not answer, or has no such topic.
         """
         kafka = library()
-        from confluent_kafka.admin import AdminClient
-
-        admin = AdminClient(options(self._config, self._faults, {}))
+        admin = admin_client(self._config, self._faults)
         try:
             asked = admin.describe_topics(kafka.TopicCollection([self._topic]), request_timeout=KAFKA_ADMIN_S_MAX)
             return str(asked[self._topic].result().topic_id)

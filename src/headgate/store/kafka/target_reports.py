@@ -73,10 +73,9 @@ class PartitionReports(StoreFile):
                     continue
                 before = known.get(target.id)
                 # A cache of the objects may be older than the one of the partition's former owner.
-                is_same = before is not None and before.needs >= target.needs
-                needs = before.needs if before is not None and is_same else target.needs
-                base = before if before is not None and is_same else TargetFindings()
-                found = base.plus(report)
+                same = before if before is not None and before.needs >= target.needs else None
+                needs, found = (target.needs, TargetFindings()) if same is None else (same.needs, same)
+                found = found.plus(report)
                 connection.execute(_PUT, (target.id, needs, *(getattr(found, name) for name in FINDINGS)))
             gone = [(target,) for target in known if self._find(target) is None]
             connection.executemany(f"DELETE FROM {TABLE} WHERE target = ?", gone)
