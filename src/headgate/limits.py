@@ -681,6 +681,8 @@ ACKS_MAX: Final = 64
 """Requests of one consumer's stream whose acknowledgements are being written; the next one waits."""
 SEEK_PROGRESS_S: Final = 0.5
 """How often a seek over gRPC reports its progress."""
+PULL_BREAK_OFF_S_MAX: Final = 1.0
+"""Until a partition of the outbox that goes to another dispatcher waits no more for answers that it has broken off."""
 PULLS_MAX: Final = 1_024
 """Pulls at the same time, all subscriptions together."""
 CONSUMER_CHARS_MAX: Final = 128
@@ -767,6 +769,10 @@ TOPIC_REPLICATION_MAX: Final = 15
 """Copies of a partition: more than three are rare."""
 KAFKA_RECORD_BYTES_MAX: Final = 3 << 20
 """One record of a topic of ours: an event of EVENT_BYTES_MAX, all of it extensions, which are there twice, and room."""
+KAFKA_PRODUCER_STREAMS_MAX: Final = 128
+"""Streams of numbered producers at one front on Kafka: each is a client of Kafka, with threads of its own."""
+KAFKA_PRODUCER_THREADS: Final = 16
+"""Transactions of numbered producers that one front has open at the same time."""
 KAFKA_RECORDS_WAITING_MAX: Final = 100_000
 """Records in a producer's own queue: above COMMIT_QUEUE_EVENTS_MAX, which bounds it first."""
 KAFKA_APPEND_S_MAX: Final = 30.0

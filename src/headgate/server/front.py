@@ -27,7 +27,7 @@ from headgate.ingress.app import Ingress
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import EventPartitions
-from headgate.ingress.producers import Producers
+from headgate.ingress.producers import ProducerStreams
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, THREAD_SWITCH_S
@@ -64,7 +64,7 @@ class FrontStore:
     Attributes:
         objects: The objects; this front only reads them.
         partitions: Where events are stored.
-        producers: Those that number their events; None where none can.
+        producers: Those that number their events.
         checks: What /readyz looks at in this process.
         work: What is done beside the requests; each lasts until it is cancelled.
         writers: The partitions that this front writes itself.
@@ -76,7 +76,7 @@ class FrontStore:
 
     objects: Store
     partitions: EventPartitions
-    producers: Producers | None
+    producers: ProducerStreams
     checks: Mapping[str, Callable[[], str]]
     work: Sequence[Coroutine[Any, Any, None]]
     writers: Sequence[PartitionWriter] = ()

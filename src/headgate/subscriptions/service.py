@@ -304,6 +304,7 @@ class Subscriptions:
             while is_moving and state.cursor.next < self._outbox.end:
                 async with state.reading:
                     is_moving = await dead_letter_policy.pass_others(self._resources, state)
+                if is_moving:
                     self._registry.changed(state)
 
         await asyncio.gather(*map(pass_on, self._registry))

@@ -26,6 +26,7 @@ from headgate.server.proxy import ProcessProxy
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.cache import open_cache
 from headgate.store.kafka.group_members import GroupMembers
+from headgate.store.kafka.numbered_producers import FencedProducers
 
 
 def run(context: child.Context) -> None:
@@ -41,6 +42,8 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
         stack.callback(objects.close)
         appender = KafkaAppender(config, f"{instance.name_of(settings.data)}-{context.part.name}")
         stack.push_async_callback(appender.close)
+        producers = FencedProducers(config)
+        stack.push_async_callback(producers.stop)
         fronts = [settings.front_socket(one.index) for one in parts.of_role(settings, Role.FRONT)]
         objects.on_broker(BrokerNews(fronts, asyncio.get_running_loop()).tell)
         has_control = Role.CONTROL in parts.roles_of(settings)
@@ -52,7 +55,7 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
         yield FrontStore(
             objects=objects,
             partitions=EventPartitions(appender, config.topics.events.partitions),
-            producers=None,
+            producers=producers,
             checks={"kafka": lambda: appender.problem},
             work=[_probing(appender)],
             api=ObjectRequests(settings, peers, objects, control),

@@ -88,12 +88,15 @@ class PartitionPulls:
             await asyncio.sleep(limits.BACKLOG_SWEEP_S)
 
     async def break_off(self) -> None:
-        """Answers nobody any more; returns when nothing is under way."""
+        """Answers nobody any more; returns when nothing is under way.
+
+        What is being sent to a client that does not take it is not waited for: behind it nothing is sent any more.
+        """
         self._is_going = True
         for one in self._under_way:
             one.cancel()
         if self._under_way:
-            await asyncio.wait(set(self._under_way))
+            await asyncio.wait(set(self._under_way), timeout=limits.PULL_BREAK_OFF_S_MAX)
 
     async def close(self) -> None:
         """Stores where consumers stand, and closes the file."""
