@@ -58,6 +58,7 @@ class KafkaNumbered:
     def __init__(self, kafka: Kafka) -> None:
         self.config = kafka_config(kafka.bootstrap, f"n{uuid.uuid4().hex[:8]}.")
         Admin(self.config).create_missing()
+        self._admin = AdminClient({"bootstrap.servers": self.config.bootstrap})
 
     @contextlib.asynccontextmanager
     async def publishing(self) -> AsyncIterator[tuple[_Front, Client]]:
@@ -82,7 +83,7 @@ class KafkaNumbered:
     def _ends(self, isolation: IsolationLevel) -> list[int]:
         topic = self.config.topic("events")
         asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(self.count)}
-        found = AdminClient({"bootstrap.servers": self.config.bootstrap}).list_offsets(asked, isolation_level=isolation)
+        found = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=SETTLE_S_MAX)
         return [answer.result().offset for answer in found.values()]
 
     def _events(self, partition: int) -> list[StoredEvent]:
