@@ -15,7 +15,7 @@ $(JAR): $(shell find connector/src connector/resources -type f) scripts/build-co
 	@scripts/build-connector.sh
 
 demo: setup
-	@$(BIN)/python -m examples.demo
+	@$(BIN)/headgate demo
 
 # A whole deployment on Kafka and a Spark cluster, on loopback, of which one of each part is killed. Needs Maven.
 demo-cluster: setup

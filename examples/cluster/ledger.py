@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
-from examples.workload import SUBSCRIPTIONS, Sample
+from headgate.demo.workload import TRIGGERS, Sample
 
 ORDERED = frozenset({"paid-orders", "hot-sensors"})
 """Triggers whose deliveries keep the order of the events' keys (`delivery.order`)."""
@@ -23,8 +23,8 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self._expected: dict[str, set[str]] = {one.name: set() for one in SUBSCRIPTIONS}
-        self._received: dict[str, set[str]] = {one.name: set() for one in SUBSCRIPTIONS}
+        self._expected: dict[str, set[str]] = {one.name: set() for one in TRIGGERS}
+        self._received: dict[str, set[str]] = {one.name: set() for one in TRIGGERS}
         self._newest: defaultdict[tuple[str, str], int] = defaultdict(lambda: -1)
         self.accepted = self.repeated = self.disordered = 0
         self._delivered_at = time.monotonic()
@@ -32,7 +32,7 @@ class Ledger:
 
     def expect(self, event_id: str, sample: Sample) -> None:
         """Notes an event that is about to be published, and who wants it."""
-        for one in SUBSCRIPTIONS:
+        for one in TRIGGERS:
             if one.wanted(sample):
                 self._expected[one.name].add(event_id)
 

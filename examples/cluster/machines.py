@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from examples.cluster.ledger import ORDERED
-from examples.demo import BROKER, NAMESPACE, trigger_spec
-from examples.workload import SUBSCRIPTIONS
+from headgate.demo.run import BROKER, NAMESPACE, trigger_spec
+from headgate.demo.workload import TRIGGERS
 from headgate.errors import UnavailableError
 from headgate.store.config import TopicsConfig
 from headgate.testing import ApiError, Server, parts_of
@@ -188,11 +188,11 @@ def _server(folder: Path, number: int, roles: str, config: Object) -> Server:
 def set_up(server: Server, subscriber_port: int) -> None:
     """Creates the broker and the triggers; returns when the matcher evaluates every one of them."""
     _create(server, "brokers", BROKER, {})
-    for one in SUBSCRIPTIONS:
+    for one in TRIGGERS:
         order = "ordered" if one.name in ORDERED else "unordered"
         spec = trigger_spec(one, subscriber_port) | {"delivery": {"order": order}}
         _create(server, "triggers", one.name, spec)
-    for one in SUBSCRIPTIONS:
+    for one in TRIGGERS:
         server.wait_trigger_ready(NAMESPACE, one.name, seconds=WHOLE_S_MAX)
 
 

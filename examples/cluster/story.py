@@ -22,8 +22,8 @@ from rich.table import Table
 
 from examples.cluster.ledger import Ledger
 from examples.cluster.machines import Machines, Sizes, running, set_up, wait_until
-from examples.demo import BROKER, NAMESPACE, serving
-from examples.workload import samples
+from headgate.demo.run import BROKER, NAMESPACE, serving
+from headgate.demo.workload import samples
 from headgate.testing import free_port
 
 KEYS: Final = 5

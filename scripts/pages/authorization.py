@@ -33,7 +33,7 @@ Each start makes those that are missing, and gives back rules and subjects that 
 | `headgate:publisher` | Publishes |
 | `headgate:consumer` | Consumes subscriptions |
 | `cluster-admin` | Everything; given to `system:masters` |
-| `system:basic-user` | Asks for its own rights; given to everybody who is known |
+| `system:basic-user` | Asks for its own rights, and tries filters; given to everybody who is known |
 | `system:discovery` | Sees which resources there are; given to everybody who is known |
 | `system:public-info-viewer` | Sees whether the server is ready; given to everybody |
 | `system:monitoring` | Sees numbers and what parts say of themselves; given to the group `system:monitoring` |

@@ -109,6 +109,18 @@ TRACE_PARTS_MAX: Final = 200
 """Subexpressions that a trace shows; each costs a compilation of some 100 us."""
 TRACE_ELEMENTS_MAX: Final = 100
 """Elements of a macro's range in which a trace looks for the one that decided."""
+TRACE_COMPILED_MAX: Final = 1_024
+"""Parts of filters that stay compiled, so that a trace of the next event costs little: some kilobytes each."""
+FILTER_TRIAL_EVENTS_MAX: Final = 100
+"""Events on which a filter is tried at once: as many as a person looks at."""
+FILTER_TRIAL_BYTES_MAX: Final = 1 << 20
+"""A request to try a filter, with its events."""
+FILTER_TRIAL_ROWS_MAX: Final = 200
+"""Rows of the matcher's table that an answer over HTTP shows; it says how many it leaves out."""
+FILTER_TRACES_S_MAX: Final = 2.0
+"""Time for all traces of one request: the events behind it have their outcome alone."""
+FILTER_TRACES_BYTES_MAX: Final = 4 << 20
+"""Size of all traces of one answer, likewise."""
 UNION_FILTERS_MAX: Final = 1_000
 """Different filters that are joined as they are written, at some 0.2 ms each. Beyond it their keys are joined."""
 UNION_WRITTEN_CHARACTERS_MAX: Final = 1 << 17
@@ -263,6 +275,16 @@ MAX_DELIVERIES_MAX: Final = 1_000
 """spec.maxDeliveries: with the shortest ack timeout a quarter of an hour; leave it out for no bound."""
 LIST_PAGE_MAX: Final = 1_000
 """Objects in one page of a list; kubectl asks for 500."""
+SEARCH_CHARS_MAX: Final = 256
+"""The `search` of a list."""
+STATS_PAGE_DEFAULT: Final = 50
+"""Objects of one page of `triggerstats` or `brokerstats`, where a request does not say."""
+STATS_PAGE_MAX: Final = 500
+"""Objects of such a page at most: each costs a look into the dispatcher's memory, and the log for its oldest event."""
+ATTENTION_MAX: Final = 200
+"""Conditions that a summary lists; it counts them all."""
+SEEN_NAMESPACES_MAX: Final = 1_000
+"""Namespaces that a user is told that he may see."""
 CONTINUE_CHARS_MAX: Final = 1_024
 """A list's continue token as a client hands it back."""
 WARNINGS_CHARACTERS_MAX: Final = 4_096
@@ -453,6 +475,8 @@ FRONT_DRAIN_S_MAX: Final = 5
 """Requests in flight may end within this on stop."""
 
 # --- stream ---------------------------------------------------------------------------------------
+READ_LAST_EVENTS_MAX: Final = 500
+"""Last events of each partition with which a reader can begin: as many as a person looks at."""
 READ_EVENTS_MAX: Final = 1_000_000_000
 """Largest `limit` of one request; a client that wants more sends another."""
 READ_BATCH_EVENTS_MAX: Final = 10_000
@@ -628,6 +652,8 @@ CURSOR_FLUSH_S: Final = 0.05
 """How old the cursors on disk may be: deliveries ended since then are repeated after a crash."""
 
 # --- deadletters ----------------------------------------------------------------------------------
+DEADLETTER_COUNTS_MAX: Final = 1_000
+"""Rows of an answer that counts dead letters by trigger, reason and state: those with most."""
 DEADLETTERS_MAX: Final = 1_000_000
 """Dead letters in the store; when it is full, deliveries that were given up wait."""
 DEADLETTERS_BYTES_MAX: Final = 4 << 30
@@ -685,6 +711,8 @@ PULL_BREAK_OFF_S_MAX: Final = 1.0
 """Until a partition of the outbox that goes to another dispatcher waits no more for answers that it has broken off."""
 PULLS_MAX: Final = 1_024
 """Pulls at the same time, all subscriptions together."""
+CONSUMERS_SHOWN_MAX: Final = 1_000
+"""Consumers of one subscription that an answer names."""
 CONSUMER_CHARS_MAX: Final = 128
 """A consumer's name."""
 ANALYZE_EVENTS_MAX: Final = 100_000
@@ -751,6 +779,16 @@ BACKTEST_S_MAX: Final = 600.0
 # --- observe --------------------------------------------------------------------------------------
 METRICS_TRIGGERS_MAX: Final = 100
 """Triggers that metrics name, those with the longest backlog: no monitoring stores a label for each of TRIGGERS_MAX."""
+NAMESPACES_COUNTED_MAX: Final = 200
+"""Namespaces that metrics name; what is in further ones counts as `other`."""
+BROKERS_COUNTED_MAX: Final = 1_000
+"""Brokers that metrics name, likewise."""
+RATE_WINDOW_S: Final = 60.0
+"""What a rate is the mean of."""
+HISTORY_POINT_S: Final = 10.0
+"""Length of one point of the summary's history."""
+HISTORY_POINTS_MAX: Final = 90
+"""Points that are kept, in memory: a quarter of an hour."""
 METRICS_WRITE_S: Final = 1.0
 """How often a process writes its metrics to a file: `/metrics` may be this late."""
 METRICS_STALE_S: Final = 10.0
@@ -875,6 +913,23 @@ RUN_TASKS_S_MAX: Final = 60.0
 """Until every task of a new run has begun: a cluster under load plans and sends a query within seconds."""
 
 # --- server ---------------------------------------------------------------------------------------
+FILTER_WORKERS_MAX: Final = 2
+"""Processes of one front in which people try filters, made when they are needed: one for a hostile filter, one for the
+others."""
+FILTER_WORKER_START_S_MAX: Final = 60.0
+"""How long such a process may take to start: a second, on a busy machine many times that."""
+FILTER_WORKER_IDLE_S: Final = 300.0
+"""How long it stays with nothing to do: it holds some 60 MB."""
+FILTER_WORKER_MEMORY_BYTES_MAX: Final = 2 << 30
+"""Its address space, of which it fills a small part: a filter that makes large values ends with the process."""
+FILTER_RUN_S_MAX: Final = 5.0
+"""Time for one request to try a filter; then its process is ended. No filter that is admitted takes a tenth of it."""
+FILTER_RUNS_OF_USER_MAX: Final = 4
+"""Requests of one user to try filters that one front has at the same time; they are answered one after the other."""
+FILTER_RUNS_MAX: Final = 64
+"""The same of all users: each holds its body of FILTER_TRIAL_BYTES_MAX at most."""
+STATS_ANSWER_S_MAX: Final = 5.0
+"""How long a dispatcher is asked for counters: then what it has is left out."""
 PROCESSES_MAX: Final = 100
 """Processes of one server that metrics name."""
 FRONTS_MAX: Final = 32

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from headgate.errors import InvalidInputError
 from headgate.limits import BACKLOG_BYTES_MAX, BACKLOG_S_MAX, CORES_A_FRONT, DISPATCHERS_MAX, FRONTS_MAX
 
 OFF: Final = "off"
@@ -334,3 +336,19 @@ def _fronts(partitions: int) -> int:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def settings_of(options: Mapping[str, object]) -> Settings:
+    """Settings from options of a command, by name; None for one that was not given.
+
+    Raises:
+        InvalidInputError: A value does not do, of an option or of the environment.
+    """
+    try:
+        return Settings(**{name: value for name, value in options.items() if value is not None})  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidInputError(
+            f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}",
+            hint="headgate serve --help shows the options",
+        ) from error

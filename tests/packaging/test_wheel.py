@@ -167,6 +167,15 @@ def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
     }
 
 
+def test_an_installed_wheel_shows_the_demo(bin_folder: Path, elsewhere: Path) -> None:
+    command = [bin_folder / "headgate", "demo", "--events", "300", "--rate", "150"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=elsewhere)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "accepted 300 events" in done.stdout
+    assert "OK: every trigger got exactly its events" in done.stdout
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_packages_of_opentelemetry_that_do_not_load_cost_the_spans_alone(
     elsewhere: Path, collector: Collector, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ from headgate.deadletters.api import DeadLettersApi
 from headgate.replay.api import ReplaysApi
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.service import Service
-from headgate.server import control, front, reader_client, rpc_meta
+from headgate.server import control, front, reader_client, rpc_meta, target_stats
 from headgate.server.authorization import AuthorizedRequests
 from headgate.server.broker_news import PATH as NEWS_PATH
 from headgate.settings import Settings
@@ -39,6 +39,8 @@ INNER = {
     ("POST", reader_client.SCAN_PATH),
     ("POST", reader_client.COUNT_PATH),
     ("POST", NEWS_PATH),
+    ("POST", target_stats.STATS_PATH),
+    ("POST", target_stats.BACKLOG_PATH),
     ("POST", "/apis/headgate.dev/v1/namespaces/{namespace}/deadletters/known"),
 }
 """What a process answers to the other processes alone: a front passes none of it on."""
@@ -66,6 +68,7 @@ def served(store: Store, folder: Path) -> set[tuple[str, str]]:
     own = front.other_paths(settings, store, Grants(store, control.url_policy(settings)), {})
     objects = control.paths(settings, store, ControlApi(store))
     dispatcher = [
+        *target_stats.TargetStatsApi(nothing, nothing).routes(),
         *SubscriptionsApi(nothing).routes(),
         *DeadLettersApi(nothing, nothing).routes(),
         *ReplaysApi(nothing, nothing, store, nothing).routes(),
@@ -244,6 +247,8 @@ _VIEWED = {
     "resourcequotas": _SEES,
     "resourcequotas/status": {"get"},
     "events": {"list"},
+    **same(("summaries", "subscriptions/consumers", "brokers/timeline"), {"get"}),
+    **same(("brokers/stats", "triggers/stats"), {"get", "list"}),
 }
 _EDITED = _VIEWED | {
     **same(("brokers", "triggers", "subscriptions"), _ALL),
@@ -328,7 +333,7 @@ def test_every_route_with_every_role(store: Store, role: str) -> None:
             assert passes(app, ANONYMOUS, method, path) is (path in PUBLIC), path
             continue
         assert not passes(app, ANONYMOUS, method, path), path
-        self_review = resource.startswith("selfsubject")
+        self_review = resource.startswith(("selfsubject", "filters/"))
         in_own = self_review or (verb in EXPECTED[role].get(resource, set()) and "team-a" in path)
         if resource == "namespaces":
             path = path.replace("/x", "/team-a")

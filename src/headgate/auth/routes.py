@@ -98,6 +98,9 @@ def _subresources() -> Iterator[RightOfRoute]:
         ("POST", f"{own_brokers}/backtest", Attributes("create", EVENTING, "brokers", "backtest"), "try a filter"),
         ("GET", f"{brokers}/why", Attributes("get", EVENTING, "brokers", "why"), "why triggers got an event or not"),
         ("GET", f"{brokers}/trace", Attributes("get", EVENTING, "brokers", "trace"), "the way of an event"),
+        ("GET", f"{brokers}/timeline", Attributes("get", EVENTING, "brokers", "timeline"), "an event's life"),
+        ("GET", f"{brokers}/stats", Attributes("get", EVENTING, "brokers", "stats"), "a broker with its counters"),
+        ("GET", f"{triggers}/stats", Attributes("get", EVENTING, "triggers", "stats"), "a trigger with its counters"),
         ("GET", f"{triggers}/why", Attributes("get", EVENTING, "triggers", "why"), "why it got an event or not"),
         ("POST", f"{subscriptions}/pull", _CONSUME, "take events"),
         ("POST", f"{subscriptions}/ack", _CONSUME, "acknowledge events"),
@@ -108,6 +111,12 @@ def _subresources() -> Iterator[RightOfRoute]:
         ("DELETE", f"{subscriptions}/seek", Attributes("delete", OWN, "subscriptions", "seek"), "cancel a seek"),
         ("POST", f"{subscriptions}/analyze", _ANALYZE, "try a filter on the backlog"),
         ("GET", f"{subscriptions}/stats", _STATS, "where a subscription stands"),
+        (
+            "GET",
+            f"{subscriptions}/consumers",
+            Attributes("get", OWN, "subscriptions", "consumers"),
+            "who has its events",
+        ),
     ):
         yield RightOfRoute(method, path, wanted, what)
 
@@ -118,6 +127,8 @@ def _collections() -> Iterator[RightOfRoute]:
     for method, path, verb, what in (
         ("GET", f"/apis/{OWN}/v1/deadletters", "list", "list dead letters of all namespaces"),
         ("GET", letters, "list", "list dead letters"),
+        ("GET", f"/apis/{OWN}/v1/deadletters/counts", "list", "count dead letters of all namespaces"),
+        ("GET", f"{letters}/counts", "list", "count dead letters"),
         ("GET", f"{letters}/{{name}}", "get", "show a dead letter with its event"),
         ("POST", f"{letters}/known", "list", "which of some dead letters are there"),
         ("POST", f"{letters}/redrive", "update", "send dead letters again"),
@@ -129,6 +140,32 @@ def _collections() -> Iterator[RightOfRoute]:
     ):
         resource = "replays" if "/replays" in path else "deadletters"
         yield RightOfRoute(method, path, Attributes(verb, OWN, resource), what)
+
+
+def _views() -> Iterator[RightOfRoute]:
+    """What is shown of all namespaces, or of one: the summary, and lists with counters."""
+    for place, where in (("", " of all namespaces"), ("/namespaces/{namespace}", "")):
+        base = f"/apis/{OWN}/v1{place}"
+        yield RightOfRoute("GET", f"{base}/summary", Attributes("get", OWN, "summaries"), f"a summary{where}")
+        for name in ("brokers", "triggers"):
+            wanted = Attributes("list", EVENTING, name, "stats")
+            yield RightOfRoute("GET", f"{base}/{name[:-1]}stats", wanted, f"list {name}{where} with their counters")
+    wanted = Attributes("get", OWN, "selfsubjectnamespaces")
+    yield RightOfRoute("GET", f"/apis/{OWN}/v1/selfsubjectnamespaces", wanted, "which namespaces may I see?")
+
+
+def _filters() -> Iterator[RightOfRoute]:
+    """Trials of filters, which read nothing of the server."""
+    base = f"/apis/{OWN}/v1/filters"
+    for run, what in (
+        ("test", "try a filter on events"),
+        ("explain", "how a filter is matched"),
+        ("convert", "a filter in CEL"),
+    ):
+        yield RightOfRoute("POST", f"{base}/{run}", Attributes("create", OWN, "filters", run), what)
+    yield RightOfRoute(
+        "GET", f"{base}/dialects", Attributes("get", OWN, "filters", "dialects"), "the dialects of filters"
+    )
 
 
 def _cluster() -> Iterator[RightOfRoute]:
@@ -196,6 +233,8 @@ _VERBOSE: Final = "/verbose"
 ROUTES: Final[tuple[RightOfRoute, ...]] = (
     *_subresources(),
     *_collections(),
+    *_views(),
+    *_filters(),
     *_object_routes(EVENTING, "brokers"),
     *_object_routes(EVENTING, "triggers"),
     *_object_routes(EVENTING, "eventpolicies", version="v1alpha1"),

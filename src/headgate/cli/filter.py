@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 import typer
@@ -17,7 +17,6 @@ from headgate.cli.filter_input import (
     FilterOption,
     compiled,
     fail,
-    json_value,
     lines,
     refuse,
     text_of,
@@ -29,14 +28,12 @@ from headgate.event.json_format import decode_event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.request import KNOWN, spec_of
 from headgate.filter.dialects import CUSTOM, DIALECTS, to_cel
 from headgate.filter.dialects.subscriptions import NAMES
 from headgate.filter.skipping.prune import FILTER_VALUE
 from headgate.filter.tools.explain import explain
 from headgate.filter.tools.trace import trace
-
-_WHOLE: Final = ("filter", "filters")
-"""What `convert` takes beside dialects: a trigger's `spec.filter` and `spec.filters`."""
 
 app = typer.Typer(
     name="filter",
@@ -134,9 +131,7 @@ def convert(
     given: Annotated[
         str, typer.Argument(metavar="FILTER|FILE", help="The filter as text, a file that holds it, or - for stdin.")
     ] = "-",
-    source: Annotated[
-        str, typer.Option("--from", metavar="DIALECT", help=f"One of: {', '.join((*DIALECTS, *NAMES, *_WHOLE))}.")
-    ] = "filter",
+    source: Annotated[str, typer.Option("--from", metavar="DIALECT", help=f"One of: {', '.join(KNOWN)}.")] = "filter",
     target: Annotated[str, typer.Option("--to", metavar="DIALECT", help="cel.")] = "cel",
     canonical: Annotated[
         bool, typer.Option("--canonical", help="Print the canonical form that the matcher uses.")
@@ -151,10 +146,8 @@ def convert(
     """  # noqa: D301 - click reads \b as "keep these lines"
     if target != "cel":
         fail(f"a filter cannot be written in {target!r}", "cel is what every dialect becomes")
-    if source not in (*DIALECTS, *NAMES, *_WHOLE):
-        fail(f"unknown dialect {source!r}", f"one of: {', '.join((*DIALECTS, *NAMES, *_WHOLE))}")
     try:
-        text = _cel_of(source, _dialect_text(given))
+        text = to_cel(*spec_of(source, _dialect_text(given).rstrip("\n")))
         meaning = compile_cel(text).cel
     except FilterError as error:
         refuse(error)
@@ -187,19 +180,3 @@ def _dialect_text(given: str) -> str:
     except (OSError, ValueError):  # too long, or a NUL
         is_file = False
     return text_of(given) if is_file else given
-
-
-def _cel_of(dialect: str, text: str) -> str:
-    is_json = text.lstrip()[:1] in ("{", "[")
-    value = json_value(text, dict[str, object] | list[object]) if is_json else text.rstrip("\n")
-    match dialect, value:
-        case "filters", list():
-            return to_cel(None, value)
-        case "filter", dict():
-            return to_cel(value)
-        case (("filter" | "filters"), _):
-            fail(f"a {dialect} is JSON: an {'object' if dialect == 'filter' else 'array'}")
-        case _ if dialect in NAMES:
-            return to_cel(None, [{dialect: value}])
-        case _:
-            return DIALECTS[dialect](value, f"filter.{dialect}")

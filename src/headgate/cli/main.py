@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = {
     "serve": "serve:serve",
+    "demo": "demo:demo",
+    "doctor": "doctor:doctor",
     "token": "token:app",
     "send": "send:send",
     "tail": "tail:tail",

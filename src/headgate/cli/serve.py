@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 
-from headgate.errors import InvalidInputError
 from headgate.observe import logs
 from headgate.server import preflight
 from headgate.server.deployment import cluster_of
 from headgate.server.policy import url_policy
 from headgate.server.supervisor import Supervisor
-from headgate.settings import Settings
+from headgate.settings import settings_of
 
 
 def serve(
@@ -129,14 +127,7 @@ def serve(
     Example: headgate serve --config headgate.yaml --role control,front
     """
     given = locals() | {"allowed_host": ",".join(allowed_host or ()) or None}  # every option is a setting of its name
-    try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InvalidInputError(
-            f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}",
-            hint="headgate serve --help shows the options",
-        ) from error
+    settings = settings_of(given)
     url_policy(settings)  # an invalid setting fails here, not in a child process
     logs.configure("supervisor")
     cluster = cluster_of(settings)

@@ -53,6 +53,7 @@ from headgate.control.queries import (
     write_options,
 )
 from headgate.control.reviews_api import ReviewApi
+from headgate.control.seen_namespaces import SeenNamespacesApi
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed, ListQuery, pages_of, watch
 from headgate.control.webhook import AdmissionWebhook
@@ -120,6 +121,7 @@ class ControlApi:
         for name in openapi.GROUPS:
             yield Route(f"/openapi/v3/{name}", _openapi_document(name), methods=["GET"])
         yield from ReviewApi(self._grants).routes()
+        yield from SeenNamespacesApi(self._store, self._grants).routes()
         yield from NamespaceApi(self._store, self._feed, self._clock_s).routes()
         for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
             yield Route(path, _static(_no_events), methods=["GET"])

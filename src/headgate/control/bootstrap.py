@@ -43,6 +43,9 @@ _VIEWER: Final = (
     _rule(EVENTING, "brokers triggers eventpolicies", *_SEEN),
     _rule(EVENTING, "brokers/status triggers/status eventpolicies/status", "get"),
     _rule(EVENTING, "brokers/events brokers/filter brokers/why brokers/trace triggers/why", "get"),
+    _rule(EVENTING, "brokers/timeline", "get"),
+    _rule(EVENTING, "brokers/stats triggers/stats", "get", "list"),
+    _rule(OWN, "summaries subscriptions/consumers", "get"),
     _rule(OWN, "subscriptions", *_SEEN),
     _rule(OWN, "subscriptions/status subscriptions/stats subscriptions/seek", "get"),
     _rule(OWN, "deadletters replays", "get", "list"),
@@ -87,6 +90,8 @@ ROLES: Final[dict[str, tuple[PolicyRule, ...]]] = {
     "system:basic-user": (
         _rule(REVIEWS, "selfsubjectaccessreviews selfsubjectrulesreviews", "create"),
         _rule(IDENTITY, "selfsubjectreviews", "create"),
+        _rule(OWN, "filters/test filters/explain filters/convert", "create"),
+        _rule(OWN, "filters/dialects selfsubjectnamespaces", "get"),
     ),
     "system:discovery": (_paths("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version"),),
     "system:public-info-viewer": (_paths("/livez", "/readyz", "/healthz", "/version", *_IDENTITY),),

@@ -21,6 +21,7 @@ from headgate.control.errors import (
 )
 from headgate.control.objects import Kind, Object
 from headgate.errors import HeadgateError
+from headgate.filter.cel.errors import FilterError
 
 _REASONS: Final = {
     400: "BadRequest",
@@ -47,7 +48,11 @@ class StatusCause(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StatusDetails(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What the status is about; `kind` is the plural for 404 and 409, as Kubernetes has it."""
+    """What the status is about; `kind` is the plural for 404 and 409, as Kubernetes has it.
+
+    The last three are of a filter: where in its text the fault is (code points, from 0), the line with a caret below
+    the place, and what to do.
+    """
 
     name: str = ""
     group: str = ""
@@ -55,6 +60,9 @@ class StatusDetails(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     uid: str = ""
     causes: tuple[StatusCause, ...] = ()
     retry_after_seconds: int = 0
+    position: int | None = None
+    caret: str = ""
+    hint: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -104,6 +112,10 @@ def failure_of(error: HeadgateError) -> Status:
             causes = (StatusCause("ResourceVersionTooLarge", "Too large resource version"),)
             details = StatusDetails(causes=causes, retry_after_seconds=1)
             return failure(error.http_status, message, reason="Timeout", details=details)
+        case FilterError():
+            causes = (StatusCause("FieldValueInvalid", error.reason, error.field),)
+            details = StatusDetails(causes=causes, position=error.position, caret=error.caret, hint=error.hint)
+            return failure(error.http_status, message, details=details)
         case ExpiredError():
             return failure(error.http_status, error.message)
         case _:

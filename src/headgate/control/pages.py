@@ -12,9 +12,12 @@ import msgspec
 
 from headgate.control.objects import Kind, ObjectKey
 from headgate.control.rows import counter
+from headgate.control.stored_form import SEALED_KINDS
 
 Selector = Callable[[dict[str, str]], bool]
 """Whether labels are wanted."""
+BodyTest = Callable[[str, bytes], bool]
+"""Whether an object is wanted, by its name and its JSON; of a kind that is stored encrypted the JSON is empty."""
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 
 
@@ -60,8 +63,10 @@ def read_page(
     after: tuple[str, str] | None,
     limit: int | None,
     past: dict[tuple[str, str], int | None],
+    test: BodyTest | None = None,
 ) -> Page:
     """See `Store.page`; in the caller's transaction. `past` is what `history.past` says."""
+    is_sealed = kind in SEALED_KINDS
     where, parameters = "kind = ?", [str(kind)]
     for column, value in (("namespace", namespace), ("name", name)):
         if value is not None:
@@ -86,6 +91,8 @@ def read_page(
     unchanged = (row for row in rows if row[:2] not in past) if past else rows
     for at, called, labels, body in heapq.merge(unchanged, then, key=lambda row: row[:2]):
         if selector is not None and not selector(labels_of(labels)):
+            continue
+        if test is not None and not test(called, b"" if is_sealed else body):
             continue
         if limit is not None and len(items) == limit:
             more = True

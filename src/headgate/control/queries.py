@@ -16,7 +16,7 @@ from headgate.control.decode import FieldValidation
 from headgate.control.errors import InvalidOptionsError, MalformedObjectError
 from headgate.control.managers import APPLY, Manager
 from headgate.control.objects import Kind
-from headgate.control.selectors import field_selector, label_selector
+from headgate.control.selectors import field_selector, label_selector, text_search
 from headgate.control.watch import ListQuery, WatchQuery
 from headgate.limits import CONTINUE_CHARS_MAX, FIELD_MANAGER_CHARS_MAX, LIST_PAGE_MAX, WATCH_SECONDS_MAX
 
@@ -163,6 +163,7 @@ def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> L
         namespace=namespace,
         name=name,
         selector=label_selector(query.get("labelSelector", "")),
+        test=text_search(query.get("search", "")),
         limit=min(limit, LIST_PAGE_MAX) if limit > 0 else None,
         after=(token.namespace, token.name) if token is not None else None,
         version=version if exact or token is not None else None,
@@ -196,6 +197,8 @@ def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], for
     Raises:
         MalformedObjectError: One of them cannot be read.
     """
+    if query.get("search"):
+        raise InvalidOptionsError("search: Forbidden: a watch takes labelSelector and fieldSelector")
     objects = list_query(kind, namespace, query)
     since = _integer(query, "resourceVersion")
     initial = is_set(query, "sendInitialEvents")

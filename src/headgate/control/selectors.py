@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 from headgate.control.errors import MalformedObjectError
-from headgate.control.pages import Selector
-from headgate.limits import SELECTOR_CHARS_MAX
+from headgate.control.pages import BodyTest, Selector
+from headgate.limits import SEARCH_CHARS_MAX, SELECTOR_CHARS_MAX
 
 _NAME: Final = r"[A-Za-z0-9][-A-Za-z0-9_./]*"
 _VALUE: Final = r"[-A-Za-z0-9_.]*"
@@ -71,6 +71,34 @@ def _exists_test(found: re.Match[str]) -> Selector:
 
 def _unreadable(text: str, at: int) -> MalformedObjectError:
     return MalformedObjectError(f"unable to parse label selector {text!r} at character {at + 1}")
+
+
+def text_search(text: str) -> BodyTest | None:
+    """A predicate on an object: its name and its spec hold every word of a text, whatever the case.
+
+    Args:
+        text: Words, separated by blanks.
+
+    Returns:
+        None when it wants everything.
+
+    Raises:
+        MalformedObjectError: The text is too long.
+    """
+    if len(text) > SEARCH_CHARS_MAX:
+        raise MalformedObjectError(f"a search has at most {SEARCH_CHARS_MAX} characters")
+    words = [word.encode("utf-8", "surrogatepass") for word in text.lower().split()]
+    if not words:
+        return None
+
+    def found(name: str, body: bytes) -> bool:
+        # In JSON text the quotes within strings are escaped: no value of a field can pass for the begin of a spec.
+        start = body.find(b'"spec":{')
+        end = body.rfind(b'"status":{') if start >= 0 else 0
+        written = name.encode() + b"\n" + (body[start : end if end > start else None].lower() if start >= 0 else b"")
+        return all(word in written for word in words)
+
+    return found
 
 
 def field_selector(text: str) -> tuple[str | None, str | None]:

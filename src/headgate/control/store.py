@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.control import history, recompile
+from headgate.control.attention import AttentionReader
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
@@ -28,7 +29,7 @@ from headgate.control.objects import (
     Routed,
     WithStatus,
 )
-from headgate.control.pages import Page, Selector, Stored, read_page
+from headgate.control.pages import BodyTest, Page, Selector, Stored, read_page
 from headgate.control.quota_usage import QuotaTable
 from headgate.control.routing import RoutingTable, TargetReport
 from headgate.control.rows import (
@@ -78,6 +79,7 @@ class Store:
         self.signing_keys = SigningKeys(database, form, clock_s)
         self.handshakes = HandshakeGrants(database, clock_s)
         self.reports = ReportTable(database)
+        self.attention = AttentionReader(database)
         self._cache = SnapshotCache()
         self._cache_lock = threading.Lock()
         self._on_broker: list[Callable[[], object]] = []
@@ -153,6 +155,7 @@ class Store:
         after: tuple[str, str] | None = None,
         limit: int | None = None,
         at: int | None = None,
+        test: BodyTest | None = None,
     ) -> Page:
         """Objects of a kind ordered by namespace and name, as stored JSON.
 
@@ -164,6 +167,7 @@ class Store:
             after: (namespace, name) to go on behind.
             limit: At most this many; None for all.
             at: As they were at this resourceVersion; None for now.
+            test: On names and JSON; None for all.
 
         Raises:
             ExpiredError: What they were is no longer kept.
@@ -171,7 +175,7 @@ class Store:
         """
         with self._database.read() as connection:
             past = history.past(connection, kind, at) if at is not None else {}
-            page = read_page(connection, kind, namespace, name, selector, after, limit, past)
+            page = read_page(connection, kind, namespace, name, selector, after, limit, past, test)
         if kind not in SEALED_KINDS:
             return page
         opened = (Stored(item.key, self._form.json(item.key, item.body)) for item in page.items)

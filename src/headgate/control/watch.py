@@ -17,7 +17,7 @@ from headgate.control.errors import ExpiredError
 from headgate.control.history import Change
 from headgate.control.kube_status import failure_of
 from headgate.control.objects import Kind, decode_stored
-from headgate.control.pages import Page, Selector
+from headgate.control.pages import BodyTest, Page, Selector
 from headgate.control.store import Store
 from headgate.errors import OverloadedError, UnavailableError
 from headgate.limits import SECRETS_READ_MAX, WATCHES_MAX
@@ -118,6 +118,7 @@ class ListQuery:
         version: resourceVersion of the first page, when this is a later one, or the requested one.
         exact: Whether objects are wanted as they were at `version`.
         at_least: The resourceVersion that must have been reached; 0 for any.
+        test: On names and JSON; None for all. A watch takes none.
     """
 
     kind: Kind
@@ -129,6 +130,7 @@ class ListQuery:
     version: int | None
     exact: bool = False
     at_least: int = 0
+    test: BodyTest | None = None
 
 
 async def pages_of(store: Store, query: ListQuery) -> AsyncIterator[Page]:
@@ -145,6 +147,7 @@ async def pages_of(store: Store, query: ListQuery) -> AsyncIterator[Page]:
             after=after,
             limit=chunk if left is None else min(left, chunk),
             at=query.version if query.exact else None,
+            test=query.test,
         )
         yield page
         left = None if left is None else left - len(page.items)

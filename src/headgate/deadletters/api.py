@@ -5,6 +5,7 @@
     GET  /apis/headgate.dev/v1/deadletters                         all namespaces
     GET  /apis/headgate.dev/v1/namespaces/NS/deadletters           ?trigger=&reason=&state=&since=&until=&filter=
     GET  /apis/headgate.dev/v1/namespaces/NS/deadletters/ID        with the event
+    GET  .../deadletters/counts                                    of both lists: by trigger, reason and state
     POST /apis/headgate.dev/v1/namespaces/NS/deadletters/redrive   {"trigger": ..., "rate": 100, "after": 0}
     POST /apis/headgate.dev/v1/namespaces/NS/deadletters/discard
 
@@ -17,7 +18,7 @@ newest dead letter at the first page: what dies while a person redrives is not r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
@@ -30,6 +31,7 @@ from starlette.routing import Route
 from headgate import limits
 from headgate.control.http import JSON, decode_as, json_response, path_id, read_body
 from headgate.control.objects import OWN_API_VERSION, JsonObject
+from headgate.deadletters.counts import DeadLetterCount, counts_of, most_first
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterReader, DeadLetterState, DeadLetterSummary
 from headgate.errors import InvalidInputError, NotFoundError
@@ -85,6 +87,36 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate: float = limits.REDRIVE_RATE_DEFAULT
 
 
+class CountsPage(msgspec.Struct, frozen=True):
+    """How many dead letters there are.
+
+    Attributes:
+        items: Most first, at most DEADLETTER_COUNTS_MAX.
+        total: All of them.
+        kept: Those that wait for a person.
+        more: Whether items are left out.
+    """
+
+    items: list[DeadLetterCount]
+    total: int
+    kept: int
+    more: bool
+
+    @classmethod
+    def of(cls, counts: list[DeadLetterCount]) -> CountsPage:
+        """The page of all counts."""
+        bound = limits.DEADLETTER_COUNTS_MAX
+        kept = sum(one.count for one in counts if one.state == DeadLetterState.KEPT)
+        return cls(counts[:bound], sum(one.count for one in counts), kept, len(counts) > bound)
+
+    @classmethod
+    def joined(cls, pages: Sequence[CountsPage]) -> CountsPage:
+        """One page of those of several stores, none of which has a trigger of another one."""
+        found = cls.of(most_first([one for page in pages for one in page.items]))
+        total, kept = sum(page.total for page in pages), sum(page.kept for page in pages)
+        return cls(found.items, total, kept, found.more or any(page.more for page in pages))
+
+
 class DeadLettersApi:
     """The handlers.
 
@@ -101,6 +133,8 @@ class DeadLettersApi:
         """Where they answer."""
         yield Route(LIST, self._list, methods=["GET"])
         yield Route(BASE, self._list, methods=["GET"])
+        yield Route(f"{LIST}/counts", self._counts, methods=["GET"])
+        yield Route(f"{BASE}/counts", self._counts, methods=["GET"])
         yield Route(f"{BASE}/redrive", self._redrive, methods=["POST"])
         yield Route(f"{BASE}/discard", self._discard, methods=["POST"])
         yield Route(f"{BASE}/known", self._known, methods=["POST"])
@@ -115,6 +149,10 @@ class DeadLettersApi:
             return msgspec.json.encode({"items": [_view(one) for one in found], **page})
 
         return Response(await self._read(work), media_type=JSON)
+
+    async def _counts(self, request: Request) -> Response:
+        found = await run_in_threadpool(counts_of, [self._path], request.path_params.get("namespace"))
+        return json_response(CountsPage.of(found))
 
     async def _show(self, request: Request) -> Response:
         key, namespace = path_id(request), request.path_params["namespace"]

@@ -46,6 +46,7 @@ CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, event BLOB NOT NULL) 
 CREATE INDEX IF NOT EXISTS letters_due ON letters (target, state, due_us) WHERE state != 'kept';
 CREATE INDEX IF NOT EXISTS letters_paced ON letters (target, due_us) WHERE state = 'redriving' AND failures = 0;
 CREATE INDEX IF NOT EXISTS letters_trigger ON letters (trigger, id);
+CREATE INDEX IF NOT EXISTS letters_counts ON letters (trigger, reason, state, died_us);
 CREATE TABLE IF NOT EXISTS totals (
   id INTEGER PRIMARY KEY CHECK (id = 0), count INTEGER NOT NULL, bytes INTEGER NOT NULL, kept INTEGER NOT NULL) STRICT;
 INSERT OR IGNORE INTO totals VALUES (0, 0, 0, 0);

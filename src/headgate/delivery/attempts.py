@@ -334,7 +334,9 @@ class Attempts:
         now_us = self._clock_us()
         for delivery, event in members:
             self._service.record(state.recipient, delivery, outcome)
-            metrics.DELIVERY_SECONDS.observe((now_us - event.append_time_us) / 1e6)
+            took_s = (now_us - event.append_time_us) / 1e6
+            metrics.DELIVERY_SECONDS.observe(took_s)
+            state.seconds.observe(took_s)
             self._owner.end(state, delivery, "delivered")
 
     def _split(self, state: TargetState, members: Members) -> None:
@@ -351,6 +353,7 @@ class Attempts:
         for delivery, event in members:
             decision = self._service.settle(state.recipient, delivery, outcome, at)
             metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
+            state.counts.attempts_failed += 1
             if decision.fate is Fate.AGAIN:
                 pause_s = max(pause_s, decision.pause_s)
                 results.append((delivery, ""))

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Container, Iterator
 from typing import Final, Protocol
 
 from headgate import limits
 from headgate.control.routing import RoutingTable, Target
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.attempts import Attempts
+from headgate.delivery.counts import GIVEN_UP
 from headgate.delivery.cursors import CursorChange, TargetCursor
 from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import Events
@@ -145,6 +146,10 @@ class Scheduler:
         """A target as routing has it now."""
         return self._table.get(target)
 
+    def states_of(self, names: Container[str]) -> dict[str, TargetState]:
+        """The states of triggers `namespace/name`; who has had no row has none."""
+        return {state.target.name: state for state in self._states.values() if state.target.name in names}
+
     def restore(self, position: int, targets: tuple[TargetCursor, ...]) -> None:
         """Where an earlier process stopped; after the first `update`, before the first `hand`."""
         self._handed = self._attempts.warm_from = position
@@ -257,6 +262,7 @@ class Scheduler:
         """The matcher says that the filter's value is an error; describe it now and then."""
         _ENDED["error"].inc()
         _FILTER_ERRORS.inc()
+        state.counts.filter_errors += 1
         target = state.target
         if not self._look.errors.add(target.id):
             return
@@ -298,6 +304,9 @@ class Scheduler:
 
     def _count(self, state: TargetState, delivery: Delivery, result: str) -> None:
         _ENDED[result].inc()
+        state.counts.end(result, self._loop.time())
+        if result in GIVEN_UP:
+            state.given_up.inc()
         if result == "lost":
             self._look.errors.dropped(
                 state.target.id, f"partition {delivery.partition}, offset {delivery.offset}: the log no longer holds it"

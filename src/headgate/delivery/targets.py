@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from headgate.control.routing import Target
 from headgate.delivery.attempt_service import Recipient
+from headgate.delivery.counts import TargetCounts
 from headgate.delivery.cursors import TargetCursor, Tried
 from headgate.delivery.lifecycle import BACKING_OFF, READING_KEY, Delivery, TargetDeliveries
 from headgate.delivery.subscribers import Subscriber
+from headgate.observe import metrics
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class TargetState:
     """A target and its deliveries.
 
     Attributes:
+        counts: What became of its deliveries.
         target: As routing has it now.
         subscriber: What is known of its subscriber.
         recipient: Where its attempts go.
@@ -55,17 +58,22 @@ class TargetState:
         slow: Whether it counts as one that does not answer.
         waiting_for_permit: Whether it stands in line for a permit.
         gone: Whether the target was deleted.
+        seconds: The metric of its namespace: end to end.
+        given_up: The metric of its namespace: deliveries that were given up.
         stored: Whether dispatch.db has a row of it.
     """
 
     __slots__ = (
+        "counts",
         "deliveries",
         "gathering",
+        "given_up",
         "gone",
         "lag",
         "recipient",
         "refilling",
         "ripe",
+        "seconds",
         "slow",
         "stored",
         "subscriber",
@@ -76,6 +84,7 @@ class TargetState:
     def __init__(self, subscriber: Subscriber) -> None:
         self.subscriber = subscriber
         self.deliveries = TargetDeliveries()
+        self.counts = TargetCounts()
         self.gathering: asyncio.TimerHandle | None = None
         self.ripe = False
         self.lag: Lag | None = None
@@ -90,6 +99,8 @@ class TargetState:
         self.target = self.subscriber.target = target
         self.recipient = Recipient.subscriber_of(self.subscriber)
         self.gone = False
+        self.seconds = metrics.NAMESPACE_DELIVERY_SECONDS.labels(target.namespace)
+        self.given_up = metrics.NAMESPACE_GIVEN_UP.labels(target.namespace)
 
     @property
     def oldest(self) -> Delivery | None:

@@ -21,7 +21,13 @@ from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producing
 from headgate.ingress.publish_quota import PublishQuotas
-from headgate.observe.metrics import EVENTS_ACCEPTED, EVENTS_MALFORMED, REQUESTS_REFUSED, STORE_SECONDS
+from headgate.observe.metrics import (
+    BROKER_EVENTS_ACCEPTED,
+    EVENTS_ACCEPTED,
+    EVENTS_MALFORMED,
+    REQUESTS_REFUSED,
+    STORE_SECONDS,
+)
 from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
 
 NO_TRACE: Final[Mapping[str, str]] = {}
@@ -189,6 +195,7 @@ class Intake:
         if quota is not None:
             quota.stored(len(events) - before, size_bytes)
         EVENTS_ACCEPTED.inc(len(events) - before)
+        BROKER_EVENTS_ACCEPTED.labels(path_of(broker.identity)).inc(len(events) - before)
         STORE_SECONDS.observe(self.clock_s() - started_s)
         return before
 

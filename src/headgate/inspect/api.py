@@ -3,6 +3,7 @@
     GET .../namespaces/NS/triggers/NAME/why?id=     why it was, or was not, delivered to a trigger
     GET .../namespaces/NS/brokers/NAME/why?id=      the same for the broker's triggers, a page at a time: ?limit=&after=
     GET .../namespaces/NS/brokers/NAME/trace?id=    its whole way
+    GET .../namespaces/NS/brokers/NAME/timeline?id= both in one, and all that happened in the order of time
 
 All take `source`, `since` and `next`: a request searches a bounded piece of the log, and says where to go on.
 """
@@ -18,14 +19,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.http import json_response
-from headgate.control.objects import API_VERSION, Kind, ObjectKey
+from headgate.control.objects import API_VERSION, JsonObject, Kind, ObjectKey
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
 from headgate.inspect.find import EventSearch, OtherBroker
 from headgate.inspect.records import Records
 from headgate.inspect.trace import Tracer
-from headgate.inspect.views import broker_json, trace_json, why_json
+from headgate.inspect.views import broker_json, timeline_json, trace_json, why_json
 from headgate.inspect.why import Why
 from headgate.limits import WHY_TRIGGERS_MAX
 from headgate.log import positions
@@ -52,6 +53,7 @@ class InspectApi:
         yield Route(f"{_PREFIX}/triggers/{{name}}/why", self._why_trigger, methods=["GET"])
         yield Route(f"{_PREFIX}/brokers/{{name}}/why", self._why_broker, methods=["GET"])
         yield Route(f"{_PREFIX}/brokers/{{name}}/trace", self._trace, methods=["GET"])
+        yield Route(f"{_PREFIX}/brokers/{{name}}/timeline", self._timeline, methods=["GET"])
 
     async def _why_trigger(self, request: Request) -> Response:
         key = _key(Kind.TRIGGER, request)
@@ -65,6 +67,17 @@ class InspectApi:
         limit = _limit(query.get("limit", ""))
         found = await run_in_threadpool(self._why.of_broker, key, search, after=query.get("after", ""), limit=limit)
         return json_response(broker_json(key.path, search.id, found))
+
+    async def _timeline(self, request: Request) -> Response:
+        key, search, query = _key(Kind.BROKER, request), _search(request), request.query_params
+        limit, after = _limit(query.get("limit", "")), query.get("after", "")
+
+        def work() -> JsonObject:
+            trace, result = self._tracer.trace(key, search)
+            found = self._why.of_stored(key, trace.found, after=after, limit=limit) if trace is not None else None
+            return timeline_json(key.path, search.id, trace, result, found)
+
+        return json_response(await run_in_threadpool(work))
 
     async def _trace(self, request: Request) -> Response:
         key, search = _key(Kind.BROKER, request), _search(request)

@@ -13,6 +13,7 @@ from headgate.filter.tools.trace import Trace
 from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, EventExplanation
 from headgate.inspect.find import FoundEvent, OtherBroker, SearchResult
 from headgate.inspect.sentences import time_text
+from headgate.inspect.timeline import timeline
 from headgate.inspect.trace import EventTrace, MatchTrace
 from headgate.log import positions
 
@@ -46,6 +47,17 @@ def trace_json(trace: EventTrace | None, result: SearchResult) -> JsonObject:
         next=_token(result.next, result.other),
         searchedTo=_time(result.searched_to_us),
     )
+
+
+def timeline_json(
+    broker: str, id_: str, trace: EventTrace | None, result: SearchResult, found: BrokerExplanation | None
+) -> JsonObject:
+    """Trace, timeline, and what became of the event for a page of the broker's triggers, in one."""
+    answer = {"broker": broker, "id": id_} | trace_json(trace, result)
+    if trace is None or found is None:
+        return answer
+    triggers = [_trigger(name, explanation) for name, explanation in found.triggers]
+    return answer | {"timeline": timeline(trace), "triggers": triggers} | _given(after=found.after)
 
 
 def _given(**fields: object) -> JsonObject:

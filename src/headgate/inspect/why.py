@@ -18,6 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
+
+import msgspec
 
 from headgate.control.objects import Broker, Kind, ObjectKey, Trigger, decode_stored
 from headgate.control.routing import Target
@@ -110,9 +113,22 @@ class Why:
             return BrokerExplanation(found)
         if found.stored.broker != identity_of(broker):
             return BrokerExplanation(_of_other_broker(found, key.path))
-        page = self._store.page(Kind.TRIGGER, key.namespace, after=(key.namespace, after) if after else None)
+        return self.of_stored(key, found, after=after, limit=limit)
+
+    def of_stored(self, key: ObjectKey, found: FoundEvent, *, after: str, limit: int) -> BrokerExplanation:
+        """What became of a stored event for the triggers of its broker; see `of_broker`."""
+        # What may be of the broker, by its text: one of many in the namespace need not be decoded for it.
+        named = msgspec.json.encode(key.name)
+        page = self._store.page(
+            Kind.TRIGGER,
+            key.namespace,
+            after=(key.namespace, after) if after else None,
+            test=lambda _, body: named in body,
+        )
         decoded = (decode_stored(Kind.TRIGGER, item.body) for item in page.items)
-        triggers = [one for one in decoded if isinstance(one, Trigger) and one.broker_key == key.path]
+        triggers = list(
+            islice((one for one in decoded if isinstance(one, Trigger) and one.broker_key == key.path), limit + 1)
+        )
         targets = {target.name: target for target in self._store.snapshot().targets if target.pull is None}
         event = _RecordedEvent(self._records, found)
         event.look()

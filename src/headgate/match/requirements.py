@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -14,7 +15,16 @@ from headgate.errors import UnavailableError
 from headgate.match.errors import SparkMissingError
 
 JAVA_MAJOR_MIN: Final = 17
-INSTALL_JAVA: Final = "install a Java 17 runtime (Debian, Ubuntu: openjdk-17-jre-headless) or set JAVA_HOME to one"
+_INSTALL: Final = {
+    "debian": "apt-get install default-jre-headless",
+    "ubuntu": "apt-get install openjdk-21-jre-headless",
+    "fedora": "dnf install java-21-openjdk-headless",
+    "rhel": "dnf install java-21-openjdk-headless",
+    "suse": "zypper install java-21-openjdk-headless",
+    "alpine": "apk add openjdk21-jre-headless",
+    "arch": "pacman -S jre21-openjdk-headless",
+}
+"""The command of a system that installs a Java runtime, by its ID or ID_LIKE of /etc/os-release."""
 _JAVA_TIMEOUT_S: Final = 30
 
 
@@ -32,8 +42,20 @@ def connector_jar() -> Path:
     return jar
 
 
-def check_java() -> None:
-    """Checks that there is a Java that Spark can use.
+def install_java() -> str:
+    """What to do where there is no Java for Spark, with the command of this system where it is known."""
+    try:
+        system = platform.freedesktop_os_release()
+    except OSError:
+        system = {}
+    names = (system.get("ID", ""), *system.get("ID_LIKE", "").split())
+    command = next((_INSTALL[name] for name in names if name in _INSTALL), "")
+    how = f"install a Java {JAVA_MAJOR_MIN}+ runtime" + (f" ({command})" if command else "")
+    return f"{how}, or set JAVA_HOME to one"
+
+
+def check_java() -> int:
+    """Checks that there is a Java that Spark can use; returns its major version.
 
     Raises:
         SparkMissingError: None, or one that is too old.
@@ -43,14 +65,15 @@ def check_java() -> None:
     java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
     if java is None:
         where = f"under JAVA_HOME={home}" if home else "on the PATH"
-        raise SparkMissingError(f"no Java {where}", hint=INSTALL_JAVA)
+        raise SparkMissingError(f"no Java {where}", hint=install_java())
     try:
         printed = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False
         ).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnavailableError(f"{java} cannot be run now: {error}", hint=INSTALL_JAVA) from error
+        raise UnavailableError(f"{java} cannot be run now: {error}", hint=install_java()) from error
     version = re.search(r'version "(?:1\.)?(\d+)', printed)
     if version is None or int(version[1]) < JAVA_MAJOR_MIN:
         found = version[1] if version else "an unknown version"
-        raise SparkMissingError(f"{java} is Java {found}, Spark needs {JAVA_MAJOR_MIN} or newer", hint=INSTALL_JAVA)
+        raise SparkMissingError(f"{java} is Java {found}, Spark needs {JAVA_MAJOR_MIN} or newer", hint=install_java())
+    return int(version[1])

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from headgate.limits import JVM_GC_S, JVM_HEAP_MIB, JVM_RETAINED_MAX
 from headgate.match.errors import SparkGoneError
-from headgate.match.requirements import INSTALL_JAVA, check_java
+from headgate.match.requirements import check_java, install_java
 
 FUNCTIONS_SETTING: Final = "spark.sql.catalog.headgate"
 FUNCTIONS_VALUE: Final = "dev.headgate.connector.keys.Functions"
@@ -82,7 +82,7 @@ def start_session(
     try:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
-        raise SparkGoneError(f"the JVM did not start: {error}", hint=INSTALL_JAVA) from error
+        raise SparkGoneError(f"the JVM did not start: {error}", hint=install_java()) from error
 
 
 def stop_session(spark: SparkSession, scratch: Path) -> None:

@@ -190,6 +190,13 @@ REQUESTS_REFUSED = _counters(
     *("partly-stored", "too-many-hops", "too-many-descendants", "host-header", "misdirected", "cross-site", "http2"),
     *("event-forbidden", "event-policy-time"),
 )
+BROKER_EVENTS_ACCEPTED = Family(
+    Counter,
+    "headgate_broker_events_accepted_total",
+    "The same by the broker",
+    "broker",
+    labels_max=limits.BROKERS_COUNTED_MAX,
+)
 SOURCE_RECORDS_ADMITTED = _counters(
     "headgate_source_records_admitted_total", "Records of other producers' topics that became events", "source"
 )
@@ -358,6 +365,21 @@ MATCH_SECONDS = _seconds(
 )
 SEND_SECONDS = _seconds("headgate_send_seconds", "Stage sent: one attempt, from its request to the end of its answer")
 DELIVERY_SECONDS = _seconds("headgate_delivery_seconds", "End to end: event on disk to the subscriber's good answer")
+NAMESPACE_DELIVERY_SECONDS = Family(
+    Histogram,
+    "headgate_namespace_delivery_seconds",
+    "The same by the trigger's namespace",
+    "namespace",
+    labels_max=limits.NAMESPACES_COUNTED_MAX,
+    buckets=_SECONDS,
+)
+NAMESPACE_GIVEN_UP = Family(
+    Counter,
+    "headgate_namespace_given_up_total",
+    "Deliveries that were given up, dead letters among them, by the trigger's namespace",
+    "namespace",
+    labels_max=limits.NAMESPACES_COUNTED_MAX,
+)
 BACKLOG = _gauge("headgate_backlog_deliveries", "Deliveries in memory that have not ended")
 TARGETS_LAGGING = _gauge("headgate_targets_lagging", "Triggers whose backlog is longer than their queue in memory")
 ATTEMPTS = Family(

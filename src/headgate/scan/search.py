@@ -30,12 +30,14 @@ class FilterSearch:
         rule: How the broker's events get their filter values.
         cel: CEL text that must be true; None for every event.
         last: The last event instead of the first one.
+        count: With `last`, in each partition: the count-th last one, or the first of those that there are.
     """
 
     broker: str
     rule: FilterValueRule
     cel: str | None
     last: bool = False
+    count: int = 1
 
 
 class EventFinder:
@@ -97,15 +99,17 @@ class EventFinder:
     async def _last(
         self, search: FilterSearch, partition: int, first: int, end: int, progress: _Progress
     ) -> Located | None:
-        count, upto, last = FIND_EVENTS_MIN, end, None
-        while upto > first and last is None:
-            begin = max(first, upto - count)
+        size, upto, last = FIND_EVENTS_MIN, end, list[Located]()
+        while upto > first and len(last) < search.count:
+            begin = max(first, upto - size)
+            before: list[Located] = []
             async with aclosing(self._pages(search, partition, begin, upto, FIND_COUNT_MAX)) as pages:
                 async for found, at in pages:
                     progress.scanned(end - upto + at - begin)
-                    last = found[-1] if found else last
-            upto, count = begin, min(2 * count, FIND_EVENTS_MAX)
-        return last
+                    before = (before + found)[-search.count :]
+            last = (before + last)[-search.count :]
+            upto, size = begin, min(2 * size, FIND_EVENTS_MAX)
+        return last[0] if last else None
 
     async def _pages(
         self, search: FilterSearch, partition: int, first: int, end: int, count_max: int
@@ -122,7 +126,7 @@ class EventFinder:
 async def latest(
     finder: EventFinder, search: FilterSearch, start: Mapping[int, int], end: Mapping[int, int]
 ) -> dict[int, int]:
-    """The offset of the last event found in each partition; the partition's end where there is none.
+    """The offset of the last event found in each partition, or of the count-th last; the end where there is none.
 
     Args:
         finder: Searches for it.

@@ -47,6 +47,7 @@ from headgate.server.inward import transports
 from headgate.server.matches import MatchReceiver
 from headgate.server.routing_cache import ReportingStore
 from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity, ShardDeliveries, ShardState
+from headgate.server.target_stats import TargetStatsApi
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView, SubscriptionResources
@@ -148,6 +149,7 @@ class Dispatcher:
         replays: The replays.
         matches: Takes what the matcher finds.
         scheduler: The deliveries.
+        target_stats: Answers what became of them.
     """
 
     def __init__(
@@ -215,6 +217,7 @@ class Dispatcher:
             on_change=self._flusher.wake,
             clock_us=clocks.now_us,
         )
+        self.target_stats = TargetStatsApi(self.scheduler, files.events, clocks.now_us)
         self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clocks.now_us)
 
     def _subscriptions(self, scanner: Scanner) -> Subscriptions:

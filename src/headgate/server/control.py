@@ -34,14 +34,18 @@ from headgate.inspect.records import Records
 from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S
 from headgate.log.directory import LogDirectory
 from headgate.observe import metrics
+from headgate.observe.history import NumbersHistory
 from headgate.scan.chunks import ChunkLog
 from headgate.server import child, local_http, parts, ready, tending, tls
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import Rights, default_mode
 from headgate.server.broker_news import BrokerNews
+from headgate.server.object_stats import ObjectStatsApi
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
+from headgate.server.summary import SummaryApi, keep
+from headgate.server.target_stats import TargetStatsReader
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
 
@@ -79,10 +83,19 @@ async def _serve(context: child.Context) -> None:
         await asyncio.to_thread(store.handshakes.prepare)
         api = ControlApi(store, policy, rights.grants)
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store)
-        async with local_http.answering(UsersOfFronts(paths(settings, store, api)), settings.control_socket):
+        history = NumbersHistory(settings.metrics_directory)
+        async with local_http.answering(UsersOfFronts(paths(settings, store, api, history)), settings.control_socket):
             keys = tend_signing_keys(store.signing_keys)
             compiles = recompile_stored(store, state.compiling)
-            works = (reconciler.run(stop), rights.follow(), compiles, reseal_stored(store), keys, state.show())
+            works = (
+                reconciler.run(stop),
+                rights.follow(),
+                compiles,
+                reseal_stored(store),
+                keys,
+                state.show(),
+                keep(history),
+            )
             tasks = [asyncio.create_task(one) for one in works]
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -93,13 +106,17 @@ async def _serve(context: child.Context) -> None:
             raise failure
 
 
-def paths(settings: Settings, store: Store, api: ControlApi) -> Starlette:
-    """What the fronts pass on: the API of objects, and what became of events."""
+def paths(settings: Settings, store: Store, api: ControlApi, history: NumbersHistory | None = None) -> Starlette:
+    """What the fronts pass on: the API of objects, what became of events, and the numbers of both."""
+    history = history or NumbersHistory(settings.metrics_directory)
     log = LogDirectory(settings.log_directory, settings.on_corrupt)
+    dispatchers = TargetStatsReader([settings.dispatcher_socket(number) for number in range(settings.dispatchers)])
     backtests = Backtests(store, ChunkLog(log), ReaderScanner(settings.reader_socket))
     routes = [
         *InspectApi(Records(settings.data, log, settings.dispatchers), store).routes(),
         *BacktestApi(backtests).routes(),
+        *SummaryApi(settings, store, dispatchers, history).routes(),
+        *ObjectStatsApi(store, dispatchers, history).routes(),
         Mount("/", api.app),
     ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)

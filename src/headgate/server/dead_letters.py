@@ -22,7 +22,7 @@ from starlette.routing import Route
 from headgate import limits
 from headgate.control.http import JSON, decode_as, json_response, read_body
 from headgate.control.objects import JsonObject
-from headgate.deadletters.api import BASE, LIST, DeadLetterNotFoundError
+from headgate.deadletters.api import BASE, LIST, CountsPage, DeadLetterNotFoundError
 from headgate.errors import InvalidInputError
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherQuestion, refusal
 from headgate.server.proxy import sent_path
@@ -95,6 +95,8 @@ class DeadLettersFront:
         """Where they answer."""
         yield Route(LIST, self._list, methods=["GET"])
         yield Route(BASE, self._list, methods=["GET"])
+        yield Route(f"{LIST}/counts", self._counts, methods=["GET"])
+        yield Route(f"{BASE}/counts", self._counts, methods=["GET"])
         yield Route(f"{BASE}/redrive", self._change, methods=["POST"])
         yield Route(f"{BASE}/discard", self._change, methods=["POST"])
         yield Route(f"{BASE}/known", self._known, methods=["POST"])
@@ -115,6 +117,13 @@ class DeadLettersFront:
             if len(own) < len(one["items"]):
                 taken[number] = own[-1] if own else None
         return json_response({"items": [items[pair] for pair in page], **found.where(found.next_places(taken))})
+
+    async def _counts(self, request: Request) -> Response:
+        answers = await self._group.ask_all(DispatcherQuestion.of(request))
+        refused = refusal(answers)
+        if refused is not None:
+            return refused
+        return json_response(CountsPage.joined([msgspec.json.decode(one.body, type=CountsPage) for one in answers]))
 
     async def _show(self, request: Request) -> Response:
         return (await self._group.ask_for_one(DispatcherQuestion.of(request))).response()

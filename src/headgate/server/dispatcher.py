@@ -86,6 +86,7 @@ async def _dispatch(context: child.Context) -> None:
 def _api(options: DispatcherOptions, store: Store, dispatcher: Dispatcher) -> Starlette:
     """What the front passes on to a dispatcher, or asks all of them."""
     routes = [
+        *dispatcher.target_stats.routes(),
         *SubscriptionsApi(dispatcher.subscriptions).routes(),
         *DeadLettersApi(options.own.dead_letters, dispatcher.dead_letters).routes(),
         *ReplaysApi(dispatcher.replays, ChunkLog(dispatcher.log), store, options.identity.policy).routes(),

@@ -41,6 +41,7 @@ from headgate.server.broker_news import news_route
 from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.deliveries import NoDeliveries
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
+from headgate.server.filter_workers import FiltersApi, FilterWorkers
 from headgate.server.front_log import front_log
 from headgate.server.gate import Gate
 from headgate.server.hosts import HostCheck, Hosts
@@ -146,8 +147,10 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         await asyncio.to_thread(rights.refresh)
         await asyncio.to_thread(quotas.refresh)
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
+        workers = FilterWorkers()
+        stack.push_async_callback(workers.close)
         fallback = NoDeliveries(
-            other_paths(settings, store.objects, rights.grants, store.checks, store.api, store.dispatchers)
+            other_paths(settings, store.objects, rights.grants, store.checks, store.api, store.dispatchers, workers)
         )
         tracer = tracing.configure(context.part.name)
         events = EventGate(rights.events) if rights.events is not None else None
@@ -191,6 +194,7 @@ def other_paths(
     checks: Mapping[str, Callable[[], str]],
     api: ASGIApp | None = None,
     dispatchers: DispatcherReach | None = None,
+    workers: FilterWorkers | None = None,
 ) -> Starlette:
     """Every path that is no publisher's: health, and what the other processes answer."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
@@ -202,11 +206,13 @@ def other_paths(
     pulling = [Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()]
     replays = ReplaysFront(group, grants)
     keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
+    trying = FiltersApi(workers or FilterWorkers())
     return Starlette(
         routes=[
             *health.routes(settings, checks),
             *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
             *pulling,
+            *trying.routes(),
             *replays.beginning(),
             *reach.routes(keeping),
             Mount("/", api or ProcessProxy(settings.control_socket)),

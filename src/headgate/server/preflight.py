@@ -63,10 +63,20 @@ def check(settings: Settings, cluster: ClusterConfig | None = None) -> None:
         for one in addresses.addresses_of(settings):
             stack.callback(listening.close, listening.bind(one.host, one.port, one.option, listens=True))
     if Role.MATCHER in roles:
-        connector_jar()
-        check_java()
+        check_spark()
     if cluster is not None:
         deployment.check(cluster)
+
+
+def check_spark() -> None:
+    """Checks what the matcher needs.
+
+    Raises:
+        SparkMissingError: There is no suitable Java, or no connector.
+        UnavailableError: Java does not say its version.
+    """
+    connector_jar()
+    check_java()
 
 
 def arrange_dispatchers(settings: Settings) -> Settings:

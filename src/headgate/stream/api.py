@@ -71,7 +71,7 @@ class ReadApi:
         parameters = list(request.query_params.multi_items())
         resumed = request.headers.get("last-event-id", "")
         if form == SERVER_SENT and resumed:  # a browser that lost the connection
-            parameters = [(name, value) for name, value in parameters if name not in ("from", "first")]
+            parameters = [(name, value) for name, value in parameters if name not in ("from", "first", "last")]
             parameters.append(("from", resumed))
         wanted = await asyncio.to_thread(read_request, broker, parameters, follow=form == SERVER_SENT)
         self._readers.check_room()

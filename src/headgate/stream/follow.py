@@ -125,14 +125,18 @@ def _progress_turn(scan: Scan) -> Turn:
 async def _start(log: ReadableLog, request: ReadRequest, threads: Executor) -> dict[int, int]:
     """Where to begin, by partition.
 
-    `latest` is the broker's last event of each partition, whatever others have stored behind it. With `first` it is the
-    first event from the start on of which the expression is true; without such an event, the end.
+    `latest` is the broker's last event of each partition, whatever others have stored behind it; with `last`, so many
+    of those that the filter takes. With `first` it is the first event from the start on of which the expression is
+    true; without such an event, the end.
     """
     run, query = asyncio.get_running_loop().run_in_executor, request.query
     finder = EventFinder(log, LogScanner(log, threads))
-    if request.start == LATEST:
+    if request.start == LATEST or request.last is not None:
         earliest, ends = [await run(threads, start_offsets, log, name) for name in (EARLIEST, NEXT)]
-        start = await latest(finder, FilterSearch(query.broker, query.rule, None, last=True), earliest, ends)
+        search = FilterSearch(query.broker, query.rule, None, last=True)
+        if request.last is not None:
+            search = replace(search, cel=query.cel, count=request.last)
+        start = await latest(finder, search, earliest, ends)
     else:
         start, ends = [await run(threads, start_offsets, log, name) for name in (request.start, NEXT)]
         _check_not_behind(start, ends)

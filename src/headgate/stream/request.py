@@ -11,6 +11,7 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters
 from headgate.limits import (
     READ_EVENTS_MAX,
+    READ_LAST_EVENTS_MAX,
     READ_VALUES_MAX,
     READ_WAIT_S_MAX,
     URL_CHARS_MAX,
@@ -20,7 +21,7 @@ from headgate.scan.starts import EARLIEST
 from headgate.stream.errors import QueryError
 
 _KNOWN: Final = frozenset(
-    {"from", "filter", "filters", "filterValue", "matchUnfiltered", "limit", "follow", "wait", "first"}
+    {"from", "last", "filter", "filters", "filterValue", "matchUnfiltered", "limit", "follow", "wait", "first"}
 )
 _FLAGS: Final = {"true": True, "false": False, "": True}
 
@@ -32,6 +33,7 @@ class ReadRequest:
     Attributes:
         query: Which events.
         start: Where to begin; see `starts.start_offsets`.
+        last: Begin at the last events of each partition that are wanted, so many; None for `start`.
         first: CEL text: begin at the first event from there on of which it is true; None to begin at once.
         limit: Events at most; None: no bound.
         follow: At the end, wait for what comes.
@@ -40,6 +42,7 @@ class ReadRequest:
 
     query: Query
     start: str = EARLIEST
+    last: int | None = None
     first: str | None = None
     limit: int | None = None
     follow: bool = False
@@ -71,6 +74,9 @@ def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *,
     if len(values) > READ_VALUES_MAX:
         raise QueryError(f"{len(values)} filter values are over the limit of {READ_VALUES_MAX} (READ_VALUES_MAX)")
     unfiltered = _flag(given, "matchUnfiltered", False)
+    other = next((name for name in ("from", "first") if name in given), None)
+    if "last" in given and other:
+        raise QueryError(f"last and {other} each say where to begin: give one of them")
     query = Query(
         broker.identity,
         broker.rule.value,
@@ -81,6 +87,7 @@ def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *,
     return ReadRequest(
         query,
         given.get("from", EARLIEST)[:URL_CHARS_MAX],
+        int(_number(given, "last", 1, READ_LAST_EVENTS_MAX)) if "last" in given else None,
         condition(given["first"], "first") if "first" in given else None,
         int(_number(given, "limit", 1, READ_EVENTS_MAX)) if "limit" in given else None,
         _flag(given, "follow", follow),

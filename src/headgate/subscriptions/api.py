@@ -9,6 +9,7 @@
     DELETE .../subscriptions/NAME/seek    cancel it
     POST .../subscriptions/NAME/analyze   {"filter": {...}, "filters": [...]}
     GET  .../subscriptions/NAME/stats
+    GET  .../subscriptions/NAME/consumers who has what
 
 It runs in the process that owns the cursors; the front passes requests on.
 """
@@ -47,6 +48,7 @@ METHODS: Final = {
     "seek": ("POST", "GET", "DELETE"),
     "analyze": ("POST",),
     "stats": ("GET",),
+    "consumers": ("GET",),
 }
 """The paths below a subscription's own, and their methods."""
 _TYPES: Final = frozenset({JSON})
@@ -103,6 +105,7 @@ class SubscriptionsApi:
             "seek": self._seek,
             "analyze": self._analyze,
             "stats": self._stats,
+            "consumers": self._consumers,
         }
         for name, handler in handlers.items():
             yield Route(f"{PREFIX}/{name}", handler, methods=list(METHODS[name]))
@@ -155,6 +158,9 @@ class SubscriptionsApi:
 
     async def _stats(self, request: Request) -> Response:
         return json_response(await self._subscriptions.stats(_name(request)))
+
+    async def _consumers(self, request: Request) -> Response:
+        return json_response(self._subscriptions.consumers(_name(request)))
 
 
 def check_consumer(name: str) -> None:

@@ -70,6 +70,11 @@ class Leases:
         """Who has the consumer's lease, or had it last; None once that one has left."""
         return self._saved.consumer
 
+    @property
+    def lease_us(self) -> int:
+        """Until when that one has it, microseconds since 1970 UTC."""
+        return self._saved.lease_us
+
     def admit(self, consumer: str, rules: PullRules, now_us: int) -> bool:
         """Whether a consumer may take events now; it has the lease then.
 

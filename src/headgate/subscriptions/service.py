@@ -22,6 +22,7 @@ from headgate.log import positions
 from headgate.observe.logs import Recurring
 from headgate.scan.search import OnProgress
 from headgate.subscriptions import analysis, backfill, dead_letter_policy
+from headgate.subscriptions.consumers import ConsumerList, consumers_of
 from headgate.subscriptions.errors import PullsOverloadError, SeekBusyError
 from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import (
@@ -208,6 +209,11 @@ class Subscriptions:
     async def stats(self, name: str) -> SubscriptionStats:
         """Where it stands: exact, the outbox is read from the cursor on."""
         return await analysis.stats(self._resources, self._registry.get(name))
+
+    def consumers(self, name: str) -> ConsumerList:
+        """Who has what of it; from memory."""
+        state = self._registry.get(name)
+        return consumers_of(state.cursor.leases, state.rules, self._clock_us())
 
     async def analyze(self, name: str, cel: str) -> BacklogAnalysis:
         """How many events of the backlog a filter would accept; nothing is consumed."""

@@ -11,12 +11,20 @@ import msgspec
 from headgate.errors import InvalidInputError
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.dialects import DIALECTS
+from headgate.filter.dialects.subscriptions import NAMES
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc import pulsar_pb2 as wire
 
 _T = TypeVar("_T")
 
 _HINT: Final = "CEL text, or JSON as in a trigger's spec"
+WHOLE: Final = ("filter", "filters")
+"""A trigger's `spec.filter` and `spec.filters`, where a dialect can be named."""
+KNOWN: Final = (*DIALECTS, *NAMES, *WHOLE)
+"""What can be named there."""
+_TEXTS: Final = frozenset({"expression", "cel", "cesql", "jms"})
+"""Dialects whose values are texts: what begins like JSON is none there."""
 
 
 def filter_of(given: str | Mapping[str, object]) -> Mapping[str, object]:
@@ -55,6 +63,34 @@ def filter_and_filters(one: str | None, listed: str | None) -> tuple[Mapping[str
         FilterError: Text that is no JSON.
     """
     return None if one is None else filter_of(one), [] if listed is None else _json(listed, "filters", list[object])
+
+
+def spec_of(dialect: str, value: object) -> tuple[Mapping[str, object] | None, Sequence[object]]:
+    """A filter in one dialect as `spec.filter` and `spec.filters`.
+
+    Args:
+        dialect: One of KNOWN.
+        value: As JSON has it; of a dialect that takes JSON, also its text.
+
+    Raises:
+        FilterError: There is no such dialect, or the text is no JSON.
+    """
+    if dialect not in KNOWN:
+        raise FilterError(f"unknown dialect {dialect[:64]!r}", field="dialect", hint=f"one of: {', '.join(KNOWN)}")
+    if isinstance(value, str) and dialect not in _TEXTS and value.lstrip()[:1] in ("{", "["):
+        try:
+            value = msgspec.json.decode(value.encode(), type=dict[str, object] | list[object])
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+            raise FilterError(f"the text is no JSON object or list: {error}", field=dialect) from None
+    if dialect in NAMES:
+        return None, [{dialect: value}]
+    if dialect not in WHOLE:
+        return {dialect: value}, []
+    if isinstance(value, dict) and dialect == "filter":
+        return value, []
+    if isinstance(value, list) and dialect == "filters":
+        return None, value
+    raise FilterError(f"must be JSON: {'an object' if dialect == 'filter' else 'a list'}", field=dialect)
 
 
 def text_of_message(expression: wire.Expr) -> str:

@@ -7,6 +7,7 @@ another opinion. The body of a macro is evaluated for one element by giving it t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from headgate.filter.cel.ast import (
@@ -22,14 +23,14 @@ from headgate.filter.cel.ast import (
     children,
     map_children,
 )
-from headgate.filter.cel.engine import Activation, FilterOutcome, Shown, compile_expression
+from headgate.filter.cel.engine import Activation, Expression, FilterOutcome, Shown, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import program
 from headgate.filter.cel.parsing import tree_of
 from headgate.filter.cel.rewrite import flatten_all, resolve
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.cel.view import EventView
-from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, TRACE_ELEMENTS_MAX, TRACE_PARTS_MAX
+from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, TRACE_COMPILED_MAX, TRACE_ELEMENTS_MAX, TRACE_PARTS_MAX
 
 _ELEMENTS_SHOWN: Final = 3
 _TEXT_CHARACTERS_MAX: Final = 4 * FILTER_CANONICAL_CHARACTERS_MAX
@@ -139,6 +140,15 @@ def trace(cel: str, view: EventView) -> Trace:
     return Trace(text, program(cel).evaluate_view(view), tuple(tracer.parts), tracer.left_out)
 
 
+@lru_cache(maxsize=TRACE_COMPILED_MAX)
+def _compiled(text: str) -> Expression | None:
+    """A part by itself; None where cel-cpp does not take it. Several events meet the same parts."""
+    try:
+        return compile_expression(text, characters_max=_TEXT_CHARACTERS_MAX)
+    except FilterError:
+        return None
+
+
 class _Tracer:
     """Evaluates parts, each once."""
 
@@ -152,12 +162,8 @@ class _Tracer:
         """cel-cpp's value of a node whose outer macros stand at the elements of `scope`."""
         text = _closed(unparse(node), scope)
         if text not in self._known:
-            try:
-                expression = compile_expression(text, characters_max=_TEXT_CHARACTERS_MAX)
-            except FilterError:
-                self._known[text] = _UNSHOWN
-            else:
-                self._known[text] = expression.show(self._activation)
+            expression = _compiled(text)
+            self._known[text] = _UNSHOWN if expression is None else expression.show(self._activation)
         return self._known[text]
 
     def visit(self, at: _At, text: str) -> None:

@@ -24,6 +24,7 @@ from headgate.control.bootstrap import bootstrap
 from headgate.control.egress import UrlPolicy
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
+from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
 from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls
@@ -51,12 +52,19 @@ from headgate.store.kafka.target_reports import follow_reports
 _GROUP: Final = "control"
 """The consumer group of the election, behind the prefix of topics."""
 _NOT_YET: Final = (
-    ("/apis/headgate.dev/v1/namespaces/{namespace}/triggers/{name}/why", ["GET"]),
-    ("/apis/headgate.dev/v1/namespaces/{namespace}/brokers/{name}/why", ["GET"]),
-    ("/apis/headgate.dev/v1/namespaces/{namespace}/brokers/{name}/trace", ["GET"]),
+    *(
+        (f"{kind.root}/namespaces/{{namespace}}/{kind.plural}/{{name}}/{what}", ["GET"])
+        for kind, asked in ((Kind.TRIGGER, ("why", "stats")), (Kind.BROKER, ("why", "trace", "timeline", "stats")))
+        for what in asked
+    ),
+    *(
+        (f"/apis/headgate.dev/v1{place}/{what}", ["GET"])
+        for place in ("", "/namespaces/{namespace}")
+        for what in ("summary", "triggerstats", "brokerstats")
+    ),
     ("/apis/headgate.dev/v1/namespaces/{namespace}/brokers/{name}/backtest", ["POST"]),
 )
-"""Questions about events that nobody answers on Kafka yet."""
+"""Questions about events and their numbers that nobody answers on Kafka yet."""
 _OTHER_FILES: Final = 1_024
 _log = structlog.get_logger(__name__)
 

@@ -24,7 +24,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Subscription:
+class DemoTrigger:
     """A trigger with what is true about it.
 
     Attributes:
@@ -42,39 +42,39 @@ class Subscription:
     fails: Callable[[Sample], bool] = lambda _: False
 
 
-SUBSCRIPTIONS = (
-    Subscription(
+TRIGGERS = (
+    DemoTrigger(
         "paid-orders",
         "attributes",
         {"attributes": {"type": "com.shop.order.paid"}},
         lambda e: e.type == "com.shop.order.paid",
     ),
-    Subscription(
+    DemoTrigger(
         "big-eu-orders",
         "CEL on data",
         {"expression": 'ce.type == "com.shop.order.paid" && data.total > 150 && data.region.startsWith("eu-")'},
         lambda e: e.type == "com.shop.order.paid" and e.data["total"] > 150 and e.data["region"].startswith("eu-"),
     ),
-    Subscription(
+    DemoTrigger(
         "premium-signups",
         "CEL, value in a list",
         {"expression": 'ce.type == "com.shop.user.signed-up" && data.user.tier in ["gold", "platinum"]'},
         lambda e: e.type == "com.shop.user.signed-up" and e.data["user"]["tier"] in ("gold", "platinum"),
     ),
-    Subscription(
+    DemoTrigger(
         "hot-sensors",
         "CEL, numbers",
         {"expression": 'ce.type.startsWith("com.plant.") && data.celsius >= 90.0'},
         lambda e: e.type.startswith("com.plant.") and e.data["celsius"] >= 90.0,
     ),
-    Subscription(
+    DemoTrigger(
         "vip-orders",
         "CEL macro, decided by cel-cpp",
         {"expression": 'ce.type.startsWith("com.shop.order.") && data.tags.exists(t, t == "vip")'},
         lambda e: e.type.startswith("com.shop.order.") and "vip" in e.data["tags"],
     ),
-    Subscription("nobody", "matches nothing", {"attributes": {"type": "com.shop.order.teleported"}}, lambda _: False),
-    Subscription(
+    DemoTrigger("nobody", "matches nothing", {"attributes": {"type": "com.shop.order.teleported"}}, lambda _: False),
+    DemoTrigger(
         "adults",
         "filter error: data.age is absent",
         {"expression": 'ce.type == "com.shop.user.signed-up" && data.age >= 18'},

@@ -1,108 +1,29 @@
-"""The main job, live: a real server, a real subscriber, a real producer, and a check of every count.
-
-Run it with `make demo`. Exit status 0 when every trigger got exactly what it should have got, else 1.
-"""
+"""The main job, live: a real server, a real subscriber, a real producer, and a check of every count."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
-import statistics
-import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from pyreqwest.client import Client, ClientBuilder
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
-from examples.workload import SUBSCRIPTIONS, Subscription, samples
+from headgate.demo.board import Board
+from headgate.demo.workload import TRIGGERS, DemoTrigger, samples
+from headgate.errors import UnavailableError
 from headgate.testing import Server, free_port
 
-NAMESPACE, BROKER = "shop", "events"
-SETTLE_S_MAX = 20.0
-
-
-class Board:
-    """What has happened so far, as the demo itself sees it from outside the server."""
-
-    def __init__(self) -> None:
-        self.accepted = 0
-        self.expected: Counter[str] = Counter()
-        self.expected_errors: Counter[str] = Counter()
-        self.received: dict[str, set[str]] = {s.name: set() for s in SUBSCRIPTIONS}
-        self.repeated = 0
-        self.latencies_ms: list[float] = []
-        self.filter_errors: Counter[str] = Counter()
-        self.told = ""
-
-    def accept(self) -> None:
-        """Notes one event that the broker answered with 202."""
-        self.accepted += 1
-
-    def deliver(self, trigger: str, event_id: str, sent_us: int) -> None:
-        """Notes one POST that reached the subscriber."""
-        if event_id in self.received[trigger]:
-            self.repeated += 1
-        self.received[trigger].add(event_id)
-        self.latencies_ms.append((time.time_ns() // 1000 - sent_us) / 1000)
-
-    @property
-    def settled(self) -> bool:
-        """True when everything that should have come has come, or more."""
-        return all(
-            len(self.received[s.name]) >= self.expected[s.name]
-            and self.filter_errors[s.name] >= self.expected_errors[s.name]
-            for s in SUBSCRIPTIONS
-        )
-
-    def wrong(self) -> list[str]:
-        """The triggers whose counts differ from the truth."""
-        return [
-            s.name
-            for s in SUBSCRIPTIONS
-            if len(self.received[s.name]) != self.expected[s.name]
-            or self.filter_errors[s.name] != self.expected_errors[s.name]
-        ]
-
-    def percentile_ms(self, percent: int) -> float:
-        """Latency from before the POST to the subscriber's receipt."""
-        if len(self.latencies_ms) < 2:
-            return 0.0
-        return statistics.quantiles(self.latencies_ms, n=100, method="inclusive")[percent - 1]
-
-    def headline(self) -> str:
-        """One line for logs and the table's title."""
-        return (
-            f"accepted {self.accepted} events, delivered {sum(map(len, self.received.values()))}, "
-            f"latency POST to delivery p50 {self.percentile_ms(50):.1f} ms, p99 {self.percentile_ms(99):.1f} ms"
-        )
-
-    def table(self, title: str) -> Table:
-        """The whole board."""
-        table = Table(title=title or None, title_justify="left")
-        for name in ("trigger", "shows"):
-            table.add_column(name)
-        for name in ("delivered", "expected", "filter errors"):
-            table.add_column(name, justify="right")
-        for s in SUBSCRIPTIONS:
-            table.add_row(
-                s.name,
-                s.why,
-                str(len(self.received[s.name])),
-                str(self.expected[s.name]),
-                str(self.filter_errors[s.name]),
-            )
-        return table
-
+NAMESPACE: Final = "shop"
+BROKER: Final = "events"
+_SETTLE_S_MAX: Final = 20.0
 
 Deliver = Callable[[str, str, int], None]
 """Hears of a POST that reached the subscriber: the trigger, the event's id, when it was sent (Unix microseconds)."""
@@ -152,10 +73,10 @@ async def publish(client: Client, url: str, event_id: str, type_: str, data: byt
         request = request.header(name, value)
     answer = await request.build().send()
     if answer.status != 202:
-        raise SystemExit(f"error: event {event_id} was answered {answer.status}: {await answer.text()}")
+        raise UnavailableError(f"event {event_id} was answered {answer.status}: {await answer.text()}")
 
 
-def trigger_spec(s: Subscription, subscriber_port: int) -> dict[str, Any]:
+def trigger_spec(s: DemoTrigger, subscriber_port: int) -> dict[str, Any]:
     """`spec` of the trigger of `s`."""
     return {
         "broker": BROKER,
@@ -167,9 +88,9 @@ def trigger_spec(s: Subscription, subscriber_port: int) -> dict[str, Any]:
 def set_up(server: Server, subscriber_port: int) -> None:
     """Creates the broker and the triggers, and waits until the matcher evaluates every one of them."""
     server.create("brokers", NAMESPACE, BROKER, {})
-    for s in SUBSCRIPTIONS:
+    for s in TRIGGERS:
         server.create("triggers", NAMESPACE, s.name, trigger_spec(s, subscriber_port))
-    for s in SUBSCRIPTIONS:
+    for s in TRIGGERS:
         server.wait_trigger_ready(NAMESPACE, s.name)
 
 
@@ -179,7 +100,7 @@ async def produce(client: Client, url: str, board: Board, events: int, rate_per_
     async with asyncio.TaskGroup() as group:
         for number, sample in zip(range(events), samples(seed=7), strict=False):
             await asyncio.sleep(max(0.0, started + number / rate_per_s - time.monotonic()))
-            for s in SUBSCRIPTIONS:
+            for s in TRIGGERS:
                 board.expected[s.name] += s.wanted(sample)
                 board.expected_errors[s.name] += s.fails(sample)
             data = json.dumps(sample.data).encode()
@@ -216,7 +137,7 @@ async def show(board: Board, console: Console) -> None:
 
 async def settle(board: Board) -> None:
     """Waits until everything expected has come, and a little longer for what should not come."""
-    deadline = time.monotonic() + SETTLE_S_MAX
+    deadline = time.monotonic() + _SETTLE_S_MAX
     while not board.settled and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
     await asyncio.sleep(1)
@@ -234,7 +155,7 @@ async def run(events: int, rate_per_s: float, console: Console) -> int:
         await asyncio.to_thread(server.start)
         stack.push_async_callback(asyncio.to_thread, server.stop)
         await asyncio.to_thread(set_up, server, subscriber_port)
-        console.print(f"{len(SUBSCRIPTIONS)} triggers are Ready; publishing {events} events at {rate_per_s:g}/s")
+        console.print(f"{len(TRIGGERS)} triggers are Ready; publishing {events} events at {rate_per_s:g}/s")
         client = await stack.enter_async_context(ClientBuilder().build())
         helpers = [asyncio.create_task(watch_filter_errors(server, board)), asyncio.create_task(show(board, console))]
         await produce(client, f"{server.url}/{NAMESPACE}/{BROKER}", board, events, rate_per_s)
@@ -253,17 +174,3 @@ def summary(board: Board, console: Console) -> int:
         return 1
     console.print(f"[bold green]OK[/]: every trigger got exactly its events ({board.repeated} deliveries repeated)")
     return 0
-
-
-def main() -> None:
-    """Parses the flags and runs the demo."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=4000)
-    parser.add_argument("--rate", type=float, default=250.0, help="events per second")
-    arguments = parser.parse_args()
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
-    sys.exit(asyncio.run(run(arguments.events, arguments.rate, console)))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""The demo: what Headgate does, with a check of every count."""

@@ -1,0 +1,288 @@
+"""Trials of a filter, as requests over HTTP bring them: on events, explained, or converted to CEL.
+
+One answer holds what a person wants to know while he writes a filter. Everything in it is bounded: events, the rows
+shown, and the time and size of traces.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from headgate.errors import HeadgateError, InvalidInputError
+from headgate.event import rfc3339
+from headgate.event.json_format import decode_event
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, program
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.compile.request import filter_of, spec_of
+from headgate.filter.dialects import to_cel
+from headgate.filter.skipping.prune import FILTER_VALUE
+from headgate.filter.tools.advice import Advice, advice
+from headgate.filter.tools.explain import Cost, ExplainedRow, Skips, explain
+from headgate.filter.tools.trace import Part, Trace, trace
+from headgate.limits import (
+    FILTER_TRACES_BYTES_MAX,
+    FILTER_TRACES_S_MAX,
+    FILTER_TRIAL_EVENTS_MAX,
+    FILTER_TRIAL_ROWS_MAX,
+)
+
+_INVALID: Final = "invalid"
+"""The outcome of what is no event."""
+_Spec = tuple[Mapping[str, object] | None, Sequence[object]]
+
+
+class WrittenFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A filter in one of the ways in which people write it.
+
+    Attributes:
+        filter: CEL text, or an object as in `spec.filter`.
+        filters: A list as in `spec.filters`; it may stand beside `filter`.
+        dialect: A dialect by its name, with its value in `text`; beside the others it is refused.
+        text: The value, or its JSON text.
+    """
+
+    filter: str | dict[str, object] | None = None
+    filters: list[object] | None = None
+    dialect: str = ""
+    text: object = None
+
+    def spec(self) -> _Spec:
+        """The filter as `spec.filter` and `spec.filters`.
+
+        Raises:
+            InvalidInputError: There is none, or it is given twice.
+            FilterError: The dialect is unknown, or its text is no JSON.
+        """
+        given = self.filter is not None or self.filters is not None
+        if given == bool(self.dialect):
+            hint = 'one of {"filter": "ce.type == \'a\'"}, {"filters": [...]}, {"dialect": "cesql", "text": "..."}'
+            raise InvalidInputError(f"the request has {'two filters' if given else 'no filter'}", hint=hint)
+        if self.dialect:
+            return spec_of(self.dialect, self.text)
+        return None if self.filter is None else filter_of(self.filter), self.filters or []
+
+
+class ExplainRequest(WrittenFilter, frozen=True):
+    """A filter that is to be explained.
+
+    Attributes:
+        filter_value: CEL text that makes the filter values of a broker's events.
+    """
+
+    filter_value: str = FILTER_VALUE
+
+
+class TrialRequest(ExplainRequest, frozen=True):
+    """A filter that is to be tried on events.
+
+    Attributes:
+        events: In the JSON format.
+        stored_at: When they were stored, RFC 3339; empty for now.
+        trace: Whether the answer shows the value of every part.
+        explain: Whether it holds the explanation of the filter.
+    """
+
+    events: list[msgspec.Raw] = []
+    stored_at: str = ""
+    trace: bool = True
+    explain: bool = False
+
+
+class ConvertedFilter(msgspec.Struct, frozen=True):
+    """A filter in CEL.
+
+    Attributes:
+        cel: As its dialect translates it.
+        canonical: As the matcher uses it.
+    """
+
+    cel: str
+    canonical: str
+
+
+class ExplanationView(msgspec.Struct, frozen=True, rename="camel"):
+    """A `FilterExplanation` as the API shows it, with remarks on how the filter is written.
+
+    Attributes:
+        rows_left_out: Rows beyond FILTER_TRIAL_ROWS_MAX.
+        advice: What should be written otherwise.
+    """
+
+    cel: str
+    decided_by: str
+    rows: tuple[ExplainedRow, ...]
+    rows_left_out: int
+    signatures: int
+    cost: Cost
+    skips: dict[str, object]
+    notes: tuple[str, ...]
+    advice: tuple[Advice, ...]
+
+
+class TraceView(msgspec.Struct, frozen=True):
+    """A `Trace` without what the whole answer says once.
+
+    Attributes:
+        caret: The text, cut when it is long, and below it a line under the part that decided.
+        parts: In the order of the text.
+        left_out: Whether there were more.
+    """
+
+    caret: str
+    parts: tuple[Part, ...]
+    left_out: bool = msgspec.field(name="leftOut")
+
+
+class TrialResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a filter says of one event.
+
+    Attributes:
+        index: Of the event in the request.
+        outcome: `true`, `false`, `error`, or `invalid` for what is no event.
+        id: Of the event.
+        error: Why it is an error, or no event.
+        hint: What to do about it.
+        decided: The part that decided, and its value.
+        trace: Every part.
+    """
+
+    index: int
+    outcome: str
+    id: str = ""
+    error: str = ""
+    hint: str = ""
+    decided: dict[str, str] | None = None
+    trace: msgspec.Raw | None = None
+
+
+class TrialAnswer(ConvertedFilter, frozen=True, rename="camel", omit_defaults=True):
+    """What a filter says of events.
+
+    Attributes:
+        text: The text to which the places of parts refer.
+        counts: Events by outcome.
+        results: Of each event, in order.
+        traces_left_out: Results without the parts that were asked for: they would have taken too long or too much room.
+        explanation: Where it was asked for.
+    """
+
+    text: str
+    counts: dict[str, int]
+    results: list[TrialResult]
+    traces_left_out: int = 0
+    explanation: ExplanationView | None = None
+
+
+def convert_filter(request: WrittenFilter) -> ConvertedFilter:
+    """The filter in CEL.
+
+    Raises:
+        FilterError: It is refused.
+        InvalidInputError: The request has none.
+    """
+    spec = request.spec()
+    return ConvertedFilter(to_cel(*spec), compile_filter(*spec).cel)
+
+
+def explain_filter(request: ExplainRequest) -> ExplanationView:
+    """How it is matched; raises as `convert_filter` does."""
+    spec = request.spec()
+    return _explained(compile_filter(*spec), spec, request.filter_value)
+
+
+def try_filter(request: TrialRequest) -> TrialAnswer:
+    """What it says of events; raises as `convert_filter` does."""
+    if len(request.events) > FILTER_TRIAL_EVENTS_MAX:
+        raise InvalidInputError(
+            f"{len(request.events)} events are over the limit of {FILTER_TRIAL_EVENTS_MAX} (FILTER_TRIAL_EVENTS_MAX)"
+        )
+    stored_us = rfc3339.micros(request.stored_at) if request.stored_at else int(time.time() * 1e6)
+    if stored_us is None:
+        raise InvalidInputError("storedAt is no RFC 3339 time", hint="2026-01-31T09:30:00Z")
+    spec = request.spec()
+    compiled = compile_filter(*spec)
+    trial = _Trial(to_cel(*spec), program(compiled.cel), stored_us, traced=request.trace)
+    results = [trial.result(index, bytes(raw)) for index, raw in enumerate(request.events)]
+    counts = dict.fromkeys((*(kind.name.lower() for kind in OutcomeKind), _INVALID), 0)
+    for one in results:
+        counts[one.outcome] += 1
+    return TrialAnswer(
+        cel=trial.cel,
+        canonical=compiled.cel,
+        text=trial.text,
+        counts=counts,
+        results=results,
+        traces_left_out=trial.left_out,
+        explanation=_explained(compiled, spec, request.filter_value) if request.explain else None,
+    )
+
+
+class _Trial:
+    """A filter on one event after the other."""
+
+    def __init__(self, cel: str, tested: Program, stored_us: int, *, traced: bool) -> None:
+        self.cel = self.text = cel
+        self.left_out = 0
+        self._tested = tested
+        self._stored_us = stored_us
+        self._traced = traced
+        self._ends_s = time.monotonic() + FILTER_TRACES_S_MAX
+        self._left_bytes = FILTER_TRACES_BYTES_MAX
+
+    def result(self, index: int, body: bytes) -> TrialResult:
+        try:
+            view = EventView(decode_event(body), self._stored_us)
+        except HeadgateError as error:
+            return TrialResult(index, _INVALID, error=error.message, hint=error.hint)
+        outcome = self._tested.evaluate_view(view)
+        decided, shown = None, None
+        if self._traced and self._has_room():
+            traced = trace(self.cel, view)
+            self.text = traced.text
+            decided = {"part": traced.decided_text, "value": traced.decided.value}
+            shown = self._shown(traced)
+        elif self._traced:
+            self.left_out += 1
+        return TrialResult(index, outcome.kind.name.lower(), view.event.id, outcome.message, "", decided, shown)
+
+    def _has_room(self) -> bool:
+        return self._left_bytes > 0 and time.monotonic() < self._ends_s
+
+    def _shown(self, traced: Trace) -> msgspec.Raw:
+        written = msgspec.json.encode(TraceView(traced.caret, traced.parts, traced.left_out))
+        self._left_bytes -= len(written)
+        return msgspec.Raw(written)
+
+
+def _explained(compiled: CompiledFilter, spec: _Spec, filter_value: str) -> ExplanationView:
+    try:
+        found = explain(compiled, filter_value=filter_value)
+    except FilterError as error:
+        raise error.at_field("filterValue") from None
+    return ExplanationView(
+        cel=found.cel,
+        decided_by=found.decided_by,
+        rows=found.rows[:FILTER_TRIAL_ROWS_MAX],
+        rows_left_out=max(0, len(found.rows) - FILTER_TRIAL_ROWS_MAX),
+        signatures=found.signatures,
+        cost=found.cost,
+        skips=_skips(found.skips),
+        notes=found.notes,
+        advice=advice(*spec),
+    )
+
+
+def _skips(found: Skips) -> dict[str, object]:
+    return {
+        "filterValue": found.filter_value,
+        "values": found.values,
+        "timeRangeUs": found.time_range_us,
+        "publishedUs": found.published_us,
+        "says": found.says,
+    }

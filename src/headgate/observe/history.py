@@ -1,0 +1,213 @@
+"""A short history of a server's numbers: what came in, what was delivered and given up, and how long it took.
+
+Every HISTORY_POINT_S the counters that the processes have written are added up; a point is the difference of two sums.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headgate.limits import HISTORY_POINT_S, HISTORY_POINTS_MAX, RATE_WINDOW_S
+from headgate.observe import metrics
+from headgate.observe.exposition import ProcessMetrics, read
+
+_GIVEN_UP: Final = ("failed", "dead_lettered", "expired", "lost")
+_BUCKETS: Final = metrics.NAMESPACE_DELIVERY_SECONDS.buckets
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Counters at one moment, of a server or a namespace.
+
+    Attributes:
+        received: Events stored.
+        given_up: Deliveries given up.
+        delivered: Deliveries that subscribers took, by the bucket of the time that they took.
+    """
+
+    received: float = 0.0
+    given_up: float = 0.0
+    delivered: tuple[int, ...] = (0,) * (len(_BUCKETS) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Counters at one moment.
+
+    Attributes:
+        time_s: When, seconds since 1970.
+        whole: Of the server.
+        namespaces: By namespace.
+        brokers: Events stored by broker `namespace/name`.
+    """
+
+    time_s: float
+    whole: Sums
+    namespaces: Mapping[str, Sums] = field(default_factory=dict)
+    brokers: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, namespace: str | None) -> Sums:
+        """Those of a namespace, None for the server; one that is not named has had nothing."""
+        return self.whole if namespace is None else self.namespaces.get(namespace, _NOTHING)
+
+
+_NOTHING: Final = Sums()
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What happened in a span of time, a second.
+
+    Attributes:
+        received: Events stored.
+        delivered: Deliveries that subscribers took.
+        failed: Deliveries given up.
+        p50: Half of the deliveries took so many seconds at most; None without deliveries.
+        p99: The same of 99 of 100.
+    """
+
+    received: float
+    delivered: float
+    failed: float
+    p50: float | None
+    p99: float | None
+
+
+class BrokerCount(msgspec.Struct, frozen=True):
+    """What a broker has taken.
+
+    Attributes:
+        received: Events stored since the server's counters began.
+        rate: Events a second in the last minute.
+    """
+
+    received: int
+    rate: float
+
+
+class NumbersHistory:
+    """The last HISTORY_POINTS_MAX points; `sample` in one thread at a time, the rest anywhere.
+
+    Args:
+        directory: `run/metrics`.
+        clock_s: Seconds since 1970.
+    """
+
+    def __init__(self, directory: Path, clock_s: Callable[[], float] = time.time) -> None:
+        self._directory = directory
+        self._clock_s = clock_s
+        self._snapshots: deque[Snapshot] = deque(maxlen=HISTORY_POINTS_MAX + 1)
+
+    def sample(self) -> None:
+        """Reads what the processes have written; blocks some milliseconds."""
+        pages = [page for path in sorted(self._directory.glob("*.json")) if (page := read(path)) is not None]
+        self._snapshots.append(snapshot(pages, self._clock_s()))
+
+    def points(self, namespace: str | None) -> tuple[float, list[Rates]]:
+        """When the first point begins, seconds since 1970, and all points, the oldest first.
+
+        Args:
+            namespace: None for the server.
+        """
+        taken = list(self._snapshots)
+        begin = taken[0].time_s if taken else self._clock_s()
+        return begin, [between(old, new, namespace) for old, new in itertools.pairwise(taken)]
+
+    def broker(self, path: str) -> BrokerCount:
+        """What the broker `namespace/name` has taken, as of the last sample."""
+        if not (taken := list(self._snapshots)):
+            return BrokerCount(0, 0.0)
+        new, old = taken[-1], taken[-1 - min(_points(RATE_WINDOW_S), len(taken) - 1)]
+        received = new.brokers.get(path, 0.0)
+        seconds = max(new.time_s - old.time_s, HISTORY_POINT_S)
+        return BrokerCount(int(received), round(_grown(old.brokers.get(path, 0.0), received) / seconds, 3))
+
+    def last(self, namespace: str | None, seconds: float) -> Rates:
+        """What happened in the last seconds; as far as it is known."""
+        taken = list(self._snapshots)
+        if len(taken) < 2:
+            return Rates(0.0, 0.0, 0.0, None, None)
+        return between(taken[-1 - min(_points(seconds), len(taken) - 1)], taken[-1], namespace)
+
+
+def _points(seconds: float) -> int:
+    return max(1, round(seconds / HISTORY_POINT_S))
+
+
+def snapshot(pages: Iterable[ProcessMetrics], time_s: float) -> Snapshot:
+    """The sums of what processes have written."""
+    brokers: dict[str, float] = {}
+    received: dict[str, float] = {}
+    given_up: dict[str, float] = {}
+    delivered: dict[str, list[int]] = {}
+    whole_received = whole_given_up = 0.0
+    whole_delivered = [0] * (len(_BUCKETS) + 1)
+    for page in pages:
+        whole_received += page.counters.get("headgate_events_accepted_total", {}).get("", 0.0)
+        ended = page.counters.get("headgate_deliveries_total", {})
+        whole_given_up += sum(ended.get(result, 0.0) for result in _GIVEN_UP)
+        for found in page.histograms.get("headgate_delivery_seconds", {}).values():
+            _add(whole_delivered, found.counts)
+        for broker, count in page.counters.get(metrics.BROKER_EVENTS_ACCEPTED.name, {}).items():
+            brokers[broker] = brokers.get(broker, 0.0) + count
+            namespace = broker.partition("/")[0]
+            received[namespace] = received.get(namespace, 0.0) + count
+        for namespace, count in page.counters.get(metrics.NAMESPACE_GIVEN_UP.name, {}).items():
+            given_up[namespace] = given_up.get(namespace, 0.0) + count
+        for namespace, found in page.histograms.get(metrics.NAMESPACE_DELIVERY_SECONDS.name, {}).items():
+            _add(delivered.setdefault(namespace, [0] * len(whole_delivered)), found.counts)
+    named = received.keys() | given_up.keys() | delivered.keys()
+    namespaces = {
+        name: Sums(received.get(name, 0.0), given_up.get(name, 0.0), tuple(delivered.get(name, _NOTHING.delivered)))
+        for name in named
+    }
+    return Snapshot(time_s, Sums(whole_received, whole_given_up, tuple(whole_delivered)), namespaces, brokers)
+
+
+def between(old: Snapshot, new: Snapshot, namespace: str | None) -> Rates:
+    """What happened between two moments; a counter that began anew in between counts from there."""
+    before, after = old.of(namespace), new.of(namespace)
+    seconds = max(new.time_s - old.time_s, 1e-3)
+    counts = [_grown(was, now) for was, now in zip(before.delivered, after.delivered, strict=True)]
+    return Rates(
+        _grown(before.received, after.received) / seconds,
+        sum(counts) / seconds,
+        _grown(before.given_up, after.given_up) / seconds,
+        quantile(counts, 0.5),
+        quantile(counts, 0.99),
+    )
+
+
+def quantile(counts: Sequence[float], share: float) -> float | None:
+    """A quantile of a histogram, seconds, linear within its bucket; the last bound where it lies beyond. None of none.
+
+    Args:
+        counts: Of each bucket of the metric, not added up.
+        share: From 0 to 1.
+    """
+    wanted, below = share * sum(counts), 0.0
+    if not wanted:
+        return None
+    for number, count in enumerate(counts[:-1]):
+        if below + count >= wanted:
+            lower = _BUCKETS[number - 1] if number else 0.0
+            return lower + (_BUCKETS[number] - lower) * (wanted - below) / count
+        below += count
+    return _BUCKETS[-1]
+
+
+def _grown(was: float, now: float) -> float:
+    return now - was if now >= was else now
+
+
+def _add(sums: list[int], counts: Sequence[int]) -> None:
+    for number, count in enumerate(counts[: len(sums)]):
+        sums[number] += count

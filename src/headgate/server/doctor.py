@@ -1,0 +1,199 @@
+"""What `headgate doctor` looks at: the machine under a server, each thing with a verdict and what to do."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import resource
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from headgate.errors import HeadgateError
+from headgate.limits import ATTEMPTS_MAX, CONNECTIONS_MAX
+from headgate.match.requirements import check_java, connector_jar
+from headgate.server import addresses, listening
+from headgate.settings import Settings
+
+MEMORY_BYTES_MIN: Final = 2 << 30
+"""A server without work takes 1.5 GB."""
+FREE_BYTES_MIN: Final = 5 << 30
+"""Room for an hour of 1,000 events/s of 1 kB, twice: as events and as matches."""
+SYNC_MS_SLOW: Final = 20.0
+"""Every 202 waits for one: beyond this, producers notice."""
+SYNC_MS_MIN: Final = 0.01
+"""No disk is faster: what is, keeps nothing over a loss of power."""
+_SYNCS: Final = 100
+_SYNC_BYTES: Final = 4096
+_FILES_WANTED: Final = 2 * max(CONNECTIONS_MAX, ATTEMPTS_MAX)
+_CLOCK_UNSYNCHRONISED: Final = 5  # TIME_ERROR of adjtimex(2)
+_TIMEX_BYTES: Final = 512  # more than `struct timex` takes
+_GIB: Final = 1 << 30
+
+
+class CheckVerdict(StrEnum):
+    """What a finding means for a server."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCheck:
+    """What was found of one thing.
+
+    Attributes:
+        check: The thing.
+        verdict: FAILURE: a server does not start, or does not keep its promises.
+        message: What it is.
+        hint: What to do; empty where nothing needs to be done.
+    """
+
+    check: str
+    verdict: CheckVerdict
+    message: str
+    hint: str = ""
+
+
+def _ok(check: str, message: str) -> MachineCheck:
+    return MachineCheck(check, CheckVerdict.OK, message)
+
+
+def _warning(check: str, message: str, hint: str) -> MachineCheck:
+    return MachineCheck(check, CheckVerdict.WARNING, message, hint)
+
+
+def _failure(check: str, message: str, hint: str) -> MachineCheck:
+    return MachineCheck(check, CheckVerdict.FAILURE, message, hint)
+
+
+def findings(settings: Settings) -> Iterator[MachineCheck]:
+    """Looks at everything, one after the other; changes nothing but a file of its own in the data directory.
+
+    Args:
+        settings: Of the server that is to run here.
+    """
+    yield _ok("python", sys.version.split()[0])
+    yield _unless_error("java", lambda: f"Java {check_java()}")
+    yield _unless_error("connector", lambda: str(connector_jar().name))
+    yield _memory()
+    yield _files()
+    place = _existing(settings.data)
+    yield _room(place)
+    yield _disk(place)
+    runs = _is_running(settings.data)
+    for one in addresses.addresses_of(settings):
+        yield _port(one.option, one.host, one.port, runs)
+    yield _clock()
+
+
+def _unless_error(check: str, look: Callable[[], str]) -> MachineCheck:
+    """What a check says, or the error that it raises."""
+    try:
+        return _ok(check, look())
+    except HeadgateError as error:
+        return _failure(check, str(error), error.hint)
+
+
+def _memory() -> MachineCheck:
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    message = f"{has / _GIB:.1f} GiB"
+    if has < MEMORY_BYTES_MIN:
+        hint = f"a server takes 1.5 GB without work: give it {MEMORY_BYTES_MIN // _GIB} GiB"
+        return _warning("memory", message, hint)
+    return _ok("memory", message)
+
+
+def _files() -> MachineCheck:
+    """A process raises its own limit up to the hard one."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY or hard >= _FILES_WANTED:
+        return _ok("open files", "unlimited" if hard == resource.RLIM_INFINITY else f"{hard:,}")
+    hint = f"for {CONNECTIONS_MAX:,} connections: ulimit -Hn {_FILES_WANTED}, or LimitNOFILE={_FILES_WANTED} of systemd"
+    return _warning("open files", f"{hard:,} at most", hint)
+
+
+def _existing(path: Path) -> Path:
+    """The directory, or the nearest one above it that exists."""
+    path = path.absolute()
+    return next((one for one in (path, *path.parents) if one.is_dir()), Path("/"))
+
+
+def _room(place: Path) -> MachineCheck:
+    free = shutil.disk_usage(place).free
+    message = f"{free / _GIB:.1f} GiB free at {place}"
+    if free < FREE_BYTES_MIN:
+        hint = f"give it {FREE_BYTES_MIN // _GIB} GiB or more, or choose another disk with --data"
+        return _warning("disk space", message, hint)
+    return _ok("disk space", message)
+
+
+def _disk(place: Path) -> MachineCheck:
+    """How long a small write takes until it is on the disk."""
+    try:
+        median_ms = _sync_ms(place)
+    except OSError as error:
+        hint = "give this user a directory it may write: --data DIRECTORY"
+        return _failure("fdatasync", f"cannot write in {place}: {error.strerror or error}", hint)
+    message = f"{median_ms:.2f} ms"
+    if median_ms > SYNC_MS_SLOW:
+        return _warning("fdatasync", message, "every 202 waits for one: choose a faster disk with --data")
+    if median_ms < SYNC_MS_MIN:
+        hint = "no disk is as fast: a tmpfs loses all events with the power; choose a disk with --data"
+        return _warning("fdatasync", message, hint)
+    return _ok("fdatasync", message)
+
+
+def _sync_ms(place: Path) -> float:
+    """The median of some writes with fdatasync, milliseconds. Raises OSError."""
+    took: list[float] = []
+    with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+        for _ in range(_SYNCS):
+            started = time.monotonic()
+            file.write(bytes(_SYNC_BYTES))
+            os.fdatasync(file.fileno())
+            took.append(time.monotonic() - started)
+    return statistics.median(took) * 1000
+
+
+def _is_running(data: Path) -> bool:
+    """Whether a server has the data directory."""
+    try:
+        with (data / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _port(option: str, host: str, port: int, runs: bool) -> MachineCheck:
+    try:
+        listening.close(listening.bind(host, port, option, listens=True))
+    except listening.AddressError as error:
+        if runs:
+            return _ok(option, f"{host}:{port} is taken, and the server of this data directory runs")
+        return _failure(option, str(error), error.hint)
+    return _ok(option, f"{host}:{port} is free")
+
+
+def _clock() -> MachineCheck:
+    """Whether the system's clock follows a time server; retention and `seek` go by it."""
+    try:
+        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+    except (OSError, AttributeError):  # another system than Linux
+        state = -1
+    if state == _CLOCK_UNSYNCHRONISED:
+        hint = "let the machine follow a time server: chrony, systemd-timesyncd"
+        return _warning("clock", "follows no time server", hint)
+    return _ok("clock", "the system does not say" if state < 0 else "follows a time server")

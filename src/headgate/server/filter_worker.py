@@ -1,0 +1,92 @@
+"""The process in which people try filters: one request after the other, on its standard input and output.
+
+It has no rights, no secrets and no files of the server. A filter that takes too long or too much memory ends with the
+process, and delays nobody: `server/filter_workers.py` starts another one.
+
+The first answer says that the process has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from headgate.control.http import decode_as
+from headgate.control.kube_status import failure, failure_of
+from headgate.errors import HeadgateError
+from headgate.event.json_text import allow_deep_json
+from headgate.filter.tools.dialect_list import dialect_list
+from headgate.filter.tools.trial import (
+    ExplainRequest,
+    TrialRequest,
+    WrittenFilter,
+    convert_filter,
+    explain_filter,
+    try_filter,
+)
+from headgate.limits import FILTER_RUN_S_MAX, FILTER_WORKER_MEMORY_BYTES_MAX
+from headgate.server.filter_workers import ANSWER_HEAD, REQUEST_HEAD
+from headgate.server.filter_workers import RUNS as NUMBERED
+
+_OK: Final = 200
+_NICENESS: Final = 10
+"""Deliveries go first."""
+RUNS: Final[Mapping[str, Callable[[bytes], msgspec.Struct]]] = {
+    "test": lambda body: try_filter(decode_as(body, TrialRequest, "the request")),
+    "explain": lambda body: explain_filter(decode_as(body, ExplainRequest, "the request")),
+    "convert": lambda body: convert_filter(decode_as(body, WrittenFilter, "the request")),
+    "dialects": lambda _: dialect_list(),
+}
+_NAMES: Final = tuple(NUMBERED)
+
+
+def answer(run: int, body: bytes) -> tuple[int, bytes]:
+    """The status and the body of one answer; never raises but for want of memory."""
+    try:
+        return _OK, msgspec.json.encode(RUNS[_NAMES[run]](body))
+    except HeadgateError as error:
+        return error.http_status, msgspec.json.encode(failure_of(error))
+    except Exception as error:  # noqa: BLE001 - a bug must not end the process, and with it the turns of others
+        print(f"a trial of a filter failed: {error!r}", file=sys.stderr, flush=True)
+        return 500, msgspec.json.encode(failure(500, "an internal error occurred"))
+
+
+def main() -> None:
+    """Answers until the standard input ends."""
+    # What a package of dialects prints must not stand between answers.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    with contextlib.suppress(OSError):
+        os.nice(_NICENESS)
+    allow_deep_json()
+    resource.setrlimit(resource.RLIMIT_AS, (FILTER_WORKER_MEMORY_BYTES_MAX, FILTER_WORKER_MEMORY_BYTES_MAX))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    requests = sys.stdin.buffer
+    status, body = _OK, b""
+    while True:
+        answers.write(ANSWER_HEAD.pack(status, len(body)) + body)
+        answers.flush()
+        head = requests.read(REQUEST_HEAD.size)
+        if len(head) < REQUEST_HEAD.size:
+            return
+        run, size = REQUEST_HEAD.unpack(head)
+        _bound_time()
+        status, body = answer(run, requests.read(size))
+
+
+def _bound_time() -> None:
+    """Ends the process where nobody is left to end it: its front has died, and a filter goes on."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    seconds = int(used.ru_utime + used.ru_stime + 2 * FILTER_RUN_S_MAX)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, hard))
+
+
+if __name__ == "__main__":
+    main()

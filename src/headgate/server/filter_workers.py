@@ -1,0 +1,247 @@
+"""Trials of filters over HTTP: `/apis/headgate.dev/v1/filters/...`, each run in a small process beside the front.
+
+    POST .../filters/test       the filter on events
+    POST .../filters/explain    how it is matched
+    POST .../filters/convert    what it is in CEL
+    GET  .../filters/dialects   in which languages it can be written
+
+A hostile filter costs its process, and its author's turn: the runs of one user follow each other, and a process that
+does not answer within FILTER_RUN_S_MAX is ended. The front's event loop only passes bytes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import struct
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate.control.http import JSON, Handler, read_body
+from headgate.control.objects import OWN_API_VERSION
+from headgate.control.queries import user_of
+from headgate.errors import InvalidInputError, OverloadedError, UnavailableError
+from headgate.limits import (
+    FILTER_RUN_S_MAX,
+    FILTER_RUNS_MAX,
+    FILTER_RUNS_OF_USER_MAX,
+    FILTER_TRIAL_BYTES_MAX,
+    FILTER_WORKER_IDLE_S,
+    FILTER_WORKER_START_S_MAX,
+    FILTER_WORKERS_MAX,
+)
+
+PREFIX: Final = f"/apis/{OWN_API_VERSION}/filters"
+REQUEST_HEAD: Final = struct.Struct(">BI")
+"""Before the body of a request to a process: the number in RUNS, the length of the body."""
+ANSWER_HEAD: Final = struct.Struct(">HI")
+"""Before the body of an answer: the status of HTTP, the length of the body."""
+RUNS: Final = {"test": "POST", "explain": "POST", "convert": "POST", "dialects": "GET"}
+"""What can be asked of a process, in the order of the numbers, and by which method of HTTP."""
+_NUMBERS: Final = {name: number for number, name in enumerate(RUNS)}
+_COMMAND: Final = (sys.executable, "-m", "headgate.server.filter_worker")
+_TYPES: Final = frozenset({JSON})
+
+
+class FilterRunsOverloadError(OverloadedError):
+    """Enough trials of filters are under way."""
+
+    code = "filter-runs"
+
+
+class FilterRunEndedError(InvalidInputError):
+    """A trial of a filter was ended: it took too long, or too much memory."""
+
+    code = "filter-run-ended"
+    http_status = 422
+
+
+class FilterWorkerError(UnavailableError):
+    """A process in which filters are tried does not start."""
+
+    code = "filter-worker"
+
+
+class _Worker:
+    """A process that has started and has nothing to do."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._requests, self._answers = process.stdin, process.stdout
+        self.idle: asyncio.TimerHandle | None = None
+
+    async def answer(self) -> tuple[int, bytes]:
+        """The next answer; raises EOFError when the process has ended."""
+        status, size = ANSWER_HEAD.unpack(await self._answers.readexactly(ANSWER_HEAD.size))
+        return status, await self._answers.readexactly(size)
+
+    async def ask(self, run: str, body: bytes) -> tuple[int, bytes]:
+        """Status and body of an answer; raises EOFError or OSError when the process has ended."""
+        self._requests.write(REQUEST_HEAD.pack(_NUMBERS[run], len(body)) + body)
+        await self._requests.drain()
+        return await self.answer()
+
+    async def end(self) -> None:
+        """Ends it, whatever it does."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._requests.close()
+        await self._process.wait()
+        await self._answers.read()  # to its end, where the pipe is closed
+
+
+@dataclass(slots=True)
+class _Turns:
+    """The runs of one user.
+
+    Attributes:
+        count: Those under way.
+        turn: Is held by the one that runs.
+    """
+
+    count: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class FilterWorkers:
+    """The processes of one front; made when they are needed. Lives on one event loop.
+
+    Args:
+        command: Starts a process.
+        run_s: Seconds for one run.
+    """
+
+    def __init__(self, command: Sequence[str] = _COMMAND, run_s: float = FILTER_RUN_S_MAX) -> None:
+        self._command = command
+        self._run_s = run_s
+        self._free: list[_Worker] = []
+        self._room = asyncio.Semaphore(FILTER_WORKERS_MAX)
+        self._users: dict[str, _Turns] = {}
+        self._count = 0
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def run(self, user: str, run: str, body: bytes) -> tuple[int, bytes]:
+        """One run.
+
+        Args:
+            user: Whose.
+            run: One of RUNS.
+            body: Of the request.
+
+        Returns:
+            Status and body of the answer.
+
+        Raises:
+            FilterRunsOverloadError: The user, or all users, have enough under way.
+            FilterRunEndedError: It took too long, or too much memory.
+            FilterWorkerError: No process can be started.
+        """
+        turns = self._users.setdefault(user, _Turns())
+        if self._count >= FILTER_RUNS_MAX or turns.count >= FILTER_RUNS_OF_USER_MAX:
+            raise FilterRunsOverloadError("enough trials of filters are under way", hint="send one after the other")
+        self._count += 1
+        turns.count += 1
+        try:
+            async with turns.turn, self._room:
+                return await self._run(run, body)
+        finally:
+            self._count -= 1
+            turns.count -= 1
+            if not turns.count:
+                self._users.pop(user, None)
+
+    async def _run(self, run: str, body: bytes) -> tuple[int, bytes]:
+        worker = self._free.pop() if self._free else await self._started()
+        if worker.idle is not None:
+            worker.idle.cancel()
+        try:
+            async with asyncio.timeout(self._run_s):
+                found = await worker.ask(run, body)
+        except TimeoutError:
+            await worker.end()
+            raise FilterRunEndedError(
+                f"the trial was ended after {self._run_s:g} s (FILTER_RUN_S_MAX)", hint="try fewer or smaller events"
+            ) from None
+        except (EOFError, OSError):
+            await worker.end()
+            raise FilterRunEndedError(
+                "the trial was ended: it took too much memory, or failed", hint="try fewer or smaller events"
+            ) from None
+        except BaseException:  # the request was cancelled: the answer would be the next one's
+            self._spare(worker)
+            raise
+        self._free.append(worker)
+        worker.idle = asyncio.get_running_loop().call_later(FILTER_WORKER_IDLE_S, self._retire, worker)
+        return found
+
+    async def _started(self) -> _Worker:
+        # Nothing of what the server knows by its environment, such as where its keys are.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADGATE")}
+        worker: _Worker | None = None
+        try:
+            process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=PIPE, env=environment)
+            worker = _Worker(process)
+            async with asyncio.timeout(FILTER_WORKER_START_S_MAX):
+                await worker.answer()
+        except BaseException as error:
+            if worker is not None:
+                await worker.end()
+            if isinstance(error, OSError | EOFError):  # a TimeoutError is an OSError
+                raise FilterWorkerError("filters cannot be tried now", hint="try again later") from error
+            raise
+        return worker
+
+    def _retire(self, worker: _Worker) -> None:
+        """Nobody has needed it for long."""
+        if worker in self._free:
+            self._free.remove(worker)
+            self._spare(worker)
+
+    def _spare(self, worker: _Worker) -> None:
+        """Ends it beside what goes on."""
+        task = asyncio.create_task(worker.end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Ends the processes that have nothing to do; the others end with this process."""
+        free, self._free = self._free, []
+        for worker in free:
+            if worker.idle is not None:
+                worker.idle.cancel()
+            await worker.end()
+        await asyncio.gather(*self._ending)
+
+
+class FiltersApi:
+    """The handlers.
+
+    Args:
+        workers: Where filters are tried.
+    """
+
+    def __init__(self, workers: FilterWorkers) -> None:
+        self._workers = workers
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        for run, method in RUNS.items():
+            yield Route(f"{PREFIX}/{run}", self._handler(run), methods=[method])
+
+    def _handler(self, run: str) -> Handler:
+        async def handle(request: Request) -> Response:
+            body = await read_body(request, _TYPES, FILTER_TRIAL_BYTES_MAX)
+            status, answer = await self._workers.run(user_of(request).name, run, body)
+            return Response(answer, status, media_type=JSON)
+
+        return handle

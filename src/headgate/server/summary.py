@@ -1,0 +1,196 @@
+"""The summary of a server, or of one namespace: parts, rates, backlog, and what needs a person's attention.
+
+    GET /apis/headgate.dev/v1/summary                   the whole server
+    GET /apis/headgate.dev/v1/namespaces/NS/summary     what is in one namespace, and nothing of the others
+
+The history is in the memory of the process of the objects, so every front answers with the same one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+import structlog
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate.control.attention import ObjectTrouble
+from headgate.control.http import json_response
+from headgate.control.objects import OWN_API_VERSION, Kind
+from headgate.control.store import Store
+from headgate.deadletters.counts import DeadLetterCount, counts_of
+from headgate.event import rfc3339
+from headgate.limits import ATTENTION_MAX, HISTORY_POINT_S, RATE_WINDOW_S
+from headgate.observe.history import NumbersHistory, Rates
+from headgate.observe.logs import Recurring
+from headgate.server import ready
+from headgate.server.target_stats import BacklogCount, TargetStatsReader
+from headgate.settings import Settings
+from headgate.storage.dispatcher_directory import directories_of
+
+SUMMARY: Final = f"/apis/{OWN_API_VERSION}/summary"
+SUMMARY_OF_NAMESPACE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/summary"
+_KEPT: Final = "kept"
+_log = structlog.get_logger(__name__)
+
+
+class PartView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A process of the server; what it says of itself stays with those who may see the whole."""
+
+    name: str
+    ready: bool
+    note: str = ""
+
+
+class HistoryView(msgspec.Struct, frozen=True, rename={"begin": "from"}):
+    """Points of `seconds` each from `begin` on, the oldest first; see `observe.history.Rates`."""
+
+    seconds: float
+    begin: str
+    received: list[float]
+    delivered: list[float]
+    failed: list[float]
+    p50: list[float | None]
+    p99: list[float | None]
+
+
+class DeadLetterTotals(msgspec.Struct, frozen=True):
+    """Dead letters, and those of them that wait for a person."""
+
+    count: int
+    kept: int
+
+
+class DeadLetterTrouble(msgspec.Struct, frozen=True):
+    """A trigger that has dead letters which wait for a person."""
+
+    kind: str
+    namespace: str
+    name: str
+    reason: str
+    count: int
+    message: str
+
+
+class SummaryView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The answer.
+
+    Attributes:
+        ready: Whether all parts are.
+        rates: Of the last minute: received, delivered and failed a second.
+        latency: Of the last minute: p50 and p99, seconds; empty without deliveries.
+        objects: How many there are, by plural.
+        attention: At most ATTENTION_MAX of `attention_total`.
+    """
+
+    namespace: str = ""
+    time: str
+    ready: bool
+    parts: list[PartView]
+    history: HistoryView
+    rates: dict[str, float]
+    latency: dict[str, float | None] = {}
+    backlog: BacklogCount
+    objects: dict[str, int]
+    dead_letters: DeadLetterTotals
+    attention: list[ObjectTrouble | DeadLetterTrouble]
+    attention_total: int
+
+
+class SummaryApi:
+    """The handlers.
+
+    Args:
+        settings: The server's settings.
+        store: The objects.
+        dispatchers: Know what is not delivered.
+        history: The numbers.
+        clock_s: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        dispatchers: TargetStatsReader,
+        history: NumbersHistory,
+        clock_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._dispatchers = dispatchers
+        self._history = history
+        self._clock_s = clock_s
+        self._letters = [own.dead_letters for own in directories_of(settings.data, settings.dispatchers)]
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        yield Route(SUMMARY, self._summary, methods=["GET"])
+        yield Route(SUMMARY_OF_NAMESPACE, self._summary, methods=["GET"])
+
+    async def _summary(self, request: Request) -> Response:
+        namespace: str | None = request.path_params.get("namespace")
+        backlog = await self._dispatchers.backlog(namespace)
+        return json_response(await run_in_threadpool(self._view, namespace, backlog))
+
+    def _view(self, namespace: str | None, backlog: BacklogCount) -> SummaryView:
+        states = ready.states(self._settings)
+        notes = namespace is None
+        letters = counts_of(self._letters, namespace)
+        conditions, count = self._store.attention.read(namespace, ATTENTION_MAX)
+        kept: list[ObjectTrouble | DeadLetterTrouble] = [_kept(one) for one in letters if one.state == _KEPT]
+        last = self._history.last(namespace, RATE_WINDOW_S)
+        objects = self._store.attention.counts(namespace)
+        return SummaryView(
+            namespace=namespace or "",
+            time=_shown(self._clock_s()),
+            ready=all(state.ready for state in states.values()),
+            parts=[PartView(part.name, one.ready, one.note if notes else "") for part, one in states.items()],
+            history=_history(*self._history.points(namespace)),
+            rates={"received": last.received, "delivered": last.delivered, "failed": last.failed},
+            latency={} if last.p50 is None else {"p50": last.p50, "p99": last.p99},
+            backlog=backlog,
+            objects={kind.plural: objects.get(kind, 0) for kind in (Kind.BROKER, Kind.TRIGGER, Kind.SUBSCRIPTION)},
+            dead_letters=DeadLetterTotals(
+                sum(one.count for one in letters), sum(one.count for one in letters if one.state == _KEPT)
+            ),
+            attention=[*kept, *conditions][:ATTENTION_MAX],
+            attention_total=count + len(kept),
+        )
+
+
+async def keep(history: NumbersHistory) -> None:
+    """Takes the points of a history until it is cancelled."""
+    samples = Recurring(_log, "the history of numbers cannot be kept", OSError)
+    while True:
+        with samples.attempt():
+            await asyncio.to_thread(history.sample)
+        await asyncio.sleep(HISTORY_POINT_S)
+
+
+def _kept(one: DeadLetterCount) -> DeadLetterTrouble:
+    noun = "dead letter is" if one.count == 1 else "dead letters are"
+    message = f"{one.count} {noun} kept: {one.reason}"
+    return DeadLetterTrouble("DeadLetters", one.namespace, one.trigger, "Kept", one.count, message)
+
+
+def _history(begin_s: float, points: list[Rates]) -> HistoryView:
+    return HistoryView(
+        HISTORY_POINT_S,
+        _shown(begin_s),
+        [round(one.received, 3) for one in points],
+        [round(one.delivered, 3) for one in points],
+        [round(one.failed, 3) for one in points],
+        [one.p50 for one in points],
+        [one.p99 for one in points],
+    )
+
+
+def _shown(time_s: float) -> str:
+    return rfc3339.text(int(time_s * 1e6), "milliseconds")

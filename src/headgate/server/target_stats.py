@@ -1,0 +1,204 @@
+"""Counters of triggers, asked of the dispatchers that deliver for them; a path that no front passes on.
+
+POST /target-stats   {"names": ["shop/gold", ...]}: the counters of these
+POST /backlog        what each namespace's triggers have in memory
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import httptools
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate.control.http import JSON, decode_as, read_body
+from headgate.delivery.events import Events
+from headgate.delivery.scheduler import Scheduler
+from headgate.delivery.targets import TargetState
+from headgate.errors import HeadgateError
+from headgate.event import rfc3339
+from headgate.limits import STATS_ANSWER_S_MAX
+from headgate.server.local_http import requested
+
+STATS_PATH: Final = "/target-stats"
+BACKLOG_PATH: Final = "/backlog"
+_TYPES: Final = frozenset({JSON})
+
+
+class StatsQuestion(msgspec.Struct, frozen=True):
+    """Whose counters are wanted: triggers `namespace/name`."""
+
+    names: frozenset[str]
+
+
+class TargetStats(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The counters of one trigger since `since`; see `delivery.counts.TargetCounts`.
+
+    Attributes:
+        rate: Deliveries a second in the last minute.
+        backlog: Deliveries in memory that have not ended.
+        lagging: Whether there is more in the outbox.
+        circuit: `closed` or `open`.
+        since: When the dispatcher began to count, RFC 3339.
+        oldest_undelivered: When the oldest event in memory was stored, RFC 3339; empty without one.
+    """
+
+    delivered: int
+    failed: int
+    filtered: int
+    filter_errors: int
+    attempts_failed: int
+    rate: float
+    backlog: int
+    lagging: bool
+    circuit: str
+    since: str
+    oldest_undelivered: str = ""
+
+
+class StatsReply(msgspec.Struct, frozen=True):
+    """The counters of those that a dispatcher has had events for, and since when it counts (RFC 3339)."""
+
+    since: str
+    items: dict[str, TargetStats]
+
+
+class BacklogCount(msgspec.Struct, rename="camel"):
+    """What the triggers of a namespace, or of a server, have not delivered.
+
+    Attributes:
+        deliveries: In memory.
+        lagging: Triggers that have more in the outbox.
+        circuits_open: Triggers whose subscriber is not asked now.
+    """
+
+    deliveries: int = 0
+    lagging: int = 0
+    circuits_open: int = 0
+
+    def add(self, other: BacklogCount) -> None:
+        """These as well."""
+        self.deliveries += other.deliveries
+        self.lagging += other.lagging
+        self.circuits_open += other.circuits_open
+
+
+class TargetStatsApi:
+    """The handlers, in a dispatcher.
+
+    Args:
+        scheduler: The deliveries.
+        events: The log, for the age of what waits.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, events: Events, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000
+    ) -> None:
+        self._scheduler = scheduler
+        self._events = events
+        self._since = rfc3339.text(clock_us())
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        yield Route(STATS_PATH, self._stats, methods=["POST"])
+        yield Route(BACKLOG_PATH, self._backlog, methods=["POST"])
+
+    async def _stats(self, request: Request) -> Response:
+        wanted = decode_as(await read_body(request, _TYPES), StatsQuestion, "the question")
+        now = asyncio.get_running_loop().time()
+        items = {}
+        for name, state in self._scheduler.states_of(wanted.names).items():
+            counts = state.counts
+            items[name] = TargetStats(
+                delivered=counts.delivered,
+                failed=counts.failed,
+                filtered=counts.filtered,
+                filter_errors=counts.filter_errors,
+                attempts_failed=counts.attempts_failed,
+                rate=round(counts.rate.per_s(now), 3),
+                backlog=len(state.deliveries.live),
+                lagging=state.lag is not None,
+                circuit="open" if state.subscriber.circuit.opened else "closed",
+                since=self._since,
+                oldest_undelivered=await self._oldest(state),
+            )
+        return Response(msgspec.json.encode(StatsReply(self._since, items)), media_type=JSON)
+
+    async def _oldest(self, state: TargetState) -> str:
+        delivery = state.oldest
+        if delivery is None:
+            return ""
+        try:
+            event = await self._events.load(delivery.partition, delivery.offset)
+        except HeadgateError:  # gone or damaged: nobody can tell its age
+            return ""
+        return rfc3339.text(event.append_time_us)
+
+    async def _backlog(self, _: Request) -> Response:
+        found: dict[str, BacklogCount] = defaultdict(BacklogCount)
+        for state in self._scheduler.behind:
+            opened = state.subscriber.circuit.opened
+            found[state.target.namespace].add(
+                BacklogCount(len(state.deliveries.live), int(state.lag is not None), int(opened))
+            )
+        return Response(msgspec.json.encode(found), media_type=JSON)
+
+
+class TargetStatsReader:
+    """Asks all dispatchers of this server; one that does not answer has no counters.
+
+    Args:
+        sockets: Theirs.
+    """
+
+    def __init__(self, sockets: Sequence[Path]) -> None:
+        self._sockets = sockets
+
+    async def stats(self, names: frozenset[str]) -> dict[str, TargetStats]:
+        """The counters of triggers `namespace/name`; who has had no event yet has those of nothing."""
+        if not names:
+            return {}
+        body = msgspec.json.encode(StatsQuestion(names))
+        answers = await asyncio.gather(*(_asked(one, b"POST", STATS_PATH, body) for one in self._sockets))
+        replies = [msgspec.json.decode(answer, type=StatsReply) for answer in answers if answer]
+        since = max((reply.since for reply in replies), default="")
+        # Its dispatcher is one of those that have answered, unless one is away: then nothing is said of it.
+        nothing = TargetStats(0, 0, 0, 0, 0, 0.0, 0, False, "closed", since)
+        found = dict.fromkeys(names, nothing) if len(replies) == len(self._sockets) else {}
+        for reply in replies:
+            found |= reply.items
+        return found
+
+    async def backlog(self, namespace: str | None) -> BacklogCount:
+        """What a namespace's triggers have not delivered; None for all."""
+        answers = await asyncio.gather(*(_asked(one, b"POST", BACKLOG_PATH, b"") for one in self._sockets))
+        total = BacklogCount()
+        for answer in answers:
+            counts = msgspec.json.decode(answer, type=dict[str, BacklogCount]) if answer else {}
+            for name, count in counts.items():
+                if namespace in (None, name):
+                    total.add(count)
+        return total
+
+
+async def _asked(socket: Path, method: bytes, path: str, body: bytes) -> bytes:
+    """A dispatcher's answer; empty when there is none."""
+    headers = [(b"content-type", JSON.encode())] if body else []
+    try:
+        async with (
+            asyncio.timeout(STATS_ANSWER_S_MAX),
+            requested(socket, method, path.encode(), body, headers) as response,
+        ):
+            status = await response.head()
+            answer = b"".join([piece async for piece in response.pieces()])
+    except (OSError, EOFError, httptools.HttpParserError):  # a TimeoutError is an OSError
+        return b""
+    return answer if status == 200 else b""

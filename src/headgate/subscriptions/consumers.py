@@ -1,0 +1,81 @@
+"""The consumers of a subscription: who has the lease, and which events each one has. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from headgate.control.routing import PullRules
+from headgate.event import rfc3339
+from headgate.limits import CONSUMERS_SHOWN_MAX
+from headgate.subscriptions.leases import Leases
+from headgate.subscriptions.saved import UnackedEvent
+
+
+class ConsumerLease(msgspec.Struct, frozen=True):
+    """Who alone may take events, and until when (RFC 3339) if it says nothing more."""
+
+    consumer: str
+    until: str
+
+
+class ConsumerView(msgspec.Struct, frozen=True):
+    """What a consumer was handed out and has not acknowledged.
+
+    Attributes:
+        events: How many.
+        oldest: When the oldest of them was stored, RFC 3339.
+        due: When the first of them is handed out again, RFC 3339.
+        redelivered: Of them, those that were handed out more than once.
+    """
+
+    consumer: str
+    events: int
+    oldest: str
+    due: str
+    redelivered: int
+
+
+class ConsumerList(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The consumers of a subscription.
+
+    Attributes:
+        type: `exclusive`, `failover` or `shared`.
+        items: By name; at most CONSUMERS_SHOWN_MAX.
+        waiting: Events that were read and that nobody has now.
+        more: Whether consumers are left out.
+        lease: Absent when nobody has it, and of a shared subscription.
+    """
+
+    type: str
+    items: list[ConsumerView]
+    waiting: int
+    more: bool = False
+    lease: ConsumerLease | None = None
+
+
+def consumers_of(leases: Leases, rules: PullRules, now_us: int) -> ConsumerList:
+    """Who has what at a time, microseconds since 1970 UTC."""
+    held: dict[str, list[UnackedEvent]] = {}
+    waiting = 0
+    for event in leases:
+        if event.deliveries and event.due_us > now_us:
+            held.setdefault(event.consumer, []).append(event)
+        else:
+            waiting += 1
+    lease = None
+    if rules.type != "shared" and leases.consumer is not None and leases.lease_us > now_us:
+        lease = ConsumerLease(leases.consumer, rfc3339.text(leases.lease_us, "milliseconds"))
+    items = [_view(name, events) for name, events in sorted(held.items())[:CONSUMERS_SHOWN_MAX]]
+    return ConsumerList(rules.type, items, waiting, len(held) > CONSUMERS_SHOWN_MAX, lease)
+
+
+def _view(name: str, events: Sequence[UnackedEvent]) -> ConsumerView:
+    return ConsumerView(
+        name,
+        len(events),
+        rfc3339.text(min(one.stored_us for one in events), "milliseconds"),
+        rfc3339.text(min(one.due_us for one in events), "milliseconds"),
+        sum(one.deliveries > 1 for one in events),
+    )

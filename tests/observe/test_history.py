@@ -1,0 +1,128 @@
+"""The history of a server's numbers, from files as processes write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headgate import limits
+from headgate.observe import metrics
+from headgate.observe.exposition import ProcessMetrics
+from headgate.observe.history import NumbersHistory, quantile
+
+BUCKETS = metrics.NAMESPACE_DELIVERY_SECONDS.buckets
+
+
+class Server:
+    """The files of a front and a dispatcher, and a clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.now = folder, 1_000.0
+        self.history = NumbersHistory(folder, lambda: self.now)
+        self.accepted = {"a/x": 0.0, "b/y": 0.0}
+        self.delivered = {"a": [0] * (len(BUCKETS) + 1), "b": [0] * (len(BUCKETS) + 1)}
+        self.lost = {"a": 0.0}
+
+    def write(self) -> None:
+        front = ProcessMetrics(self.now)
+        front.counters["headgate_events_accepted_total"] = {"": sum(self.accepted.values())}
+        front.counters[metrics.BROKER_EVENTS_ACCEPTED.name] = dict(self.accepted)
+        (self.folder / "front-0.json").write_bytes(msgspec.json.encode(front))
+        both = [sum(pair) for pair in zip(*self.delivered.values(), strict=True)]
+        written = {
+            "written_at": self.now,
+            "counters": {
+                "headgate_deliveries_total": {"delivered": sum(both), "dead_lettered": self.lost["a"], "filtered": 7.0},
+                metrics.NAMESPACE_GIVEN_UP.name: self.lost,
+            },
+            "histograms": {
+                "headgate_delivery_seconds": {"": [both, 1.0]},
+                metrics.NAMESPACE_DELIVERY_SECONDS.name: {name: [one, 1.0] for name, one in self.delivered.items()},
+            },
+        }
+        (self.folder / "dispatcher-0.json").write_bytes(msgspec.json.encode(written))
+
+    def tick(self) -> None:
+        self.write()
+        self.history.sample()
+        self.now += limits.HISTORY_POINT_S
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    return Server(tmp_path)
+
+
+def test_nothing_is_known_at_first(server: Server) -> None:
+    assert server.history.points(None)[1] == []
+    assert server.history.last("a", 60).p50 is None
+    server.history.sample()  # there are no files yet
+    assert server.history.points(None)[1] == []
+    assert server.history.broker("a/x").received == 0
+
+
+def test_rates_of_a_server_and_of_each_namespace(server: Server) -> None:
+    server.tick()
+    server.accepted |= {"a/x": 100.0, "b/y": 50.0}
+    server.delivered["a"][3] = 40
+    server.lost["a"] = 10.0
+    server.tick()
+    begin, (whole,) = server.history.points(None)
+    assert (begin, whole.received, whole.delivered, whole.failed) == (1_000.0, 15.0, 4.0, 1.0)
+    (own,) = server.history.points("a")[1]
+    assert (own.received, own.delivered, own.failed) == (10.0, 4.0, 1.0)
+    assert own.p50 is not None
+    assert own.p99 is not None
+    assert BUCKETS[2] <= own.p50 < own.p99 <= BUCKETS[3]
+    (other,) = server.history.points("b")[1]
+    assert (other.received, other.delivered, other.failed, other.p50) == (5.0, 0.0, 0.0, None), "nothing of the other"
+    assert server.history.points("c")[1][0].received == 0.0
+    assert server.history.broker("a/x").received == 100
+    assert server.history.broker("a/x").rate == 10.0
+    assert server.history.broker("a/none").rate == 0.0
+
+
+def test_points_are_bounded_and_a_minute_is_a_minute(server: Server) -> None:
+    for _ in range(limits.HISTORY_POINTS_MAX + 20):
+        server.accepted["a/x"] += 10
+        server.tick()
+    begin, points = server.history.points("a")
+    assert len(points) == limits.HISTORY_POINTS_MAX
+    assert begin == server.now - (limits.HISTORY_POINTS_MAX + 1) * limits.HISTORY_POINT_S
+    server.accepted["a/x"] += 590
+    server.tick()
+    assert server.history.last("a", 60).received == pytest.approx((5 * 10 + 590) / 60)
+
+
+def test_a_counter_that_begins_anew_is_no_negative_rate(server: Server) -> None:
+    server.accepted["a/x"] = 1_000
+    server.delivered["a"][0] = 1_000
+    server.tick()
+    server.accepted["a/x"] = 20
+    server.delivered["a"][0] = 30
+    server.tick()
+    (point,) = server.history.points("a")[1]
+    assert (point.received, point.delivered) == (2.0, 3.0)
+
+
+def test_damaged_and_foreign_files_are_passed_over(server: Server) -> None:
+    server.tick()
+    (server.folder / "matcher.json").write_bytes(b"{")
+    (server.folder / "old.json").write_bytes(
+        msgspec.json.encode(
+            {"written_at": 1, "histograms": {metrics.NAMESPACE_DELIVERY_SECONDS.name: {"a": [[1] * 99, 1.0]}}}
+        )
+    )
+    server.tick()
+    assert len(server.history.points("a")[1]) == 1
+
+
+def test_quantiles() -> None:
+    counts = [0.0] * (len(BUCKETS) + 1)
+    assert quantile(counts, 0.5) is None
+    counts[0] = 10
+    assert quantile(counts, 0.5) == pytest.approx(BUCKETS[0] / 2)
+    counts[-1] = 1_000
+    assert quantile(counts, 0.99) == BUCKETS[-1]

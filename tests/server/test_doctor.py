@@ -1,0 +1,93 @@
+"""`headgate doctor`, by the real command: what it finds where something is wrong, and that it changes nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.testing import free_port
+
+HEADGATE = Path(sys.executable).with_name("headgate")
+Found = dict[str, dict[str, str]]
+
+
+def examined(
+    data: Path, *options: str, before: Callable[[], None] | None = None, **environment: str
+) -> tuple[int, Found]:
+    """Exit status, and the findings by what they are of."""
+    command = [HEADGATE, "doctor", "--json", "--data", data, "--listen", f"127.0.0.1:{free_port()}", "--grpc", "off"]
+    known = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    done = subprocess.run(
+        [*map(str, command), *options],
+        env=known | environment,
+        preexec_fn=before,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stderr == ""
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(lines) >= 8
+    return done.returncode, {one["check"]: one for one in lines}
+
+
+def test_a_machine_that_runs_these_tests_can_run_a_server(tmp_path: Path) -> None:
+    status, found = examined(tmp_path / "data")
+    assert status == 0, found
+    assert found["java"]["message"].startswith("Java ")
+    assert found["fdatasync"]["message"].endswith(" ms")
+    assert {one["verdict"] for one in found.values()} <= {"ok", "warning"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_that_is_taken_and_java_that_is_missing_are_failures(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        status, found = examined(tmp_path, "--listen", f"127.0.0.1:{port}", JAVA_HOME=str(tmp_path))
+    assert status == 1
+    assert {check for check, one in found.items() if one["verdict"] == "failure"} == {"--listen", "java"}
+    assert found["--listen"]["message"] == f"cannot listen on 127.0.0.1:{port}: Address already in use"
+    assert "JAVA_HOME" in found["java"]["hint"]
+
+
+def test_the_address_of_the_own_server_that_runs_is_no_failure(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as lock, socket.create_server(("127.0.0.1", 0)) as server:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        status, found = examined(tmp_path, "--listen", f"127.0.0.1:{server.getsockname()[1]}")
+    assert status == 0
+    assert found["--listen"]["message"].endswith("is taken, and the server of this data directory runs")
+
+
+def test_a_directory_that_cannot_be_written_is_a_failure() -> None:
+    status, found = examined(Path("/proc/headgate"))
+    assert status == 1
+    assert found["fdatasync"]["verdict"] == "failure"
+    assert "/proc" in found["fdatasync"]["message"]
+
+
+def test_few_files_and_a_disk_that_is_none_are_warnings() -> None:
+    shared = Path("/dev/shm")
+    if not shared.is_dir():
+        pytest.skip("this system has no tmpfs there")
+    status, found = examined(shared, before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024)))
+    assert status == 0
+    assert found["open files"]["verdict"] == "warning"
+    assert "LimitNOFILE" in found["open files"]["hint"]
+    assert found["fdatasync"]["verdict"] == "warning"
+    assert "tmpfs" in found["fdatasync"]["hint"]
+
+
+def test_a_setting_that_does_not_do_is_told(tmp_path: Path) -> None:
+    done = subprocess.run([HEADGATE, "doctor", "--listen", "here"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: --listen: ")
+    assert "hint: " in done.stderr
