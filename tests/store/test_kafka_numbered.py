@@ -145,6 +145,7 @@ def test_what_a_stream_has_sent_and_not_committed_is_not_there(store: KafkaNumbe
             assert [said(message) for message in await stream.rest()] == [(0, 4, 0)]
 
     run(work())
+    dead.close()
     assert sorted(ids(store)) == [[], names(0, 5)]
 
 

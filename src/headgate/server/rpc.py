@@ -142,8 +142,8 @@ async def front(
         return
     has_reader = Role.READER in roles_of(settings)
     # Producers have a home where fronts own partitions.
-    fronts = 1 if settings.is_on_kafka else settings.fronts
-    others = {one: HandedOn(PUBLISHER, [settings.front_rpc(one)]) for one in range(fronts) if one != number}
+    homes = range(0 if settings.is_on_kafka else settings.fronts)
+    others = {one: HandedOn(PUBLISHER, [settings.front_rpc(one)]) for one in homes if one != number}
     handed_on = [consuming or to_dispatchers(settings)]
     if has_reader:
         handed_on.append(HandedOn(READER, [settings.reader_rpc]))
