@@ -755,6 +755,28 @@ WHY_CHUNKS_MAX: Final = 50_000
 WHY_BYTES_MAX: Final = 256 << 20
 WHY_SECONDS_MAX: Final = 5.0
 """One request that searches an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
+CATALOGUES_MAX: Final = 2
+"""Catalogues of brokers that are read at the same time; further requests get 429."""
+CATALOGUE_BYTES_MAX: Final = 256 << 20
+CATALOGUE_SECONDS_MAX: Final = 1.0
+"""Stored bytes and time that one catalogue looks at, the newest first."""
+CATALOGUE_ITEMS_MAX: Final = 300
+"""Types with their sources in one catalogue; a producer that makes up types cannot make it longer."""
+CATALOGUE_SAMPLES_MAX: Final = 50
+"""Events of each whose data is looked at, one of a chunk."""
+CATALOGUE_SAMPLE_BYTES_MAX: Final = 16 << 10
+"""Data that is looked at, and an example that is shown, at most."""
+CATALOGUE_JUDGE_S_MAX: Final = 1.0
+"""Time for asking filters whether they take the examples."""
+CATALOGUE_WANTED_MAX: Final = 20
+"""Triggers and subscriptions that an item names; it counts the others."""
+SCHEMA_DEPTH_MAX: Final = 8
+SCHEMA_NODES_MAX: Final = 200
+"""Depth and places that the schema of observed data knows: hostile data is as deep and wide as it likes."""
+SCHEMA_NAME_CHARS_MAX: Final = 128
+"""A member's name in such a schema; longer ones are left out."""
+SCHEMA_ITEMS_MAX: Final = 20
+"""Items of one list that are looked at."""
 WHY_TRIGGERS_MAX: Final = 500
 """Triggers of one page of `why` for a whole broker: a filter's evaluation each, some 20 us."""
 CLOCK_SLACK_S: Final = 3_600.0

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from headgate.auth.routes import ROUTES
 from headgate.control import openapi
 from headgate.control.decode import _fields
 from headgate.control.objects import Broker, Metadata, Subscription, Trigger
@@ -45,3 +46,27 @@ def test_every_field_is_described() -> None:
 
     for name, schema in SCHEMAS.items():
         walk(schema, name)
+
+
+def test_every_path_of_a_group_is_in_its_document() -> None:
+    """Not the objects alone: whatever the table of routes has below the group, with all its parameters."""
+    found = 0
+    for group in openapi.GROUPS:
+        paths = json.loads(openapi.document(group))["paths"]
+        for route in ROUTES:
+            # Lists of all namespaces, whole collections and statuses are objects' paths in another form.
+            is_object = not route.wanted.subresource or route.wanted.subresource == "status"
+            if not route.path.startswith(f"/{group}/") or (is_object and route.path not in paths):
+                continue
+            operation = paths[route.path].get(route.method.lower())
+            if is_object and operation is None:
+                continue
+            assert operation is not None, route
+            found += 1
+            named = {one["name"] for one in paths[route.path].get("parameters", [])}
+            if "x-kubernetes-action" not in operation:
+                assert named == {name.strip("{}") for name in route.path.split("/") if name.startswith("{")}
+    assert found > 50
+    own = json.loads(openapi.document("apis/headgate.dev/v1"))["paths"]
+    assert "post" in own["/apis/headgate.dev/v1/filters/test"]
+    assert own["/apis/headgate.dev/v1/namespaces/{namespace}/summary"]["get"]["description"].startswith("A summary")

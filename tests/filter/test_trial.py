@@ -17,8 +17,8 @@ from headgate.filter.tools import trial
 from headgate.filter.tools.dialect_list import EXAMPLES, dialect_list
 from headgate.filter.tools.trial import (
     ExplainRequest,
+    FilterRequest,
     TrialRequest,
-    WrittenFilter,
     convert_filter,
     explain_filter,
     try_filter,
@@ -39,7 +39,7 @@ def tried(**request: object) -> dict[str, Any]:
 
 
 def converted(**request: object) -> Any:
-    return convert_filter(msgspec.convert(request, WrittenFilter))
+    return convert_filter(msgspec.convert(request, FilterRequest))
 
 
 def test_every_dialect_has_an_example_that_compiles() -> None:

@@ -247,7 +247,7 @@ _VIEWED = {
     "resourcequotas": _SEES,
     "resourcequotas/status": {"get"},
     "events": {"list"},
-    **same(("summaries", "subscriptions/consumers", "brokers/timeline"), {"get"}),
+    **same(("summaries", "subscriptions/consumers", "brokers/timeline", "brokers/catalogue"), {"get"}),
     **same(("brokers/stats", "triggers/stats"), {"get", "list"}),
 }
 _EDITED = _VIEWED | {

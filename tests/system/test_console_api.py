@@ -8,7 +8,9 @@ import urllib.request
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from headgate.cli.main import app
 from headgate.testing import Server
 from headgate.testing.server import ApiError
 from tests.system.subscriber import Subscriber
@@ -109,6 +111,18 @@ def test_counters_summary_timeline_and_dead_letters(server: Server, team: str, s
     assert whole["objects"]["brokers"] >= 3
     assert whole["attentionTotal"] >= own["attentionTotal"]
     assert {"control", "front-0", "matcher"} <= {part["name"] for part in whole["parts"]}
+
+    shown = CliRunner().invoke(app, ["summary", "-n", team, "--server", server.url])
+    assert shown.exit_code == 0, shown.output
+    assert "2 brokers, 2 triggers, 0 subscriptions" in shown.stdout
+    assert f"Trigger {team}/gold  FilterHealthy FilterErrors: " in shown.stdout
+    assert json.loads(CliRunner().invoke(app, ["summary", "--server", server.url, "--json"]).stdout)["ready"]
+
+    flows = get(server, f"{EVENTING}/namespaces/{team}/brokers/orders/catalogue")
+    assert (flows["events"], flows["complete"]) == (5, True)
+    (paid,) = flows["items"]
+    assert (paid["type"], paid["source"], paid["count"], paid["example"]["type"]) == ("paid", "/shop", 5, "paid")
+    assert paid["schema"]["properties"]["total"]["type"] == "integer"
 
     path = f"{EVENTING}/namespaces/{team}/brokers/orders/timeline"
     eventually(lambda: any(one["what"] == "dead-letter" for one in get(server, f"{path}?id=1").get("timeline", [])))

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "get": "objects:get",
     "describe": "objects:describe",
     "delete": "objects:delete",
+    "summary": "summary:summary",
     "deadletter": "deadletter:app",
     "replay": "replay:app",
     "subscription": "subscriptions:app",

@@ -1,4 +1,4 @@
-"""OpenAPI v3 documents of the objects, for `kubectl explain` and its validation."""
+"""OpenAPI v3 documents: the objects, for `kubectl explain` and its validation, and every other path of their groups."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec import inspect
 
+from headgate.auth.routes import ROUTES
 from headgate.control.objects import (
     API_VERSION,
     KINDS_WITH_STATUS,
@@ -240,10 +241,17 @@ def _paths(path: str, schema: str, gvk: JsonObject) -> JsonObject:
         _query("fieldManager", "Who writes; an apply patch names it."),
         _query("fieldValidation", "What unknown fields do: Strict (default), Warn or Ignore."),
     ]
+    selecting = [
+        _query("labelSelector", "Labels that the objects have."),
+        _query("fieldSelector", "metadata.name or metadata.namespace of the objects."),
+        _query("search", "Words that name and spec hold."),
+        _query("limit", "Objects of a page."),
+        _query("continue", "Where the page begins: what the last one gave."),
+    ]
 
     def operation(action: str, request: JsonObject | None = None) -> JsonObject:
         # kubectl looks for fieldValidation at the patch operation of the kind.
-        parameters = options if request is not None else []
+        parameters = options if request is not None else selecting if action == "list" else []
         made: JsonObject = {
             "x-kubernetes-action": action,
             "x-kubernetes-group-version-kind": gvk,
@@ -263,6 +271,26 @@ def _paths(path: str, schema: str, gvk: JsonObject) -> JsonObject:
     }
 
 
+def _questions(group: str, known: JsonObject) -> JsonObject:
+    """The paths of a group that are no objects, as the table of routes has them: what each does, and its parameters."""
+    paths: JsonObject = {}
+    for route in ROUTES:
+        if not route.path.startswith(f"/{group}/") or route.path in known or route.wanted.path:
+            continue
+        named = [segment.strip("{}") for segment in route.path.split("/") if segment.startswith("{")]
+        place = paths.setdefault(route.path, {"parameters": [_in_path(name) for name in named]})
+        wanted = route.wanted
+        place[route.method.lower()] = {
+            "description": f"{route.what[:1].upper()}{route.what[1:]}. Needs {wanted.verb} on {wanted.full_resource}.",
+            "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": UNKNOWN_FIELDS}}}},
+        }
+    return paths
+
+
+def _in_path(name: str) -> JsonObject:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
 @functools.cache
 def document(group: str) -> bytes:
     """`/openapi/v3/GROUP`, of one of `GROUPS`."""
@@ -278,6 +306,7 @@ def document(group: str) -> bytes:
             )
             paths |= _paths(path, _schema(kind), _gvk(kind))
             schemas[_schema(kind)] = _kind(kind)
+    paths |= _questions(group, paths)
     info = {"title": "Headgate", "version": VERSION}
     return msgspec.json.encode({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}})
 

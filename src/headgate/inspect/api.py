@@ -3,6 +3,7 @@
     GET .../namespaces/NS/triggers/NAME/why?id=     why it was, or was not, delivered to a trigger
     GET .../namespaces/NS/brokers/NAME/why?id=      the same for the broker's triggers, a page at a time: ?limit=&after=
     GET .../namespaces/NS/brokers/NAME/trace?id=    its whole way
+    GET .../namespaces/NS/brokers/NAME/catalogue    which types of events flow there
     GET .../namespaces/NS/brokers/NAME/timeline?id= both in one, and all that happened in the order of time
 
 All take `source`, `since` and `next`: a request searches a bounded piece of the log, and says where to go on.
@@ -23,6 +24,7 @@ from headgate.control.objects import API_VERSION, JsonObject, Kind, ObjectKey
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
+from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.find import EventSearch, OtherBroker
 from headgate.inspect.records import Records
 from headgate.inspect.trace import Tracer
@@ -47,12 +49,14 @@ class InspectApi:
         self._store = store
         self._why = Why(records, store)
         self._tracer = Tracer(records, store)
+        self._catalogues = Catalogues(records.log, store)
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
         yield Route(f"{_PREFIX}/triggers/{{name}}/why", self._why_trigger, methods=["GET"])
         yield Route(f"{_PREFIX}/brokers/{{name}}/why", self._why_broker, methods=["GET"])
         yield Route(f"{_PREFIX}/brokers/{{name}}/trace", self._trace, methods=["GET"])
+        yield Route(f"{_PREFIX}/brokers/{{name}}/catalogue", self._catalogue, methods=["GET"])
         yield Route(f"{_PREFIX}/brokers/{{name}}/timeline", self._timeline, methods=["GET"])
 
     async def _why_trigger(self, request: Request) -> Response:
@@ -67,6 +71,9 @@ class InspectApi:
         limit = _limit(query.get("limit", ""))
         found = await run_in_threadpool(self._why.of_broker, key, search, after=query.get("after", ""), limit=limit)
         return json_response(broker_json(key.path, search.id, found))
+
+    async def _catalogue(self, request: Request) -> Response:
+        return json_response(await run_in_threadpool(self._catalogues.read, _key(Kind.BROKER, request)))
 
     async def _timeline(self, request: Request) -> Response:
         key, search, query = _key(Kind.BROKER, request), _search(request), request.query_params

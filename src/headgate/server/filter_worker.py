@@ -24,8 +24,8 @@ from headgate.event.json_text import allow_deep_json
 from headgate.filter.tools.dialect_list import dialect_list
 from headgate.filter.tools.trial import (
     ExplainRequest,
+    FilterRequest,
     TrialRequest,
-    WrittenFilter,
     convert_filter,
     explain_filter,
     try_filter,
@@ -40,7 +40,7 @@ _NICENESS: Final = 10
 RUNS: Final[Mapping[str, Callable[[bytes], msgspec.Struct]]] = {
     "test": lambda body: try_filter(decode_as(body, TrialRequest, "the request")),
     "explain": lambda body: explain_filter(decode_as(body, ExplainRequest, "the request")),
-    "convert": lambda body: convert_filter(decode_as(body, WrittenFilter, "the request")),
+    "convert": lambda body: convert_filter(decode_as(body, FilterRequest, "the request")),
     "dialects": lambda _: dialect_list(),
 }
 _NAMES: Final = tuple(NUMBERED)

@@ -37,7 +37,7 @@ _INVALID: Final = "invalid"
 _Spec = tuple[Mapping[str, object] | None, Sequence[object]]
 
 
-class WrittenFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class FilterRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """A filter in one of the ways in which people write it.
 
     Attributes:
@@ -68,7 +68,7 @@ class WrittenFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return None if self.filter is None else filter_of(self.filter), self.filters or []
 
 
-class ExplainRequest(WrittenFilter, frozen=True):
+class ExplainRequest(FilterRequest, frozen=True):
     """A filter that is to be explained.
 
     Attributes:
@@ -179,7 +179,7 @@ class TrialAnswer(ConvertedFilter, frozen=True, rename="camel", omit_defaults=Tr
     explanation: ExplanationView | None = None
 
 
-def convert_filter(request: WrittenFilter) -> ConvertedFilter:
+def convert_filter(request: FilterRequest) -> ConvertedFilter:
     """The filter in CEL.
 
     Raises:

@@ -54,7 +54,10 @@ _GROUP: Final = "control"
 _NOT_YET: Final = (
     *(
         (f"{kind.root}/namespaces/{{namespace}}/{kind.plural}/{{name}}/{what}", ["GET"])
-        for kind, asked in ((Kind.TRIGGER, ("why", "stats")), (Kind.BROKER, ("why", "trace", "timeline", "stats")))
+        for kind, asked in (
+            (Kind.TRIGGER, ("why", "stats")),
+            (Kind.BROKER, ("why", "trace", "timeline", "catalogue", "stats")),
+        )
         for what in asked
     ),
     *(

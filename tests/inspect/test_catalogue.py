@@ -1,0 +1,157 @@
+"""The catalogue of a broker, from a log as a front writes it, and the schema of data that anybody made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate import limits
+from headgate.control.admission import Admission
+from headgate.control.errors import ObjectNotFoundError
+from headgate.control.objects import Kind, ObjectKey
+from headgate.event.model import DataKind, Event
+from headgate.inspect import catalogue
+from headgate.inspect.catalogue import Catalogues, CataloguesOverloadError
+from headgate.inspect.observed_schema import ObservedSchema
+from headgate.log.directory import LogDirectory
+from tests.control.support import broker, trigger
+from tests.inspect.test_why import World, event
+from tests.inspect.test_why import world as _world
+
+KEY = ObjectKey(Kind.BROKER, "default", "default")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    yield from _world.__wrapped__(tmp_path)  # type: ignore[attr-defined]
+
+
+def read(world: World, key: ObjectKey = KEY) -> Any:
+    catalogues = Catalogues(LogDirectory(world.data / "log", "stop"), world.store, lambda: world.now_us)
+    return json.loads(msgspec.json.encode(catalogues.read(key)))
+
+
+def test_what_flows_and_who_wants_it(world: World) -> None:
+    for number in range(3):
+        world.accept(event(f"o{number}", amount=200 + number, note="x" * number))
+    world.accept(event("p", "ping"), Event("1.0", "b", "/other", "ping", data_kind=DataKind.TEXT, data=b"plain"))
+    Admission(world.store).create(Kind.TRIGGER, trigger("pings", filter={"cel": 'ce.type == "ping"'}))
+    found = read(world)
+    assert (found["broker"], found["events"], found["complete"], found["leftOut"]) == ("default/default", 5, True, 0)
+    orders, other_ping, own_ping = found["items"]
+    assert (orders["type"], orders["source"], orders["count"]) == ("order", "/shop", 3)
+    assert orders["firstSeen"] < orders["lastSeen"]
+    assert orders["example"]["id"] == "o2"
+    assert orders["wantedBy"] == ["default/t"]
+    assert orders["schema"]["properties"]["amount"] == {"type": "integer", "x-seen": 3}
+    assert orders["schema"]["required"] == ["amount", "note"]
+    assert own_ping["wantedBy"] == other_ping["wantedBy"] == ["default/pings"]
+    assert (other_ping["source"], "schema" in other_ping) == ("/other", False)
+
+
+def test_nothing_of_another_broker(world: World) -> None:
+    Admission(world.store).create(Kind.BROKER, broker("other"))
+    other = world.store.snapshot().brokers["default/other"]
+    world.accept(event("mine"))
+    world.accept(event("theirs", "secret"), broker=other)
+    assert [one["type"] for one in read(world)["items"]] == ["order"]
+    assert [one["type"] for one in read(world, ObjectKey(Kind.BROKER, "default", "other"))["items"]] == ["secret"]
+    with pytest.raises(ObjectNotFoundError):
+        read(world, ObjectKey(Kind.BROKER, "default", "nosuch"))
+
+
+def test_types_that_a_producer_makes_up_are_counted_and_left_out(world: World) -> None:
+    for number in range(0, limits.CATALOGUE_ITEMS_MAX + 100, 50):
+        world.accept(*(event(str(n), f"made-up-{n}") for n in range(number, number + 50)))
+    found = read(world)
+    assert len(found["items"]) == limits.CATALOGUE_ITEMS_MAX
+    assert (found["leftOut"], found["events"]) == (100, limits.CATALOGUE_ITEMS_MAX + 100)
+
+
+def test_bounds_of_bytes_time_and_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        world.accept(event(str(number)))
+    large = Event("1.0", "big", "/s", "big", data_kind=DataKind.JSON, data=json.dumps(["x" * 20_000]).encode())
+    world.accept(large)
+    big = next(one for one in read(world)["items"] if one["type"] == "big")
+    assert "example" not in big
+    assert "schema" not in big
+    monkeypatch.setattr(catalogue, "CATALOGUE_BYTES_MAX", 1)
+    found = read(world)
+    assert (found["complete"], found["events"]) == (False, 1), "the newest chunk at least"
+    monkeypatch.setattr(catalogue, "CATALOGUE_JUDGE_S_MAX", -1.0)
+    assert read(world)["items"][0]["judged"] is False
+    monkeypatch.setattr(catalogue, "CATALOGUES_MAX", 0)
+    with pytest.raises(CataloguesOverloadError):
+        read(world)
+
+
+def test_an_empty_log(world: World) -> None:
+    assert read(world) == {
+        "broker": "default/default",
+        "since": "",
+        "complete": True,
+        "events": 0,
+        "leftOut": 0,
+        "items": [],
+    }
+
+
+def test_types_that_differ_and_fields_that_come_and_go() -> None:
+    seen = ObservedSchema()
+    for value in ({"a": 1, "b": [1, "x"]}, {"a": 1.5, "c": None}, {"a": None, "b": []}):
+        seen.see(value)
+    assert seen.shown() == {
+        "type": "object",
+        "x-seen": 3,
+        "properties": {
+            "a": {"type": ["null", "number"], "x-seen": 3},
+            "b": {"type": "array", "x-seen": 2, "items": {"type": ["integer", "string"], "x-seen": 2}},
+            "c": {"type": "null", "x-seen": 1},
+        },
+        "required": ["a"],
+    }
+
+
+def places(schema: dict[str, Any]) -> int:
+    inner = [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]
+    return 1 + sum(map(places, inner))
+
+
+def test_hostile_data_makes_no_large_schema() -> None:
+    seen = ObservedSchema()
+    seen.see({f"id-{number}": number for number in range(10_000)})
+    seen.see({"x" * 10_000: 1})
+    deep: Any = 1
+    for _ in range(900):
+        deep = {"d": deep}
+    seen.see(deep)
+    seen.see([[[[[[[[[[1]]]]]]]]]])
+    shown = seen.shown()
+    assert places(shown) <= limits.SCHEMA_NODES_MAX + 1
+    assert shown["x-leftOut"]
+    assert len(json.dumps(shown)) < 50_000
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
+)
+
+
+@given(st.lists(JSON, min_size=1, max_size=5))
+def test_any_data_has_a_schema(values: list[Any]) -> None:
+    seen = ObservedSchema()
+    for value in values:
+        seen.see(value)
+    shown = seen.shown()
+    assert shown["x-seen"] == len(values)
+    assert places(shown) <= limits.SCHEMA_NODES_MAX + 1
+    json.dumps(shown)
