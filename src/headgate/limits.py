@@ -777,6 +777,11 @@ SCHEMA_NAME_CHARS_MAX: Final = 128
 """A member's name in such a schema; longer ones are left out."""
 SCHEMA_ITEMS_MAX: Final = 20
 """Items of one list that are looked at."""
+WHY_WINDOW_EVENTS: Final = 256
+WHY_WINDOW_EVENTS_MAX: Final = 8_192
+"""Offsets of a partition of Kafka that such a search reads at once: at first, and at most."""
+WHY_WINDOW_FOUND_MAX: Final = 16
+"""Events of the id that are kept of them; what has no room is read again."""
 WHY_TRIGGERS_MAX: Final = 500
 """Triggers of one page of `why` for a whole broker: a filter's evaluation each, some 20 us."""
 CLOCK_SLACK_S: Final = 3_600.0
@@ -895,6 +900,8 @@ OUTBOX_SWEPT_PLACES_MAX: Final = 64
 """Places where such searches answered somebody, at which the next ones can begin."""
 OUTBOX_CHECKPOINTS_MAX: Final = 64
 """Places of an outbox partition at which such a search can begin; when there are more, every second one goes."""
+OUTBOX_CHECKPOINTS_PAST: Final = 128
+"""Older ones, from which `why` and `trace` look for rows that have ended; likewise."""
 OUTBOX_CHECKPOINT_RECORDS: Final = 1_000
 """Offsets between two of them, at first."""
 CHANGELOG_FLUSH_S: Final = 0.2
@@ -903,6 +910,13 @@ CHANGELOG_PROGRESS_S: Final = 1.0
 """How late the group commits where nothing was to be delivered: a new matcher run begins there."""
 CHANGELOG_SEGMENT_BYTES: Final = 64 << 20
 """A file of the topic `changelog`: the newest one is never compacted, and who takes a partition over reads it."""
+MOVED_EVENTS_AT_ONCE: Final = 5_000
+MOVED_BYTES_AT_ONCE: Final = 16 << 20
+"""Events that a move between a directory and Kafka writes before it waits for Kafka."""
+MOVED_ROWS_AT_ONCE: Final = 2_000
+"""Rows of objects of one transaction of such a move."""
+MOVED_DEAD_LETTERS_AT_ONCE: Final = 32
+"""Dead letters of one transaction of such a move: each may have an event of EVENT_BYTES_MAX."""
 REBALANCE_DRAIN_S_MAX: Final = 3.0
 """Attempts in flight to targets of a partition that goes to another dispatcher may end within this."""
 REBALANCE_S_MAX: Final = 30.0

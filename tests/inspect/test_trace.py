@@ -15,8 +15,8 @@ from headgate.event.hops import place_root, with_lineage
 from headgate.event.model import Event
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect import tree
+from headgate.inspect.file_records import FileRecords
 from headgate.inspect.find import EventSearch
-from headgate.inspect.records import Records
 from headgate.inspect.trace import EventTrace, Tracer
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
@@ -39,7 +39,7 @@ class Objects:
 
 def traced(data: Path, id_: str, **more: Any) -> EventTrace | None:
     namespace, name, _ = BROKER.split("/")
-    tracer = Tracer(Records(data, LogDirectory(data / "log", "stop")), cast(Store, Objects()))
+    tracer = Tracer(FileRecords(data, LogDirectory(data / "log", "stop")), cast(Store, Objects()))
     return tracer.trace(ObjectKey(Kind.BROKER, namespace, name), EventSearch(id_, **more))[0]
 
 
@@ -106,7 +106,7 @@ def test_a_dead_letter_and_who_took_it(tmp_path: Path) -> None:
                 async with matcher(work, 7) as peer:
                     peer.match((0, 1))
                     await eventually(lambda: len(subscriber.requests) == 2)
-                    records = Records(tmp_path, LogDirectory(tmp_path / "log", "stop"))
+                    records = FileRecords(tmp_path, LogDirectory(tmp_path / "log", "stop"))
                     await eventually(lambda: records.of(1).dead_letter(1, 0) is None)
 
     run(work())
@@ -127,7 +127,7 @@ def test_repeated_ids_are_found_one_after_the_other(tmp_path: Path) -> None:
     for _ in range(2):
         log.append([event(1), event(2), event(1)])
     log.close()
-    tracer = Tracer(Records(tmp_path, LogDirectory(tmp_path / "log", "stop")), cast(Store, Objects()))
+    tracer = Tracer(FileRecords(tmp_path, LogDirectory(tmp_path / "log", "stop")), cast(Store, Objects()))
     namespace, name, _ = BROKER.split("/")
     key, offsets, search = ObjectKey(Kind.BROKER, namespace, name), [], EventSearch("e1")
     while True:

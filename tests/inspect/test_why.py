@@ -28,8 +28,9 @@ from headgate.filter.compile.plan import Verdict
 from headgate.inspect import find as find_module
 from headgate.inspect.api import InspectApi
 from headgate.inspect.explanation import EventExplanation, EventFate
+from headgate.inspect.file_records import DispatcherRecords, FileRecords
 from headgate.inspect.find import EventSearch, FoundEvent
-from headgate.inspect.records import DispatcherRecords, MatchRow, Records
+from headgate.inspect.records import MatchRow
 from headgate.inspect.why import Why
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
@@ -91,7 +92,7 @@ class World:
 
     def ask(self, id_: str, name: str = "t", **more: Any) -> EventExplanation:
         key = ObjectKey(Kind.TRIGGER, "default", name)
-        return Why(Records(self.data, LogDirectory(self.data / "log", "stop")), self.store).of_trigger(
+        return Why(FileRecords(self.data, LogDirectory(self.data / "log", "stop")), self.store).of_trigger(
             key, EventSearch(id_, **more)
         )
 
@@ -403,8 +404,9 @@ def call(world: World, query: str, path: str = "triggers/t/why") -> tuple[int, d
 
     from headgate.control.http import ERROR_HANDLERS
 
+    records = FileRecords(world.data, LogDirectory(world.data / "log", "stop"))
     app = Starlette(
-        routes=list(InspectApi(Records(world.data, LogDirectory(world.data / "log", "stop")), world.store).routes()),
+        routes=list(InspectApi(lambda _: records, world.store).routes()),
         exception_handlers=ERROR_HANDLERS,
     )
     sent: list[dict[str, Any]] = []

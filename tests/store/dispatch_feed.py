@@ -69,6 +69,7 @@ class Feed:
         self._producer = Producer({"bootstrap.servers": config.bootstrap, "enable.idempotence": True, "linger.ms": 5})
         self._expected: dict[int, set[str]] = {}
         self.next = [0] * SOURCES
+        self._matched = [0] * SOURCES
         for source in range(SOURCES):
             hello = encode_hello(
                 run=1, generation=1, partition=source, start=0, partitions=SOURCES, outbox_partitions=self._partitions
@@ -78,21 +79,33 @@ class Feed:
         self.flush()
 
     def store(self, count: int, size_bytes: int = 40, sources: Sequence[int] = range(SOURCES)) -> None:
-        """So many further events of each of these source partitions."""
+        """So many further events of each of these source partitions, and what the run finds for them."""
+        self.append(count, size_bytes, sources)
+        self.match(size_bytes)
+
+    def append(self, count: int, size_bytes: int = 40, sources: Sequence[int] = range(SOURCES)) -> None:
+        """So many further events of each of these source partitions, which the run has not come to yet."""
         for source in sources:
             first = self.next[source]
             for offset in range(first, first + count):
-                event = self._make(source, offset, size_bytes)
-                record = encode_record(self._broker, event)
+                record = encode_record(self._broker, self._make(source, offset, size_bytes))
                 self._produce(self._events, source, record.headers, record.value, record.key)
+            self.next[source] = first + count
+        self.flush()
+
+    def match(self, size_bytes: int = 40) -> None:
+        """The run comes to everything that is stored."""
+        for source in range(SOURCES):
+            for offset in range(self._matched[source], self.next[source]):
+                event = self._make(source, offset, size_bytes)
                 for target in self._targets(source, offset):
                     self._expected.setdefault(target, set()).add(event.id)
                 for partition, wanted in self._sharded(self._targets(source, offset)):
                     rows = [(target, self._verdict) for target in wanted]
                     headers, value = encode_event(1, 1, source, offset, rows, event, broker=self._broker)
                     self._produce(self._outbox, partition, headers, value)
-            self.next[source] = first + count
-            passed = encode_passed(run=1, generation=1, partition=source, passed=first + count)
+            self._matched[source] = self.next[source]
+            passed = encode_passed(run=1, generation=1, partition=source, passed=self.next[source])
             for partition in range(self._partitions):
                 self._produce(self._outbox, partition, [(HEADER, passed)])
         self.flush()

@@ -6,7 +6,6 @@ import random
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -121,6 +120,7 @@ def test_a_new_owner_knows_a_place_before_every_row_that_it_needs(
 ) -> None:
     """Targets fall behind and catch up as chance has it; at any moment the files may be built anew."""
     monkeypatch.setattr(limits, "OUTBOX_CHECKPOINTS_MAX", 8)
+    monkeypatch.setattr(limits, "OUTBOX_CHECKPOINTS_PAST", 8)
     chance, topic = random.Random(seed), Recorded()
     places = Checkpoints()
     cursors = CheckpointedCursors(tmp_path / "a.db", places, topic)
@@ -156,33 +156,8 @@ def test_a_new_owner_knows_a_place_before_every_row_that_it_needs(
             assert again.load().position == handed
             before = found.before(needed)
             assert before.position <= needed
-            assert len(again._stored) <= limits.OUTBOX_CHECKPOINTS_MAX + 1
+            assert len(again._stored) <= limits.OUTBOX_CHECKPOINTS_MAX + limits.OUTBOX_CHECKPOINTS_PAST + 1
             assert before in (KnownPlace(), place(before.position)), "with the state that was there"
             again.close()
         assert places.before(needed).position <= needed
-    cursors.close()
-
-
-def test_places_are_kept_as_far_back_as_the_outbox_and_no_farther(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody is behind, but a seek may go anywhere; few places cover much, and what retention took needs none."""
-    monkeypatch.setattr(limits, "OUTBOX_CHECKPOINTS_MAX", 16)
-    places = Checkpoints()
-    cursors = CheckpointedCursors(tmp_path / "a.db", places)
-    for position in range(0, 400_000, 500):
-        places.add(place(position))
-        cursors.flush(CursorChange(position, {}, [], []))
-    assert len(cursors._stored) <= limits.OUTBOX_CHECKPOINTS_MAX + 1
-    farthest = max(later - earlier for earlier, later in pairwise(cursors._stored))
-    assert farthest <= 400_000 / limits.OUTBOX_CHECKPOINTS_MAX * 4
-    for asked in (0, 1_000, 123_456, 399_000):
-        assert asked - farthest <= places.before(asked).position <= asked
-    assert places.newest(lambda state: state.newest_run <= 200_000) == places.before(200_000)
-    cursors.first = 300_000
-    for position in range(400_000, 440_000, 500):
-        places.add(place(position))
-        cursors.flush(CursorChange(position, {}, [], []))
-    assert cursors._stored[0] <= 300_000 < cursors._stored[1]
-    assert places.before(300_000).position == cursors._stored[0]
     cursors.close()

@@ -18,7 +18,9 @@ from urllib.parse import quote
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import CliRunner
 
+from headgate.cli.main import app
 from headgate.client import Client
 from headgate.store.config import ClusterConfig, SourceConfig, SparkConfig
 from headgate.store.kafka.admin import Admin
@@ -165,6 +167,8 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka_and_survive_kill_9(
     assert deployment.stored("data.n < 5") == [0, 1, 2, 3, 4]
     what_is_kept_is_answered_for(deployment, keeping)
     pulling.any_server_answers()
+    what_became_of_events_is_told_by_every_server(deployment)
+    filters_are_counted_over_stored_events_by_every_server(deployment)
     pulling.consume_in_the_background(expected=len([*pulled(range(2 * EVENTS + 20))]))
 
     name, (spec, wants) = LATER
@@ -279,3 +283,44 @@ def what_is_kept_is_answered_for(deployment: Deployment, keeping: Keeping) -> No
 
     # Each event once: what owners of a partition found adds up.
     until(lambda: told().startswith(f"{EVENTS_REFUSED + 1} events"), "what was found is not in the status")
+
+
+def what_became_of_events_is_told_by_every_server(deployment: Deployment) -> None:
+    """By HTTP and by command: `other` has no control process, and its dispatcher has half of the partitions."""
+    for server in (deployment.server, deployment.other):
+        fates = {one["trigger"]: one["fate"] for one in asked(server, "why", "7")["triggers"]}
+        assert {name: fates[name] for name in FILTERS} == {
+            "large": "filter-false",
+            "odd": "ended",
+            "sql": "filter-false",
+        }
+        one = asked(server, "why", "7", "--trigger", "odd")
+        assert one["fate"] == "ended"
+        assert one["event"]["event"]["data"] == {"n": 7}
+        dead = asked(server, "why", "d9", "--trigger", DEAD[0])
+        assert (dead["fate"], dead["attempts"]["code"]) == ("dead-letter", 400)
+        assert asked(server, "why", "nosuch")["fate"] == "not-stored"
+        trace = asked(server, "trace", "d9")
+        kept = [one for one in trace["matches"] if "deadLetter" in one]
+        assert {one["name"] for one in kept} == {f"default/{name}" for name in DEAD}
+        assert trace["evaluated"]
+
+
+def filters_are_counted_over_stored_events_by_every_server(deployment: Deployment) -> None:
+    for server in (deployment.server, deployment.other):
+        arguments = ["filter", "backtest", "data.n > 20", "--against", 'ce.type == "odd"', "--json"]
+        result = CliRunner().invoke(app, [*arguments, "--server", server.url])
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.stdout)
+        counts = {name: found[name] for name in ("complete", "taken", "against", "both")}
+        large, odd = set(range(21, EVENTS)), set(range(1, EVENTS, 2))
+        assert counts == {"complete": True, "taken": len(large), "against": len(odd), "both": len(large & odd)}
+        assert {one["name"]: one["both"] for one in found["triggers"]}["default/large"] == len(large)
+
+
+def asked(server: Server, command: str, *arguments: str) -> Object:
+    """What a command says as JSON."""
+    result = CliRunner().invoke(app, [command, *arguments, "--json", "--server", server.url])
+    assert result.exit_code == 0, result.output
+    found: Object = json.loads(result.stdout)
+    return found

@@ -1,47 +1,31 @@
-"""`headgate cluster`: the topics of a deployment on Kafka."""
+"""`headgate cluster`: the topics of a deployment on Kafka, and the move of a server there and back."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from headgate.cli.client import JsonLinesOption, print_error, print_table
-from headgate.errors import HeadgateError
+from headgate.cli.client import JsonLinesOption, print_table
+from headgate.cli.cluster_move import ConfigOption, errors, export, import_
 from headgate.store.config import load
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.topics import Misfit
 
 EXIT_MISFIT = 1
-EXIT_ERROR = 2
 
 app = typer.Typer(
     name="cluster",
-    help="Make and check the topics of a deployment on Kafka.",
+    help="Make and check the topics of a deployment on Kafka, and move a server there and back.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_ConfigOption = Annotated[Path, typer.Option("--config", help="The configuration file.")]
-
-
-@contextlib.contextmanager
-def _errors() -> Iterator[None]:
-    """Known errors become `error:` and `hint:` lines and exit code 2."""
-    try:
-        yield
-    except HeadgateError as error:
-        print_error(error.message, hint=error.hint)
-        raise typer.Exit(EXIT_ERROR) from error
-
 
 @app.command()
-def init(config: _ConfigOption = Path("headgate.yaml"), as_json: JsonLinesOption = False) -> None:
+def init(config: ConfigOption = Path("headgate.yaml"), as_json: JsonLinesOption = False) -> None:
     """Make the topics that are missing, then check all of them.
 
     A topic that exists is left as it is; run the command as often as you like.
@@ -54,7 +38,7 @@ def init(config: _ConfigOption = Path("headgate.yaml"), as_json: JsonLinesOption
       headgate cluster init
       headgate cluster init --config headgate.yaml --json
     """  # noqa: D301 - click reads \b as "keep these lines"
-    with _errors():
+    with errors():
         admin = Admin(load(config).kafka)
         for name in admin.create_missing():
             typer.echo(json.dumps({"topic": name, "made": True}) if as_json else f"made {name}")
@@ -63,7 +47,7 @@ def init(config: _ConfigOption = Path("headgate.yaml"), as_json: JsonLinesOption
 
 
 @app.command()
-def check(config: _ConfigOption = Path("headgate.yaml"), as_json: JsonLinesOption = False) -> None:
+def check(config: ConfigOption = Path("headgate.yaml"), as_json: JsonLinesOption = False) -> None:
     """Compare the topics with the configuration: partitions, copies, settings, rights, and what is in sync now.
 
     Changes nothing. With --json each setting that does not fit is one line, and nothing is printed when all fit.
@@ -76,9 +60,13 @@ def check(config: _ConfigOption = Path("headgate.yaml"), as_json: JsonLinesOptio
       headgate cluster check
       headgate cluster check --config headgate.yaml --json
     """  # noqa: D301 - click reads \b as "keep these lines"
-    with _errors():
+    with errors():
         found = Admin(load(config).kafka).check()
     _report(found, as_json)
+
+
+app.command("import")(import_)
+app.command()(export)
 
 
 def _report(found: list[Misfit], as_json: bool) -> None:

@@ -9,6 +9,7 @@ from headgate.control.log_spec import ServedBroker
 from headgate.control.objects import Broker, Kind, Object
 from headgate.control.status import served_brokers
 from headgate.control.store import Store
+from headgate.event.identity import path_of
 
 
 class ServedBrokers(ObjectCopy):
@@ -25,6 +26,11 @@ class ServedBrokers(ObjectCopy):
     def get(self, path: str) -> ServedBroker | None:
         """The broker `namespace/name`; None when there is none that accepts events."""
         return self._served.get(path)
+
+    def retention_us(self, identity: str) -> int | None:
+        """How long a broker, by its identity, keeps its events, microseconds; None: as long as the log."""
+        served = self._served.get(path_of(identity))
+        return served.rule.retention_us if served is not None and served.identity == identity else None
 
     def __len__(self) -> int:
         return len(self._served)

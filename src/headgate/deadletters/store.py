@@ -283,17 +283,26 @@ class DeadLetterStore(StoreFile):
         """Those of all dead letters."""
         return {position for (position,) in self._connection.execute("SELECT position FROM letters")}
 
-    def copy(self, source: DeadLetterStore, owns: Callable[[int], bool], place: Callable[[int, int, int], int]) -> None:
+    def copy(
+        self,
+        source: DeadLetterStore,
+        owns: Callable[[int], bool],
+        place: Callable[[int, int, int], int],
+        ids: range | None = None,
+    ) -> None:
         """Copy dead letters, in one transaction.
 
         Args:
             source: Where they are; their ids stay.
             owns: Whether those of a target are copied.
             place: The position of one by its id, its target and the position that it had.
+            ids: Of those that are copied; None for all.
         """
         columns = [*_ATTRIBUTES, "source", "event_id", "type", "bytes"]
         target, position = columns.index("target") + 2, columns.index("position") + 2
         select = f"SELECT id, event, {_COLUMNS}, source, event_id, type, bytes FROM letters JOIN events USING (id)"
+        if ids is not None:
+            select += f" WHERE id >= {ids.start} AND id < {ids.stop} ORDER BY id"
         with self._transaction() as connection:
             for id_, event, *row in source._connection.execute(select):
                 found = [id_, event, *row]

@@ -11,7 +11,7 @@ All take `source`, `since` and `next`: a request searches a bounded piece of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -35,41 +35,44 @@ from headgate.log import positions
 from headgate.log.errors import PositionError
 
 _PREFIX: Final = f"/apis/{API_VERSION}/namespaces/{{namespace}}"
+WHY_TRIGGER: Final = f"{_PREFIX}/triggers/{{name}}/why"
+WHY_BROKER: Final = f"{_PREFIX}/brokers/{{name}}/why"
+TRACE: Final = f"{_PREFIX}/brokers/{{name}}/trace"
+TIMELINE: Final = f"{_PREFIX}/brokers/{{name}}/timeline"
+OF_BROKERS: Final = (WHY_BROKER, TRACE, TIMELINE)
 
 
 class InspectApi:
     """The handlers.
 
     Args:
-        records: The files.
+        records: Where events are and what became of them, for the client of a request.
         store: The objects.
     """
 
-    def __init__(self, records: Records, store: Store) -> None:
+    def __init__(self, records: Callable[[Request], Records], store: Store) -> None:
+        self._records = records
         self._store = store
-        self._why = Why(records, store)
-        self._tracer = Tracer(records, store)
-        self._catalogues = Catalogues(records.log, store)
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
-        yield Route(f"{_PREFIX}/triggers/{{name}}/why", self._why_trigger, methods=["GET"])
-        yield Route(f"{_PREFIX}/brokers/{{name}}/why", self._why_broker, methods=["GET"])
-        yield Route(f"{_PREFIX}/brokers/{{name}}/trace", self._trace, methods=["GET"])
-        yield Route(f"{_PREFIX}/brokers/{{name}}/catalogue", self._catalogue, methods=["GET"])
-        yield Route(f"{_PREFIX}/brokers/{{name}}/timeline", self._timeline, methods=["GET"])
+        yield Route(WHY_TRIGGER, self._why_trigger, methods=["GET"])
+        yield Route(WHY_BROKER, self._why_broker, methods=["GET"])
+        yield Route(TRACE, self._trace, methods=["GET"])
+        yield Route(TIMELINE, self._timeline, methods=["GET"])
 
     async def _why_trigger(self, request: Request) -> Response:
         key = _key(Kind.TRIGGER, request)
         search = _search(request)
-        found = await run_in_threadpool(self._why.of_trigger, key, search)
+        found = await run_in_threadpool(self._why(request).of_trigger, key, search)
         return json_response(why_json(key.path, search.id, found))
 
     async def _why_broker(self, request: Request) -> Response:
         key, query = _key(Kind.BROKER, request), request.query_params
         search = _search(request)
         limit = _limit(query.get("limit", ""))
-        found = await run_in_threadpool(self._why.of_broker, key, search, after=query.get("after", ""), limit=limit)
+        ask = self._why(request).of_broker
+        found = await run_in_threadpool(ask, key, search, after=query.get("after", ""), limit=limit)
         return json_response(broker_json(key.path, search.id, found))
 
     async def _catalogue(self, request: Request) -> Response:
@@ -79,17 +82,27 @@ class InspectApi:
         key, search, query = _key(Kind.BROKER, request), _search(request), request.query_params
         limit, after = _limit(query.get("limit", "")), query.get("after", "")
 
+        records = self._records(request)
+
         def work() -> JsonObject:
-            trace, result = self._tracer.trace(key, search)
-            found = self._why.of_stored(key, trace.found, after=after, limit=limit) if trace is not None else None
+            trace, result = Tracer(records, self._store).trace(key, search)
+            found = (
+                Why(records, self._store).of_stored(key, trace.found, after=after, limit=limit)
+                if trace is not None
+                else None
+            )
             return timeline_json(key.path, search.id, trace, result, found)
 
         return json_response(await run_in_threadpool(work))
 
     async def _trace(self, request: Request) -> Response:
         key, search = _key(Kind.BROKER, request), _search(request)
-        trace, result = await run_in_threadpool(self._tracer.trace, key, search)
+        tracer = Tracer(self._records(request), self._store)
+        trace, result = await run_in_threadpool(tracer.trace, key, search)
         return json_response(trace_json(trace, result))
+
+    def _why(self, request: Request) -> Why:
+        return Why(self._records(request), self._store)
 
 
 def _key(kind: Kind, request: Request) -> ObjectKey:

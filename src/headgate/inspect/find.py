@@ -1,21 +1,21 @@
-"""The search for an event by its id: newest first, a bounded piece of the log a call."""
+"""The search for an event by its id: newest first, a bounded piece of the log a call.
+
+Two stores have an `InspectedLog`: the embedded log (`chunks.py`) and Kafka (`store/kafka/inspected_topic.py`). One
+suite of tests holds both to what is said here (`tests/store/test_inspected_log.py`).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-import pyarrow.compute as pc
+import pyarrow as pa
 
-from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
+from headgate.event.arrow import StoredEvent
 from headgate.event.hops import hops_of, root_of
 from headgate.limits import WHY_BYTES_MAX, WHY_CHUNKS_MAX, WHY_SECONDS_MAX
-from headgate.log.directory import LogDirectory
-from headgate.log.reader import Chunk, PartitionReader
-from headgate.log.search import newest_of_all
-
-_ID, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("id", "source"))
 
 OtherBroker = tuple[int, int]
 """Partition and offset of an event of the id that another broker has accepted."""
@@ -53,10 +53,10 @@ class FoundEvent:
     Attributes:
         partition: Of the log.
         offset: The event's.
-        append_time_us: When its chunk was written, microseconds since 1970 UTC.
+        append_time_us: When it was stored, microseconds since 1970 UTC.
         stored: The event and its broker.
-        chunk_first_offset: Of its chunk.
-        chunk_record_count: Of its chunk.
+        chunk_first_offset: Of its chunk; of Kafka its own.
+        chunk_record_count: Of its chunk; 1 of Kafka.
     """
 
     partition: int
@@ -90,55 +90,91 @@ class SearchResult:
     searched_to_us: int
 
 
-def find_event(log: LogDirectory, broker: str, search: EventSearch) -> SearchResult:
+@dataclass(frozen=True, slots=True)
+class SearchedPiece:
+    """A piece of a partition that was searched for an event.
+
+    Attributes:
+        partition: Of the log.
+        first_offset: Everything of the partition from it on has been searched.
+        append_time_us: When its oldest event was stored, microseconds since 1970 UTC.
+        size_bytes: That were read.
+        events: Those of the id and the source, the newest first; some may stand at or behind `EventSearch.before`.
+    """
+
+    partition: int
+    first_offset: int
+    append_time_us: int
+    size_bytes: int
+    events: Iterable[FoundEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Events of one partition that were read together.
+
+    Attributes:
+        batch: A row each; columns of `EVENT_SCHEMA`.
+        size_bytes: That were read.
+        event: The event of a row.
+    """
+
+    batch: pa.RecordBatch
+    size_bytes: int
+    event: Callable[[int], FoundEvent]
+
+
+class InspectedLog(Protocol):
+    """The event log as `why` and `trace` read it. Blocking, for any thread.
+
+    Every method raises UnavailableError where the store does not answer.
+    """
+
+    def newest(self, search: EventSearch) -> Iterator[SearchedPiece]:
+        """Pieces of all partitions, the newest first, from `search.before` back to `search.since_us`."""
+        ...
+
+    def at(self, partition: int, offset: int) -> FoundEvent | None:
+        """The event of a place; None when there is none: a client may name any place."""
+        ...
+
+    def since(self, time_us: int) -> Iterator[LogPage]:
+        """Everything that was stored at or after a time, and perhaps a little before it; of a partition in order."""
+        ...
+
+
+def find_event(log: InspectedLog, broker: str, search: EventSearch) -> SearchResult:
     """The newest event that is searched for.
 
     Args:
-        log: Directory of the partitions.
+        log: What is searched.
         broker: Its identity; its events are preferred to those of other brokers.
         search: What is searched for, and where an earlier call ended.
     """
     ends_s = time.monotonic() + WHY_SECONDS_MAX
-    chunks = size = searched_us = 0
+    pieces = size = searched_us = 0
     reached = dict(search.before)
     other = search.other
-    for partition, chunk in newest_of_all(log, before=search.before, not_before_us=search.since_us):
-        # One chunk at least: who asks again gets on, however slow the disk is.
-        if chunks and (chunks >= WHY_CHUNKS_MAX or size >= WHY_BYTES_MAX or time.monotonic() > ends_s):
+    for piece in log.newest(search):
+        # One piece at least: who asks again gets on, however slow the disk is.
+        if pieces and (pieces >= WHY_CHUNKS_MAX or size >= WHY_BYTES_MAX or time.monotonic() > ends_s):
             return SearchResult(None, reached, other, searched_us)
-        for row in reversed(pc.indices_nonzero(pc.equal(chunk.batch.column(_ID), search.id)).to_pylist()):
-            if search.source and chunk.batch.column(_SOURCE)[row].as_py() != search.source:
-                continue
-            offset = chunk.first_offset + row
+        partition = piece.partition
+        for found in piece.events:
+            offset = found.offset
             if offset >= search.before.get(partition, offset + 1):
                 continue
-            found = event_in(partition, chunk, row)
             if found.stored.broker == broker:
-                return SearchResult(found, reached | {partition: offset}, other, chunk.append_time_us)
+                return SearchResult(found, reached | {partition: offset}, other, piece.append_time_us)
             other = other or (partition, offset)
-        reached[partition] = chunk.first_offset
-        chunks, size, searched_us = chunks + 1, size + chunk.size_bytes, chunk.append_time_us
+        reached[partition] = piece.first_offset
+        pieces, size, searched_us = pieces + 1, size + piece.size_bytes, piece.append_time_us
     return SearchResult(_at(log, other, search) if other is not None else None, {}, other, searched_us)
 
 
-def event_at(log: LogDirectory, partition: int, offset: int) -> FoundEvent | None:
-    """The event of a place; None when there is none: a client may name any place."""
-    with PartitionReader(log.partition(partition), start=offset) as reader:
-        chunk = reader.read()
-        if chunk is None or chunk.first_offset != offset:
-            return None
-        return event_in(partition, chunk, 0)
-
-
-def event_in(partition: int, chunk: Chunk, row: int) -> FoundEvent:
-    """The event of a row of a chunk's batch."""
-    offset, stored, header = chunk.first_offset + row, from_batch(chunk.batch, row), chunk.header
-    return FoundEvent(partition, offset, chunk.append_time_us, stored, header.first_offset, header.record_count)
-
-
-def _at(log: LogDirectory, place: OtherBroker, search: EventSearch) -> FoundEvent | None:
+def _at(log: InspectedLog, place: OtherBroker, search: EventSearch) -> FoundEvent | None:
     """The event of a place, if it still is there, and is one that is searched for."""
-    found = event_at(log, *place)
+    found = log.at(*place)
     if found is None or found.stored.event.id != search.id:
         return None
     return found if search.source in ("", found.stored.event.source) else None

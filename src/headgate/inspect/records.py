@@ -1,37 +1,25 @@
-"""The records of what became of events: the files that the processes write, read beside them."""
+"""The records of what became of events: what dispatchers have written down.
+
+What a dispatcher knows of one event is one answer, `EventRecords`. On one machine it is read from files
+(`file_records.py`); in a deployment on Kafka the owners of partitions are asked for it
+(`server/kafka/asked_records.py`), and the rows of the outbox come from the topic (`store/kafka/partition_records.py`).
+One suite of tests runs on both (`tests/store/test_records_contract.py`).
+"""
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import chain
-from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import msgspec
 
-from headgate.deadletters.store import DeadLetterReader, StoredDeadLetter
-from headgate.delivery.cursors import Cursors, CursorStore
-from headgate.delivery.journal import JournalEntry, entries
-from headgate.errors import UnavailableError
+from headgate.delivery.journal import JournalEntry
 from headgate.filter.compile.plan import Verdict
-from headgate.inspect.find import FoundEvent
-from headgate.limits import CLOCK_SLACK_S
-from headgate.log.directory import LogDirectory, OnCorrupt, Partition
-from headgate.log.reader import PartitionReader
-from headgate.log.search import newest_first
+from headgate.inspect.find import FoundEvent, InspectedLog
 from headgate.outbox.shards import dispatcher_of
-from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
-from headgate.storage.dispatcher_directory import DispatcherDirectory, directories_of
-from headgate.subscriptions.saved import SavedCursor
-from headgate.subscriptions.store import SubscriptionStore
-
-_COLUMN = {name: OUTBOX_SCHEMA.get_field_index(name) for name in OUTBOX_SCHEMA.names}
-_CLOCK_SLACK_US = int(CLOCK_SLACK_S * 1_000_000)
-_NEAR_US = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,177 +41,145 @@ class MatchRow:
     verdict: Verdict
 
 
-class Records:
-    """Files of the data directory. Blocking; any number of calls at the same time.
+class PullState(StrEnum):
+    """Where an event stands in a subscription."""
 
-    Args:
-        data: The data directory.
-        log: The event log.
-        dispatchers: How many there are.
+    UNREAD = "unread"
+    HANDED_OUT = "handed-out"
+    WAITING = "waiting"
+    ENDED = "ended"  # acknowledged, refused by the filter, or given up
+
+
+@dataclass(frozen=True, slots=True)
+class PullTrace:
+    """What a subscription has done with an event.
 
     Attributes:
-        log: The event log.
-        dispatchers: What each dispatcher has written, by their numbers.
+        state: Where the event stands.
+        deliveries: How often it was handed out; 0 when that is not known any more.
+        consumer: Who has it; empty when nobody does.
     """
 
-    def __init__(self, data: Path, log: LogDirectory, dispatchers: int = 1) -> None:
-        self.log = log
-        directories = directories_of(data, dispatchers)
-        self.dispatchers = tuple(DispatcherRecords(own, log.on_corrupt) for own in directories)
-
-    def of(self, target: int) -> DispatcherRecords:
-        """What the dispatcher of a target has written."""
-        return self.dispatchers[dispatcher_of(target, len(self.dispatchers))]
-
-    def is_matched(self, found: FoundEvent) -> bool:
-        """Whether the matcher has passed an event: all of its rows are there.
-
-        Raises:
-            UnavailableError: A file is busy.
-        """
-        return all(found.offset < one.watermark(found.partition, one.cursors()) for one in self.dispatchers)
-
-    def rows(self, found: FoundEvent) -> list[MatchRow]:
-        """The rows of an event and every target, in the order in which they were written."""
-        return sorted(chain.from_iterable(one.rows(found) for one in self.dispatchers), key=lambda row: row.time_us)
-
-    def attempts(self, found: FoundEvent) -> tuple[JournalEntry, ...]:
-        """What the journals still know of the event's attempts and ends, the oldest first."""
-        known = chain.from_iterable(one.attempts(found) for one in self.dispatchers)
-        return tuple(sorted(known, key=lambda entry: entry.time_us))
+    state: PullState
+    deliveries: int = 0
+    consumer: str = ""
 
 
-class DispatcherRecords:
-    """Files of one dispatcher. Blocking; any number of calls at the same time.
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A delivery that has not ended.
 
-    Args:
-        own: Its directory.
-        on_corrupt: What is done at damaged chunks.
+    Attributes:
+        failed: Attempts that failed.
+        due_us: When the next one is due, microseconds since 1970 UTC; 0 where it waits for its turn.
     """
 
-    def __init__(self, own: DispatcherDirectory, on_corrupt: OnCorrupt) -> None:
-        self._own = own
-        self._outbox = Partition(own.outbox, on_corrupt)
+    failed: int = 0
+    due_us: int = 0
 
-    def cursors(self) -> Cursors:
-        """Which deliveries have ended.
+
+class KeptDeadLetter(msgspec.Struct, frozen=True):
+    """A dead letter that is kept; see `StoredDeadLetter`."""
+
+    id: int
+    state: str
+    died_us: int
+    reason: str
+    code: int
+    data: bytes
+    attempts: int
+    sink: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowRecord:
+    """A row of an event, and what is known of its delivery.
+
+    Attributes:
+        row: The row.
+        unfinished: What it waits for; None when it has ended.
+        dead_letter: While it is kept.
+        pull: As a subscription's cursor says; of a trigger it means nothing.
+    """
+
+    row: MatchRow
+    unfinished: Unfinished | None
+    dead_letter: KeptDeadLetter | None
+    pull: PullTrace
+
+
+class EventRecords(msgspec.Struct, frozen=True):
+    """What a dispatcher knows of one event.
+
+    Attributes:
+        is_matched: Whether the matcher has passed the event: all of its rows are there, or were.
+        is_trimmed: Whether rows of the event may have been there that cannot be read any more.
+        rows: Of all targets, or of the one that was asked for, in order.
+        attempts: What the journal still knows of attempts and ends, the oldest first.
+    """
+
+    is_matched: bool
+    is_trimmed: bool
+    rows: list[RowRecord]
+    attempts: list[JournalEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEvent:
+    """What dispatchers know of one event.
+
+    Attributes:
+        records: By their numbers; of those that were asked.
+        dispatchers: How many there are.
+    """
+
+    records: Mapping[int, EventRecords]
+    dispatchers: int
+
+    def of(self, target: int) -> EventRecords:
+        """What the dispatcher of a target knows."""
+        return self.records[dispatcher_of(target, self.dispatchers)]
+
+    @property
+    def is_matched(self) -> bool:
+        """Whether all of its rows are there, or were."""
+        return all(one.is_matched for one in self.records.values())
+
+    @property
+    def rows(self) -> list[RowRecord]:
+        """Of every target, in the order in which they were written."""
+        found = chain.from_iterable(one.rows for one in self.records.values())
+        return sorted(found, key=lambda one: one.row.time_us)
+
+    @property
+    def attempts(self) -> list[JournalEntry]:
+        """The oldest first."""
+        found = chain.from_iterable(one.attempts for one in self.records.values())
+        return sorted(found, key=lambda entry: entry.time_us)
+
+
+def asked_for(target: int | None, dispatchers: int) -> Sequence[int]:
+    """The dispatchers that know of a target, of all where it is None."""
+    return range(dispatchers) if target is None else (dispatcher_of(target, dispatchers),)
+
+
+class Records(Protocol):
+    """Where events are, and what became of them. Blocking; any number of calls at the same time."""
+
+    @property
+    def log(self) -> InspectedLog:
+        """The event log."""
+        ...
+
+    def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
+        """What is known of an event.
+
+        Args:
+            found: The event.
+            target: Of a trigger or subscription; None for all of them.
 
         Raises:
-            UnavailableError: The file is busy.
+            UnavailableError: A file is busy, or a dispatcher does not answer.
         """
-        path = self._own.cursors
-        with _reading("the dispatcher's cursors"):
-            return CursorStore.read(path) if path.exists() else Cursors()
-
-    def subscriptions(self) -> Mapping[int, SavedCursor]:
-        """The cursors of subscriptions by target id.
-
-        Raises:
-            UnavailableError: The file is busy.
-        """
-        with _reading("the subscriptions' cursors"):
-            return SubscriptionStore.read(self._own.subscriptions)
-
-    def watermark(self, partition: int, cursors: Cursors) -> int:
-        """Every event of the partition below it has been matched: the newest progress row, else what cursors know."""
-        for chunk in newest_first(self._outbox, wanted=[str(PROGRESS_TARGET)]):
-            offset = _progress(chunk.batch, partition)
-            if offset is not None:
-                return offset
-            if chunk.first_offset < cursors.position:
-                break
-        return cursors.watermarks.get(partition, 0)
-
-    def row(self, found: FoundEvent, target: int) -> MatchRow | None:
-        """The row of an event and a target: chunks without rows of the target are passed over."""
-        earliest_us = found.append_time_us - _CLOCK_SLACK_US
-        for chunk in newest_first(self._outbox, not_before_us=earliest_us, wanted=[str(target)]):
-            for row in _rows(chunk.batch, found, target):
-                return _match(chunk.batch, row, chunk.first_offset, chunk.append_time_us)
-        return None
-
-    def rows(self, found: FoundEvent) -> list[MatchRow]:
-        """The rows of an event and every target, in order: up to where the outbox says that it has been matched."""
-        if not self._outbox.directory.is_dir():
-            return []
-        # Rows are written soon after their event. Only where the clock was set back since, they may look older.
-        near, are_all = self._rows_since(found, found.append_time_us - _NEAR_US)
-        return near if are_all else self._rows_since(found, found.append_time_us - _CLOCK_SLACK_US)[0]
-
-    def _rows_since(self, found: FoundEvent, time_us: int) -> tuple[list[MatchRow], bool]:
-        """The rows of an event in chunks since a time, and whether there are surely none in earlier chunks."""
-        matches: list[MatchRow] = []
-        with PartitionReader.open_at_time(self._outbox, time_us) as reader:
-            are_all = reader.position <= reader.first_offset()
-            while (chunk := reader.read()) is not None:
-                batch = chunk.batch
-                matches += [
-                    _match(batch, row, chunk.first_offset, chunk.append_time_us) for row in _rows(batch, found, None)
-                ]
-                matched_to = _progress(batch, found.partition)
-                if matched_to is not None and matched_to > found.offset:
-                    break
-                are_all |= matched_to is not None  # the event was not matched yet
-        return matches, are_all
-
-    def oldest_row_us(self) -> int:
-        """When the oldest row was written that the outbox still has; 0 when nothing was trimmed."""
-        with PartitionReader(self._outbox, start=0) as reader:
-            if not reader.first_offset():
-                return 0
-            chunk = reader.read()
-            return chunk.append_time_us if chunk is not None else 0
-
-    def dead_letter(self, target: int, position: int) -> StoredDeadLetter | None:
-        """The dead letter of a row, while it is kept.
-
-        Raises:
-            UnavailableError: The file is busy.
-        """
-        path = self._own.dead_letters
-        if not path.exists():
-            return None
-        with _reading("the dead letters"), DeadLetterReader.open(path) as stored:
-            found = stored.page("target = ? AND position = ?", (target, position), after=0, limit=1)
-        return found[0] if found else None
-
-    def attempts(self, found: FoundEvent) -> tuple[JournalEntry, ...]:
-        """What the journal still knows of the event's attempts and ends, the oldest first."""
-        return tuple(entries(self._own.attempts, found.partition, found.offset))
-
-
-@contextlib.contextmanager
-def _reading(what: str) -> Iterator[None]:
-    """Reads a file that another process writes."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise UnavailableError(f"{what} cannot be read now: {error}") from error
-
-
-def _rows(batch: pa.RecordBatch, found: FoundEvent, target: int | None) -> list[int]:
-    of_event = pc.and_(
-        pc.equal(batch.column(_COLUMN["offset"]), found.offset),
-        pc.equal(batch.column(_COLUMN["partition"]), found.partition),
-    )
-    targets = batch.column(_COLUMN["target"])
-    wanted = pc.not_equal(targets, PROGRESS_TARGET) if target is None else pc.equal(targets, target)
-    rows: list[int] = pc.indices_nonzero(pc.and_(of_event, wanted)).to_pylist()
-    return rows
-
-
-def _match(batch: pa.RecordBatch, row: int, first_position: int, time_us: int) -> MatchRow:
-    def value(name: str) -> Any:  # noqa: ANN401 - a column's
-        return batch.column(_COLUMN[name])[row].as_py()
-
-    return MatchRow(first_position + row, time_us, value("generation"), value("target"), Verdict(value("verdict")))
-
-
-def _progress(batch: pa.RecordBatch, partition: int) -> int | None:
-    """Up to where the partition has been matched, as the last progress row of a chunk says."""
-    progress = pc.and_(
-        pc.equal(batch.column(_COLUMN["target"]), PROGRESS_TARGET),
-        pc.equal(batch.column(_COLUMN["partition"]), partition),
-    )
-    rows = pc.indices_nonzero(progress).to_pylist()
-    return int(batch.column(_COLUMN["offset"])[rows[-1]].as_py()) if rows else None
+        ...

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.control.objects import Condition, Trigger
-from headgate.deadletters.store import DeadLetterState, StoredDeadLetter
+from headgate.deadletters.store import DeadLetterState
 from headgate.delivery.journal import JournalEntry, Origin
 from headgate.event import rfc3339
 from headgate.event.status import status_text
 from headgate.inspect.explanation import AttemptSummary
+from headgate.inspect.records import KeptDeadLetter
 
 ENDS: Final = {
     "": "delivered at attempt {attempt} ({last})",
@@ -77,14 +78,14 @@ def undelivered_text(attempts: AttemptSummary, trigger: Trigger) -> str:
     return f"matched, not delivered yet: {attempts.failed} attempts failed{last}{due}{trouble}"
 
 
-def dead_letter_text(dead_letter: StoredDeadLetter) -> str:
+def dead_letter_text(dead_letter: KeptDeadLetter) -> str:
     """Why an event is a dead letter, and what it waits for."""
     attempts = "1 attempt" if dead_letter.attempts == 1 else f"{dead_letter.attempts} attempts"
     waits = {
         DeadLetterState.SENDING: f"it waits for the dead-letter sink {dead_letter.sink}",
         DeadLetterState.KEPT: "it is kept for a person",
         DeadLetterState.REDRIVING: "it is being redriven",
-    }[dead_letter.state]
+    }[DeadLetterState(dead_letter.state)]
     problem = f" ({dead_letter.problem})" if dead_letter.problem else ""
     since = time_text(dead_letter.died_us)
     return f"given up after {attempts} ({dead_letter.reason}), a dead letter since {since}: {waits}{problem}"

@@ -12,10 +12,8 @@ import pyarrow.compute as pc
 
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.hops import ROOT, place_root, root_of
-from headgate.inspect.find import FoundEvent, event_at, event_in
+from headgate.inspect.find import FoundEvent, InspectedLog, LogPage
 from headgate.limits import TREE_BYTES_MAX, TREE_EVENTS_MAX, TREE_SECONDS_MAX
-from headgate.log.directory import LogDirectory
-from headgate.log.reader import Chunk, PartitionReader
 
 _EXTENSIONS: Final = EVENT_SCHEMA.get_field_index("extensions")
 _PLACE: Final = re.compile(r"([0-9]{1,4})-([0-9]{1,19})-[0-9a-f]{8}")
@@ -34,11 +32,11 @@ class EventTree:
     complete: bool
 
 
-def tree_of(log: LogDirectory, found: FoundEvent) -> EventTree:
+def tree_of(log: InspectedLog, found: FoundEvent) -> EventTree:
     """The tree that an event belongs to: a bounded search, forward from its root.
 
     Args:
-        log: Directory of the log's partitions.
+        log: What is searched.
         found: The event.
     """
     event = found.stored.event
@@ -49,19 +47,17 @@ def tree_of(log: LogDirectory, found: FoundEvent) -> EventTree:
     written = f'"{ROOT}":"{root}"'
     ends_s, left_bytes = time.monotonic() + TREE_SECONDS_MAX, TREE_BYTES_MAX
     complete = True
-    for partition in log.partitions():
-        with PartitionReader.open_at_time(log.partition(partition), since_us) as reader:
-            while (chunk := reader.read()) is not None:
-                events += _related(partition, chunk, written, found)
-                left_bytes -= chunk.size_bytes
-                if left_bytes <= 0 or len(events) >= TREE_EVENTS_MAX or time.monotonic() > ends_s:
-                    complete = False
-                    break
+    for page in log.since(since_us):
+        events += _related(page, written, found)
+        left_bytes -= page.size_bytes
+        if left_bytes <= 0 or len(events) >= TREE_EVENTS_MAX or time.monotonic() > ends_s:
+            complete = False
+            break
     events.sort(key=lambda one: (one is not first, one.append_time_us, one.partition, one.offset))
     return EventTree(tuple(events[:TREE_EVENTS_MAX]), complete)
 
 
-def _root(log: LogDirectory, root: str, found: FoundEvent) -> FoundEvent | None:
+def _root(log: InspectedLog, root: str, found: FoundEvent) -> FoundEvent | None:
     """The root, where it is another event than the one that is traced and still in the log of its broker."""
     place = _PLACE.fullmatch(root)
     if place is None:
@@ -69,18 +65,17 @@ def _root(log: LogDirectory, root: str, found: FoundEvent) -> FoundEvent | None:
     partition, offset = int(place[1]), int(place[2])
     if (partition, offset) == (found.partition, found.offset):
         return None
-    first = event_at(log, partition, offset)
+    first = log.at(partition, offset)
     if first is None or first.stored.broker != found.stored.broker:
         return None
     return first if place_root(first.stored.event, partition, offset) == root else None
 
 
-def _related(partition: int, chunk: Chunk, written: str, found: FoundEvent) -> list[FoundEvent]:
-    """The events of a chunk that carry the root, but for the one that is traced."""
-    extensions: pa.Array = chunk.batch.column(_EXTENSIONS)
+def _related(page: LogPage, written: str, found: FoundEvent) -> list[FoundEvent]:
+    """The events of a page that carry the root, but for the one that is traced."""
+    extensions: pa.Array = page.batch.column(_EXTENSIONS)
     if extensions.null_count == len(extensions):
         return []
-    rows = pc.indices_nonzero(pc.match_substring(extensions, written)).to_pylist()
-    related = (event_in(partition, chunk, row) for row in rows)
+    related = map(page.event, pc.indices_nonzero(pc.match_substring(extensions, written)).to_pylist())
     itself, broker = (found.partition, found.offset), found.stored.broker
     return [one for one in related if (one.partition, one.offset) != itself and one.stored.broker == broker]

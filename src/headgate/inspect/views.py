@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from headgate.control.objects import JsonObject
-from headgate.deadletters.store import StoredDeadLetter
 from headgate.delivery.journal import JournalEntry
 from headgate.event.identity import path_of
 from headgate.event.json_format import encode_event
 from headgate.filter.tools.trace import Trace
 from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, EventExplanation
 from headgate.inspect.find import FoundEvent, OtherBroker, SearchResult
+from headgate.inspect.records import KeptDeadLetter
 from headgate.inspect.sentences import time_text
 from headgate.inspect.timeline import timeline
 from headgate.inspect.trace import EventTrace, MatchTrace
@@ -164,7 +164,7 @@ def _match(match: MatchTrace) -> JsonObject:
     }
 
 
-def _dead_letter(one: StoredDeadLetter) -> JsonObject:
+def _dead_letter(one: KeptDeadLetter) -> JsonObject:
     died = _time(one.died_us)
     kept = {"id": one.id, "state": one.state, "died": died, "reason": one.reason, "code": one.code}
     return kept | _given(sink=one.sink, problem=one.problem)

@@ -1,7 +1,7 @@
 """The reason why an event was, or was not, delivered to a trigger, from log, outbox, cursors, dead letters, attempts.
 
-What became of the event is read from the files of the processes that decide. Whether a filter wants it is decided by
-cel-cpp again: part by part for one trigger, as a whole for all triggers of a broker.
+What became of the event is read from the records of the processes that decide (`records.py`). Whether a filter wants it
+is decided by cel-cpp again: part by part for one trigger, as a whole for all triggers of a broker.
 
     not in the log                         -> not stored
     of another broker                      -> other broker
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from itertools import islice
 
 import msgspec
@@ -26,7 +25,6 @@ from headgate.control.objects import Broker, Kind, ObjectKey, Trigger, decode_st
 from headgate.control.routing import Target
 from headgate.control.status import identity_of
 from headgate.control.store import Store
-from headgate.delivery.cursors import Cursors, TargetCursor
 from headgate.delivery.journal import JournalEntry
 from headgate.event import rfc3339
 from headgate.event.identity import path_of
@@ -37,7 +35,7 @@ from headgate.filter.compile.plan import Verdict
 from headgate.filter.tools.trace import Trace, trace
 from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, EventExplanation, EventFate
 from headgate.inspect.find import EventSearch, FoundEvent, SearchResult, find_event
-from headgate.inspect.records import DispatcherRecords, MatchRow, Records
+from headgate.inspect.records import KnownEvent, Records, RowRecord, Unfinished
 from headgate.inspect.sentences import (
     CHANGED_SINCE,
     ENDS,
@@ -57,7 +55,7 @@ class Why:
     """Explains what became of an event. Blocking; any number of calls at the same time.
 
     Args:
-        records: The files.
+        records: Where events are, and what became of them.
         store: The objects.
     """
 
@@ -74,7 +72,7 @@ class Why:
 
         Raises:
             ObjectNotFoundError: There is no such trigger.
-            UnavailableError: A file of the dispatcher is busy.
+            UnavailableError: A file is busy, or a dispatcher does not answer.
         """
         trigger = self._store.get(key)
         assert isinstance(trigger, Trigger)
@@ -88,10 +86,7 @@ class Why:
             return _of_other_broker(found, trigger.broker_key)
         if target is None:
             return EventExplanation(EventFate.NOT_READY, not_ready_text(trigger), found)
-        event = _RecordedEvent(self._records, found)
-        # Before its row is looked for: what is below the watermark now has its rows.
-        _ = event.at(target.id).is_matched
-        return self._explain(trigger, target, event, self._records.of(target.id).row(found, target.id), trace)
+        return self._explain(trigger, target, _Asked(found, self._records.of_event(found, target.id)), trace)
 
     def of_broker(self, key: ObjectKey, search: EventSearch, *, after: str, limit: int) -> BrokerExplanation:
         """What became of an event for the triggers of a broker, a page of them.
@@ -104,7 +99,7 @@ class Why:
 
         Raises:
             ObjectNotFoundError: There is no such broker.
-            UnavailableError: A file of the dispatcher is busy.
+            UnavailableError: A file is busy, or a dispatcher does not answer.
         """
         broker = self._store.get(key)
         assert isinstance(broker, Broker)
@@ -130,19 +125,15 @@ class Why:
             islice((one for one in decoded if isinstance(one, Trigger) and one.broker_key == key.path), limit + 1)
         )
         targets = {target.name: target for target in self._store.snapshot().targets if target.pull is None}
-        event = _RecordedEvent(self._records, found)
-        event.look()
-        rows = {row.target: row for row in self._records.rows(found)}
-        listed = [(one.metadata.name, self._for_list(one, targets, event, rows)) for one in triggers[:limit]]
+        event = _Asked(found, self._records.of_event(found))
+        listed = [(one.metadata.name, self._for_list(one, targets, event)) for one in triggers[:limit]]
         return BrokerExplanation(found, tuple(listed), listed[-1][0] if len(triggers) > limit else "")
 
-    def _for_list(
-        self, trigger: Trigger, targets: Mapping[str, Target], event: _RecordedEvent, rows: Mapping[int, MatchRow]
-    ) -> EventExplanation:
+    def _for_list(self, trigger: Trigger, targets: Mapping[str, Target], event: _Asked) -> EventExplanation:
         target = targets.get(f"{trigger.metadata.namespace}/{trigger.metadata.name}")
         if target is None:
             return EventExplanation(EventFate.NOT_READY, not_ready_text(trigger))
-        return self._explain(trigger, target, event, rows.get(target.id), _whole)
+        return self._explain(trigger, target, event, _whole)
 
     def _find(self, broker: str, search: EventSearch) -> FoundEvent | EventExplanation:
         """The event; or why there is none."""
@@ -153,10 +144,8 @@ class Why:
 
     # --- what became of it ------------------------------------------------------------------------------
 
-    def _explain(
-        self, trigger: Trigger, target: Target, event: _RecordedEvent, row: MatchRow | None, judge: _Judge
-    ) -> EventExplanation:
-        history = tuple(one for one in event.attempts if one.target == target.id)
+    def _explain(self, trigger: Trigger, target: Target, event: _Asked, judge: _Judge) -> EventExplanation:
+        history, row = event.history(target.id), event.row(target.id)
         if row is None:
             explanation = self._without_row(trigger, target, event, history, judge)
         else:
@@ -168,17 +157,15 @@ class Why:
         self,
         trigger: Trigger,
         target: Target,
-        event: _RecordedEvent,
+        event: _Asked,
         history: tuple[JournalEntry, ...],
-        row: MatchRow,
+        record: RowRecord,
         judge: _Judge,
     ) -> EventExplanation:
-        cursors = event.at(target.id).cursors
-        cursor = next((one for one in cursors.targets if one.target == target.id), None)
-        waiting = _waiting(row.position, cursors.position, cursor, history)
-        if waiting is not None:
+        if record.unfinished is not None:
+            waiting = _waiting(record.unfinished, history)
             return EventExplanation(EventFate.UNDELIVERED, undelivered_text(waiting, trigger), attempts=waiting)
-        dead_letter = self._records.of(target.id).dead_letter(target.id, row.position)
+        row, dead_letter = record.row, record.dead_letter
         if dead_letter is not None:
             attempts = AttemptSummary(
                 dead_letter.attempts, 0, dead_letter.code, dead_letter.data.decode("utf-8", "replace")
@@ -195,7 +182,7 @@ class Why:
         return EventExplanation(EventFate.ENDED, message, trace=judged)
 
     def _without_row(
-        self, trigger: Trigger, target: Target, event: _RecordedEvent, history: tuple[JournalEntry, ...], judge: _Judge
+        self, trigger: Trigger, target: Target, event: _Asked, history: tuple[JournalEntry, ...], judge: _Judge
     ) -> EventExplanation:
         found = event.found
         created_us = rfc3339.micros(trigger.metadata.creation_timestamp) or 0
@@ -203,7 +190,7 @@ class Why:
         if found.append_time_us < created_us:
             message = f"the trigger was created at {trigger.metadata.creation_timestamp}, after the event was stored"
             return EventExplanation(EventFate.CREATED_LATER, message)
-        if not event.at(target.id).is_matched:
+        if not event.known.of(target.id).is_matched:
             return EventExplanation(EventFate.NOT_MATCHED_YET, "the matcher has not come to the event yet")
         end = delivery_end(history)
         if end is not None and end.result in ENDS:
@@ -212,8 +199,7 @@ class Why:
         refused = _refused(judged)
         if refused is not None:
             return refused
-        oldest_row_us = event.at(target.id).oldest_row_us
-        if oldest_row_us and found.append_time_us < oldest_row_us:
+        if event.known.of(target.id).is_trimmed:
             message = "the delivery has ended long ago, and the outbox is trimmed; the filter wants the event"
             return EventExplanation(EventFate.ENDED, message, trace=judged)
         ready = condition(trigger, "Ready")
@@ -225,46 +211,24 @@ class Why:
         return EventExplanation(EventFate.CHANGED_SINCE, CHANGED_SINCE, trace=judged)
 
 
-class _RecordedEvent:
-    """An event and what the files say of it; each file is read once, when it is asked for."""
+class _Asked:
+    """An event and what dispatchers know of it."""
 
-    def __init__(self, records: Records, found: FoundEvent) -> None:
+    def __init__(self, found: FoundEvent, known: KnownEvent) -> None:
         self.found = found
-        self._records = records
-        self._progress = {one: _DispatcherProgress(one, found) for one in records.dispatchers}
+        self.known = known
+        self._rows = {one.row.target: one for one in known.rows}
+        self._attempts: dict[int, list[JournalEntry]] = {}
+        for entry in known.attempts:
+            self._attempts.setdefault(entry.target, []).append(entry)
 
-    def at(self, target: int) -> _DispatcherProgress:
-        """How far the dispatcher of a target is."""
-        return self._progress[self._records.of(target)]
+    def row(self, target: int) -> RowRecord | None:
+        """The row of a target."""
+        return self._rows.get(target)
 
-    def look(self) -> None:
-        """Find out now how far each dispatcher is."""
-        for progress in self._progress.values():
-            _ = progress.is_matched
-
-    @cached_property
-    def attempts(self) -> tuple[JournalEntry, ...]:
-        return self._records.attempts(self.found)
-
-
-class _DispatcherProgress:
-    """How far a dispatcher is with an event; each file is read once, when it is asked for."""
-
-    def __init__(self, records: DispatcherRecords, found: FoundEvent) -> None:
-        self._records = records
-        self._found = found
-
-    @cached_property
-    def cursors(self) -> Cursors:
-        return self._records.cursors()
-
-    @cached_property
-    def is_matched(self) -> bool:
-        return self._found.offset < self._records.watermark(self._found.partition, self.cursors)
-
-    @cached_property
-    def oldest_row_us(self) -> int:
-        return self._records.oldest_row_us()
+    def history(self, target: int) -> tuple[JournalEntry, ...]:
+        """The attempts for a target, the oldest first."""
+        return tuple(self._attempts.get(target, ()))
 
 
 _Judge = Callable[[str, EventView], Trace]
@@ -309,18 +273,9 @@ def _refused(judged: Trace) -> EventExplanation | None:
             return None
 
 
-def _waiting(
-    position: int, handed: int, cursor: TargetCursor | None, history: tuple[JournalEntry, ...]
-) -> AttemptSummary | None:
-    """What is known of a delivery that has not ended; None when it has."""
-    tried = attempts_of_delivery(history)
-    code = tried[-1].status if tried else 0
-    if position >= handed:
+def _waiting(unfinished: Unfinished, history: tuple[JournalEntry, ...]) -> AttemptSummary:
+    """What is known of the attempts of a delivery that has not ended."""
+    if not unfinished.failed:
         return AttemptSummary(0)
-    if cursor is None:
-        return None
-    for retried in cursor.retries:
-        if retried.position == position:
-            return AttemptSummary(retried.failures, retried.due_us, code)
-    behind = cursor.lag_from is not None and position >= cursor.lag_from
-    return AttemptSummary(0) if behind or position in cursor.pending else None
+    tried = attempts_of_delivery(history)
+    return AttemptSummary(unfinished.failed, unfinished.due_us, tried[-1].status if tried else 0)

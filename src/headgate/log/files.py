@@ -48,6 +48,16 @@ class FileOps:
         os.close(fd)
 
 
+class UnsyncedFileOps(FileOps):
+    """System calls of a writer whose files are synced as a whole when all of them are there."""
+
+    def fdatasync(self, fd: int) -> None:
+        """Later."""
+
+    def fsync(self, fd: int) -> None:
+        """Later."""
+
+
 def write_all(files: FileOps, fd: int, parts: Sequence[Bytes], position: int) -> int:
     """Write all parts, however little one call takes.
 

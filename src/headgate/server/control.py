@@ -30,7 +30,7 @@ from headgate.control.store import Store
 from headgate.inspect.api import InspectApi
 from headgate.inspect.backtest import Backtests
 from headgate.inspect.backtest_api import BacktestApi
-from headgate.inspect.records import Records
+from headgate.inspect.file_records import FileRecords
 from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S
 from headgate.log.directory import LogDirectory
 from headgate.observe import metrics
@@ -110,10 +110,11 @@ def paths(settings: Settings, store: Store, api: ControlApi, history: NumbersHis
     """What the fronts pass on: the API of objects, what became of events, and the numbers of both."""
     history = history or NumbersHistory(settings.metrics_directory)
     log = LogDirectory(settings.log_directory, settings.on_corrupt)
+    records = FileRecords(settings.data, log, settings.dispatchers)
     dispatchers = TargetStatsReader([settings.dispatcher_socket(number) for number in range(settings.dispatchers)])
     backtests = Backtests(store, ChunkLog(log), ReaderScanner(settings.reader_socket))
     routes = [
-        *InspectApi(Records(settings.data, log, settings.dispatchers), store).routes(),
+        *InspectApi(lambda _: records, store).routes(),
         *BacktestApi(backtests).routes(),
         *SummaryApi(settings, store, dispatchers, history).routes(),
         *ObjectStatsApi(store, dispatchers, history).routes(),

@@ -45,7 +45,7 @@ def owned(settings: Settings) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             try:
                 settings.data.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(_locked(settings.data))
+                stack.enter_context(locked(settings.data))
                 shutil.rmtree(settings.run_directory, ignore_errors=True)
                 _close_to_others(settings.data)
                 settings.metrics_directory.mkdir(parents=True)
@@ -60,7 +60,12 @@ def owned(settings: Settings) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _locked(data: Path) -> Iterator[None]:
+def locked(data: Path) -> Iterator[None]:
+    """Keeps every server from a data directory that is there.
+
+    Raises:
+        UnavailableError: A server has it.
+    """
     with (data / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

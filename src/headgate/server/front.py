@@ -30,6 +30,7 @@ from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import ProducerStreams
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
+from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
 from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, THREAD_SWITCH_S
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
@@ -70,6 +71,7 @@ class FrontStore:
         work: What is done beside the requests; each lasts until it is cancelled.
         writers: The partitions that this front writes itself.
         api: Answers the API of objects; None for the process `control` of this server.
+        inquiries: Answers what became of an event; None for `api`.
         dispatchers: Are asked for what they keep; None for those of this server.
         fronts: How many fronts share the quotas of namespaces; None: those of this server.
         calls: Hands calls about subscriptions on; None: to the dispatchers of this server.
@@ -82,6 +84,7 @@ class FrontStore:
     work: Sequence[Coroutine[Any, Any, None]]
     writers: Sequence[PartitionWriter] = ()
     api: ASGIApp | None = None
+    inquiries: ASGIApp | None = None
     dispatchers: DispatcherReach | None = None
     fronts: int | None = None
     calls: rpc.CallsElsewhere | None = None
@@ -149,9 +152,8 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
         workers = FilterWorkers()
         stack.push_async_callback(workers.close)
-        fallback = NoDeliveries(
-            other_paths(settings, store.objects, rights.grants, store.checks, store.api, store.dispatchers, workers)
-        )
+        answers = (store.checks, store.api, store.inquiries, store.dispatchers)
+        fallback = NoDeliveries(other_paths(settings, store.objects, rights.grants, *answers, workers))
         tracer = tracing.configure(context.part.name)
         events = EventGate(rights.events) if rights.events is not None else None
         intake = Intake(store.partitions, brokers.get, tracing=tracer, quotas=quotas, gate=events)
@@ -193,10 +195,11 @@ def other_paths(
     grants: Grants,
     checks: Mapping[str, Callable[[], str]],
     api: ASGIApp | None = None,
+    inquiries: ASGIApp | None = None,
     dispatchers: DispatcherReach | None = None,
     workers: FilterWorkers | None = None,
 ) -> Starlette:
-    """Every path that is no publisher's: health, and what the other processes answer."""
+    """Every path that is no publisher's: health, and what the other processes answer. See `FrontStore`."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
     roles = parts.roles_of(settings)
     reach = dispatchers or LocalDispatchers(settings)
@@ -206,6 +209,8 @@ def other_paths(
     pulling = [Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()]
     replays = ReplaysFront(group, grants)
     keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
+    control = api or ProcessProxy(settings.control_socket)
+    asking = [Route(path, inquiries or control, methods=["GET"]) for path in (WHY_TRIGGER, *OF_BROKERS)]
     trying = FiltersApi(workers or FilterWorkers())
     return Starlette(
         routes=[
@@ -214,8 +219,8 @@ def other_paths(
             *pulling,
             *trying.routes(),
             *replays.beginning(),
-            *reach.routes(keeping),
-            Mount("/", api or ProcessProxy(settings.control_socket)),
+            *reach.routes([*keeping, *asking]),
+            Mount("/", control),
         ],
         exception_handlers=ERROR_HANDLERS,
     )

@@ -54,6 +54,21 @@ def settled(settings: Settings) -> Settings:
     return settings.model_copy(update={"dispatchers": number})
 
 
+def stored_directories(data: Path) -> tuple[DispatcherDirectory, ...]:
+    """Those of the dispatchers that there were; changes nothing.
+
+    Raises:
+        LayoutError: They are not as a server leaves them.
+    """
+    current = data / PARENT
+    if (data / f"{PARENT}.old").exists() and not current.exists():
+        raise LayoutError(
+            f"a change of the number of dispatchers of {data} has not ended",
+            hint="start the server once, and stop it when it is ready",
+        )
+    return tuple(DispatcherDirectory(current / str(number)) for number in range(_stored(current) or 0))
+
+
 def by_cores(cores: int) -> int:
     """How many dispatchers a new server has."""
     return max(1, min(DISPATCHERS_MAX, cores // CORES_A_DISPATCHER))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -45,10 +45,12 @@ class ProcessProxy:
 
     Args:
         socket: Of the process that answers.
+        shown: What it is given of what a client has shown, by which it asks other servers; None where there is nothing.
     """
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, shown: Callable[[Scope], Sequence[Header] | None] = lambda _: None) -> None:
         self._socket = socket
+        self._shown = shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request; ends when the client or the other process does.
@@ -60,7 +62,7 @@ class ProcessProxy:
         request = await whole_request(scope, receive)
         if request is not None:
             user = scope.get(USER, ANONYMOUS)
-            more = () if user is ANONYMOUS else ((USER_HEADER, header_of(user)),)
+            more = (*(self._shown(scope) or ()), *(() if user is ANONYMOUS else ((USER_HEADER, header_of(user)),)))
             await pass_on(self._socket, replace(request, headers=(*request.headers, *more)), receive, send)
 
 

@@ -15,7 +15,6 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.quota_copy import QuotaCopy
 from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
-from headgate.event.identity import path_of
 from headgate.limits import HEARTBEAT_S, READERS_MAX
 from headgate.log.directory import LogDirectory
 from headgate.scan.chunks import ChunkLog
@@ -83,12 +82,7 @@ async def _serve(context: child.Context, opened: OpenLog) -> None:
         quotas = QuotaCopy(store.objects)
         await asyncio.to_thread(brokers.refresh)
         await asyncio.to_thread(quotas.refresh)
-
-        def kept_us(identity: str) -> int | None:
-            served = brokers.get(path_of(identity))
-            return served.rule.retention_us if served is not None and served.identity == identity else None
-
-        readers = Readers(RetainedLog(store.log, kept_us), store.objects.served, quotas)
+        readers = Readers(RetainedLog(store.log, brokers.retention_us), store.objects.served, quotas)
         following = [asyncio.create_task(copy.follow()) for copy in (brokers, quotas)]
         routes = [*ReadApi(readers).routes(), scan_route(readers.scanner), count_route(readers.counter)]
         app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)

@@ -32,10 +32,10 @@ from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery import journal
 from headgate.delivery.cursors import CursorChange, Cursors, CursorStore, TargetCursor
 from headgate.filter.compile.plan import Verdict
-from headgate.inspect.records import DispatcherRecords
+from headgate.inspect.file_records import DispatcherRecords
 from headgate.limits import FLOOR_LOOKS_MAX
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
-from headgate.log.files import FileOps
+from headgate.log.files import UnsyncedFileOps
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.shards import Shard, dispatcher_of, dispatchers_of
@@ -45,16 +45,6 @@ from headgate.retention.floor import FloorBase, FloorFinder
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.subscriptions.saved import SavedCursor
 from headgate.subscriptions.store import SubscriptionStore
-
-
-class _Unsynced(FileOps):
-    """System calls of a writer whose files are synced as a whole when all of them are there."""
-
-    def fdatasync(self, fd: int) -> None:
-        """Later."""
-
-    def fsync(self, fd: int) -> None:
-        """Later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +163,10 @@ def _write_outboxes(
         writers = [
             stack.enter_context(
                 PartitionWriter(
-                    Partition(own.outbox, old_policy), OUTBOX_SCHEMA, clock_us=lambda: now_us[0], files=_Unsynced()
+                    Partition(own.outbox, old_policy),
+                    OUTBOX_SCHEMA,
+                    clock_us=lambda: now_us[0],
+                    files=UnsyncedFileOps(),
                 )
             )
             for own in after

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Final
 
 import structlog
@@ -26,11 +26,17 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
 from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
+from headgate.control.served import ServedBrokers
 from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
 from headgate.errors import UnavailableError
+from headgate.inspect.api import InspectApi
+from headgate.inspect.backtest import Backtests
+from headgate.inspect.backtest_api import BacktestApi
 from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
+from headgate.scan.counting import EventCounter, LogCounter
+from headgate.scan.retained import RetainedLog
 from headgate.server import child, local_http, parts, ready, tending, tls
 from headgate.server.absent import RoleAbsent
 from headgate.server.authentication import UsersOfFronts
@@ -38,36 +44,35 @@ from headgate.server.authorization import Rights, default_mode
 from headgate.server.broker_news import BrokerNews
 from headgate.server.control import ControlState, recompile_stored, reseal_stored
 from headgate.server.kafka import instance
+from headgate.server.kafka.asked_records import AskedRecords
+from headgate.server.kafka.partition_owners import PartitionOwners
+from headgate.server.kafka.peers import PeerServers
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
+from headgate.server.reader_client import ReaderScanner
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.cache import leader_of
 from headgate.store.kafka.election import Election
 from headgate.store.kafka.generations import follow_generations
+from headgate.store.kafka.group_members import GroupMembers
+from headgate.store.kafka.inspected_topic import InspectedTopic
+from headgate.store.kafka.log import KafkaLog
 from headgate.store.kafka.objects import KafkaObjects
 from headgate.store.kafka.target_reports import follow_reports
 
 _GROUP: Final = "control"
 """The consumer group of the election, behind the prefix of topics."""
 _NOT_YET: Final = (
+    *(f"{kind.root}/namespaces/{{namespace}}/{kind.plural}/{{name}}/stats" for kind in (Kind.TRIGGER, Kind.BROKER)),
     *(
-        (f"{kind.root}/namespaces/{{namespace}}/{kind.plural}/{{name}}/{what}", ["GET"])
-        for kind, asked in (
-            (Kind.TRIGGER, ("why", "stats")),
-            (Kind.BROKER, ("why", "trace", "timeline", "catalogue", "stats")),
-        )
-        for what in asked
-    ),
-    *(
-        (f"/apis/headgate.dev/v1{place}/{what}", ["GET"])
+        f"/apis/headgate.dev/v1{place}/{what}"
         for place in ("", "/namespaces/{namespace}")
         for what in ("summary", "triggerstats", "brokerstats")
     ),
-    ("/apis/headgate.dev/v1/namespaces/{namespace}/brokers/{name}/backtest", ["POST"]),
 )
-"""Questions about events and their numbers that nobody answers on Kafka yet."""
+"""Questions about numbers that nobody answers on Kafka yet."""
 _OTHER_FILES: Final = 1_024
 _log = structlog.get_logger(__name__)
 
@@ -106,8 +111,14 @@ async def _serve(context: child.Context) -> None:
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store, note)
         leadership = Leadership(objects, config, changed, told)
         duties = leader_duties(settings, config, store, policy, state)
-        await stack.enter_async_context(local_http.answering(UsersOfFronts(paths(api)), settings.control_socket))
-        tasks = [asyncio.create_task(one) for one in (leadership.run(duties), rights.follow(), state.show())]
+        brokers = ServedBrokers(store)
+        await asyncio.to_thread(brokers.refresh)
+        log = stack.enter_context(contextlib.closing(KafkaLog(config, "skip")))
+        counts = stack.enter_context(ThreadPoolExecutor(1, "counts"))
+        answers = paths(settings, config, store, api, log, own_counter(settings, log, brokers, counts))
+        await stack.enter_async_context(local_http.answering(UsersOfFronts(answers), settings.control_socket))
+        works = (leadership.run(duties), rights.follow(), brokers.follow(), state.show())
+        tasks = [asyncio.create_task(one) for one in works]
         await _until_stopped(stop, tasks, (objects.follow, leadership.take_part), state, api)
 
 
@@ -137,11 +148,32 @@ async def _until_stopped(
         raise failure
 
 
-def paths(api: ControlApi) -> Starlette:
-    """What the fronts pass on: the API of objects. They ask the leader for writes; who does not lead refuses them."""
-    asked = [Route(path, lambda _: None, methods=methods) for path, methods in _NOT_YET]
-    routes = [*RoleAbsent(Role.READER).routes(asked), Mount("/", api.app)]
+def paths(
+    settings: Settings, config: KafkaConfig, store: Store, api: ControlApi, log: KafkaLog, counter: EventCounter
+) -> Starlette:
+    """What the fronts pass on: the API of objects, and what became of events.
+
+    Fronts ask the leader for writes; who does not lead refuses them.
+    """
+    owners = PartitionOwners(
+        settings, config.topics.outbox.partitions, GroupMembers(config).owners, PeerServers(settings)
+    )
+    topic = InspectedTopic(log)
+    asked = [Route(path, lambda _: None, methods=["GET"]) for path in _NOT_YET]
+    routes = [
+        *RoleAbsent(Role.READER).routes(asked),
+        *InspectApi(lambda request: AskedRecords(topic, owners, request), store).routes(),
+        *BacktestApi(Backtests(store, log, counter)).routes(),
+        Mount("/", api.app),
+    ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+
+
+def own_counter(settings: Settings, log: KafkaLog, brokers: ServedBrokers, threads: Executor) -> EventCounter:
+    """Counts events for backtests: this server's reader; where it has none this process."""
+    if Role.READER in parts.roles_of(settings):
+        return ReaderScanner(settings.reader_socket)
+    return LogCounter(RetainedLog(log, brokers.retention_us), threads)
 
 
 def leader_duties(

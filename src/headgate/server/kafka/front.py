@@ -52,6 +52,7 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
         stack.push_async_callback(peers.close)
         partitions = config.topics.outbox.partitions
         owners = PartitionOwners(settings, partitions, GroupMembers(config).owners, peers)
+        showing = ProcessProxy(settings.control_socket, peers.shown) if has_control else None
         yield FrontStore(
             objects=objects,
             partitions=EventPartitions(appender, config.topics.events.partitions),
@@ -59,6 +60,8 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
             checks={"kafka": lambda: appender.problem},
             work=[_probing(appender)],
             api=ObjectRequests(settings, peers, objects, control),
+            # Whoever answers them asks other servers for the client.
+            inquiries=ObjectRequests(settings, peers, objects, showing),
             dispatchers=owners,
             calls=SubscriptionCalls(settings, owners, DispatcherGroup(owners, objects), peers),
             fronts=context.on_kafka.quotas.fronts,

@@ -40,6 +40,7 @@ from headgate.store.kafka.log import KafkaLog
 from headgate.store.kafka.outbox_page import OutboxPage
 from headgate.store.kafka.outbox_reader import OutboxMember
 from headgate.store.kafka.outbox_state import OutboxState
+from headgate.store.kafka.partition_records import OutboxLookups
 from headgate.store.kafka.records import RecordError
 
 _READ_S: Final = 0.2
@@ -131,9 +132,8 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
         async with AsyncExitStack() as stack:
             ways = transports(options.identity.policy, options.inward, options.transport)
             inward, transport = await stack.enter_async_context(ways)
-            journal = stack.enter_context(
-                closing(Journal(options.data / PARENT / "attempts", clock_us=options.clocks.now_us))
-            )
+            attempts = options.data / PARENT / "attempts"
+            journal = stack.enter_context(closing(Journal(attempts, clock_us=options.clocks.now_us)))
             means = DeliveryMeans(
                 store=options.store,
                 transport=transport,
@@ -155,6 +155,8 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
                 events=events,
                 log=log,
                 scanner=LogScanner(log, scans),
+                lookups=stack.enter_context(closing(OutboxLookups(options.config))),
+                attempts=attempts,
                 objects=options.objects,
             )
             dispatcher = KafkaDispatcher(options, shared, thread, stop)

@@ -28,7 +28,8 @@ VERSION: Final = b"headgate-resource-version"
 """A header of the leader's answer to a write: the newest resourceVersion behind it."""
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ASKED_HERE: Final = (f"/apis/{discovery.AUTHORIZATION}/", f"/apis/{discovery.AUTHENTICATION}/", WEBHOOK)
-"""Paths that take a POST and change nothing."""
+_BACKTEST: Final = "/backtest"
+"""Paths that take a POST and change nothing: how they begin, and how one ends."""
 _REDIRECTED: Final = 300
 _LOOK_S: Final = 0.01
 """Between two looks whether the cache has read a write."""
@@ -160,4 +161,5 @@ class ObjectRequests:
 
 def _is_write(scope: Scope) -> bool:
     """Whether a request of the API may change objects."""
-    return scope["method"] not in _READS and not scope["path"].startswith(_ASKED_HERE)
+    path: str = scope["path"]
+    return scope["method"] not in _READS and not path.startswith(_ASKED_HERE) and not path.endswith(_BACKTEST)

@@ -41,6 +41,7 @@ from headgate.scan.pages import LogScanner
 from headgate.scan.source import ReadableLog
 from headgate.server.kafka.partition_api import api_of
 from headgate.server.kafka.partition_pulls import PartitionPulls
+from headgate.server.kafka.records_api import PartitionRecordsApi
 from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, ShardState
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.store.config import KafkaConfig
@@ -50,6 +51,7 @@ from headgate.store.kafka.event_lookup import TopicEvents, shared_event
 from headgate.store.kafka.outbox_backlog import TopicBacklog
 from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxPage
 from headgate.store.kafka.subscription_rows import CheckpointRowPlaces, RowsAhead, in_force
+from headgate.store.kafka.partition_records import OutboxLookups, PartitionRecords
 from headgate.store.kafka.target_reports import PartitionReports
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
@@ -70,6 +72,8 @@ class PartitionOptions:
         events: The log, for events by their place.
         log: The log, for scans.
         scanner: Looks through it for replays.
+        lookups: Looks for rows of the outbox, for people.
+        attempts: Directory of the journal.
         objects: Which replays ask for; None where nobody asks.
     """
 
@@ -79,6 +83,8 @@ class PartitionOptions:
     events: TopicEvents
     log: ReadableLog
     scanner: LogScanner
+    lookups: OutboxLookups
+    attempts: Path
     objects: Store | None
 
 
@@ -209,7 +215,7 @@ class PartitionDispatcher:
         committer = self._writer.committer(self._place)
         cursors = self._cursors = CheckpointedCursors(own.cursors, self._checkpoints, committer)
         stack.callback(cursors.close)
-        cursors.first, stored_end = await backlog.bounds()
+        _, stored_end = await backlog.bounds()
         reports = PartitionReports(own.reports, self._find, self._writer.committer())
         stack.callback(reports.close)
         state = ShardState(
@@ -247,7 +253,6 @@ class PartitionDispatcher:
         self._tend(self._watch_routing(), "routing is not watched any more")
         self._tend(replays.run(), "replays have ended")
         self._tend(pulls.tend(), "subscriptions are not looked after any more")
-        self._tend(self._watch_retention(backlog, cursors), "retention is not watched any more")
         self.api, self.pulls = self._answers(own, deliveries, replays, pulls), pulls
         _log.info(
             "partition begins", partition=self._number, position=found.position, behind=len(found.targets), rows=records
@@ -290,6 +295,9 @@ class PartitionDispatcher:
         """The same paths as those of a dispatcher of one machine."""
         options = self._options
         routes = [*DeadLettersApi(own.dead_letters, deliveries.dead_letters).routes(), *pulls.routes()]
+        lookups = options.lookups
+        records = PartitionRecords(self._number, own, options.attempts, self._checkpoints, lookups, self._count)
+        routes += PartitionRecordsApi(records, lookups, options.events, options.means.store).routes()
         if options.objects is not None:
             policy = options.means.identity.policy
             routes += ReplaysApi(replays, options.log, options.objects, policy).routes()
@@ -343,14 +351,6 @@ class PartitionDispatcher:
             await asyncio.sleep(limits.ROUTING_POLL_S)
             with looks.attempt(partition=self._number):
                 await self._deliveries.refresh()
-
-    async def _watch_retention(self, backlog: TopicBacklog, cursors: CheckpointedCursors) -> None:
-        """Notes what the outbox still has: places before it are needed no more."""
-        looks = Recurring(_log, "the bounds of the outbox cannot be read", UnavailableError)
-        while True:
-            await asyncio.sleep(limits.BACKLOG_SWEEP_S)
-            with looks.attempt(partition=self._number):
-                cursors.first, _ = await backlog.bounds()
 
     # --- rows -------------------------------------------------------------------------------------------
 

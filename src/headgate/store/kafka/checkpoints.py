@@ -2,8 +2,8 @@
 
 Which records of the outbox count depends on all that stand before them (`outbox_takeover.py`). So whoever looks for the
 rows of a target that lags begins at a place of which the takeover's state is known: the newest one at which nothing is
-handed over yet that it looks for. They are kept with the cursors, as far back as a target has rows to read, and as the
-outbox has records: a seek of a subscription may go there.
+handed over yet that it looks for. They are kept with the cursors, as far back as a target has rows to read; some older
+ones are for seeks of subscriptions, and for people, who ask what became of an event.
 """
 
 from __future__ import annotations
@@ -63,10 +63,25 @@ class Checkpoints:
             index = bisect_right(self._places, position, key=lambda place: place.position)
             return self._places[max(0, index - 1)]
 
+    def of_event(self, source: int, offset: int) -> KnownPlace | None:
+        """The newest place at which an event has no row yet; None where no place that is kept is so old.
+
+        Args:
+            source: The event's partition of the topic `events`.
+            offset: In that partition.
+        """
+
+        def is_before(state: OutboxState) -> bool:
+            known = state.takeover.partitions.get(source)
+            return known is None or known.watermark <= offset
+
+        return self.newest(is_before)
+
     def newest(self, fits: Callable[[OutboxState], bool] = lambda _: True) -> KnownPlace | None:
         """The newest place whose state fits."""
         with self._lock:
-            return next((place for place in reversed(self._places) if fits(place.state)), None)
+            places = list(self._places)
+        return next((place for place in reversed(places) if fits(place.state)), None)
 
     def keep(self, positions: frozenset[int], from_: int) -> None:
         """Forgets the places below a position, but for the newest of them and those at some positions."""
@@ -87,13 +102,12 @@ class CheckpointedCursors(CursorStore):
     Attributes:
         place: What the group is to commit: the newest place at which everything is in the file.
         generation: Of the newest filters by which rows were handed over: who goes on needs their targets.
-        first: The first position that retention has kept; places before it are forgotten where nobody needs them.
     """
 
     def __init__(self, path: Path, checkpoints: Checkpoints, committer: Committer | None = None) -> None:
         super().__init__(path, _SCHEMA, committer)
         self._checkpoints = checkpoints
-        self.first = 0
+        self._spacing = limits.OUTBOX_CHECKPOINT_RECORDS
         found = self._connection.execute("SELECT position, next_offset, state FROM checkpoints ORDER BY position")
         stored = [KnownPlace(position, offset, decode_state(state)) for position, offset, state in found]
         self._stored = [each.position for each in stored]
@@ -110,25 +124,28 @@ class CheckpointedCursors(CursorStore):
             self._stored_generation = self.generation
         place = self.place = self._checkpoints.before(change.position)
         stored = list(self._stored)
-        if not stored or place.position >= stored[-1] + _spacing(stored):
+        if not stored or place.position >= stored[-1] + self._spacing:
             new = [place] if stored else [self._checkpoints.before(0), place]  # a row may be needed from before it
             rows = [(each.position, each.offset, encode_state(each.state)) for each in new]
             connection.executemany("REPLACE INTO checkpoints VALUES (?, ?, ?)", rows)
             stored = sorted({*stored, *(each.position for each in new)})
-            stored = _thinned(stored, min(self.first, self.oldest_needed(change.position)))
+            stored = self._thinned(stored, self.oldest_needed(change.position))
             gone = [(position,) for position in {*self._stored} - {*stored}]
             connection.executemany("DELETE FROM checkpoints WHERE position = ?", gone)
         self._stored = stored  # after a rollback, what is stored again and what is deleted again is the same
         self._checkpoints.keep(frozenset(stored), place.position)
 
+    def _thinned(self, stored: list[int], needed: int) -> list[int]:
+        """Without every second one where there are too many, of those that are needed and of the others.
 
-def _spacing(stored: list[int]) -> int:
-    """How far the next place is behind the last one at least: half of those that may be kept cover what they span."""
-    return max(limits.OUTBOX_CHECKPOINT_RECORDS, 2 * (stored[-1] - stored[0]) // limits.OUTBOX_CHECKPOINTS_MAX)
-
-
-def _thinned(stored: list[int], needed: int) -> list[int]:
-    """Without those before what is needed, and without every second one where there are too many."""
-    first = max(0, bisect_right(stored, needed) - 1)
-    stored = stored[first:]
-    return stored if len(stored) <= limits.OUTBOX_CHECKPOINTS_MAX else [*stored[:-1:2], stored[-1]]
+        From the others on `why` and `trace` look for rows that have ended (`partition_records.py`): the older they are,
+        the fewer.
+        """
+        first = max(0, bisect_right(stored, needed) - 1)
+        past, stored = stored[:first], stored[first:]
+        if len(past) > limits.OUTBOX_CHECKPOINTS_PAST:
+            past = past[::2]
+        if len(stored) > limits.OUTBOX_CHECKPOINTS_MAX:
+            self._spacing *= 2
+            stored = [*stored[:-1:2], stored[-1]]
+        return past + stored

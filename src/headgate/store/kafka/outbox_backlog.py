@@ -3,7 +3,7 @@
 A partition of the topic has everybody's records, so a target's own rows cost a walk over all. Targets that lag wait
 together: a sweep begins where the one furthest behind goes on, and each target joins it as it passes its place. After
 OUTBOX_SWEEP_RECORDS everybody gets what was found until there. Which records count is decided as it was the first time,
-from the newest checkpoint before the place on (`checkpoints.py`), or from where an earlier sweep has answered somebody:
+from the newest checkpoint before the place on (`outbox_walk.py`), or from where an earlier sweep has answered somebody:
 who asks for one page after the other, as consumers of a subscription do, is read on where he stands.
 """
 
@@ -11,35 +11,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from headgate.errors import UnavailableError
-from headgate.limits import KAFKA_READ_S_MAX, OUTBOX_SWEEP_RECORDS, OUTBOX_SWEPT_PLACES_MAX
+from headgate.limits import OUTBOX_SWEEP_RECORDS, OUTBOX_SWEPT_PLACES_MAX
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.checkpoints import Checkpoints, KnownPlace
-from headgate.store.kafka.consumers import committed_reader, watermarks
-from headgate.store.kafka.library import Faults, library, translated
-from headgate.store.kafka.outbox_decoder import decode
 from headgate.store.kafka.outbox_page import OutboxEvent
 from headgate.store.kafka.outbox_reader import matched_event
-from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover
-from headgate.store.kafka.pages import headers_of, offset_of
+from headgate.store.kafka.outbox_takeover import Matched
+from headgate.store.kafka.outbox_walk import OutboxWalker
 from headgate.store.kafka.records import RecordError
 
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
-
-_DOING: Final = "the outbox cannot be read again"
-_POLL_S: Final = 0.2
-_RECORDS_A_TIME: Final = 500
 _RETRY_S: Final = 1.0
 _log = structlog.get_logger(__name__)
 
@@ -81,22 +71,18 @@ class TopicBacklog:
         on_event: Callable[[OutboxEvent], None],
         on_removed: Callable[[int, int, int], None],
     ) -> None:
-        self._config = config
-        self._topic, self._events_topic = config.topic("outbox"), config.topic("events")
         self._partition = partition
-        self._partition_count = config.topics.outbox.partitions
         self._checkpoints = checkpoints
         self._on_event = on_event
         self._on_removed = on_removed
         self._loop = asyncio.get_running_loop()
-        self._faults = Faults()
-        self._consumer = committed_reader(config, self._faults)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="backlog")
         self._lock = threading.Lock()
         self._waiting: list[_Request] = []
         self._swept: deque[KnownPlace] = deque(maxlen=OUTBOX_SWEPT_PLACES_MAX)
         self._is_sweeping = False
         self._closing = threading.Event()
+        self._walker = OutboxWalker(config, self._closing)
 
     async def read(
         self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
@@ -118,13 +104,13 @@ class TopicBacklog:
         Raises:
             UnavailableError: Kafka does not answer.
         """
-        return await self._loop.run_in_executor(self._thread, self._bounds, self._topic, self._partition)
+        return await self._loop.run_in_executor(self._thread, self._walker.bounds, self._partition)
 
     def close(self) -> None:
         """Gives everything back; nobody waits for rows any more. Blocks."""
         self._closing.set()
         self._thread.shutdown(wait=True)
-        self._consumer.close()
+        self._walker.close()
 
     # --- the thread -------------------------------------------------------------------------------------
 
@@ -158,34 +144,26 @@ class TopicBacklog:
 
     def _sweep(self, requests: list[_Request]) -> None:
         """Reads once from the lowest place on; at its end `requests` holds only what is to be asked again."""
-        place = self._known_before(min(each.start for each in requests))
-        offset, state = place.offset, place.state
-        first, end = self._bounds(self._topic, self._partition)
-        if offset < first:
-            self._tell_removed(requests, first)
-            offset = first
-        takeover = OutboxTakeover(self._partition_count, self._floor, offset, state)
-        self._consumer.assign([library().TopicPartition(self._topic, self._partition, offset)])
-        count = 0
-        while requests and takeover.next_position < min(end, max(each.upto for each in requests)):
+        walk = self._walker.begin(self._partition, self._known_before(min(each.start for each in requests)))
+        if walk.is_cut:
+            self._tell_removed(requests, walk.first)
+        while requests and walk.position < min(walk.end, max(each.upto for each in requests)):
             if self._closing.is_set():
                 return
-            if count >= OUTBOX_SWEEP_RECORDS:
+            if walk.count >= OUTBOX_SWEEP_RECORDS:
                 break
-            records, end_seen = self._records()
-            for message in records:  # all of them, though nobody may wait any more: who joins goes on behind them
-                self._take(takeover, message, requests)
-            count += len(records)
-            if not records and end_seen > takeover.next_position:  # offsets have holes
-                takeover.pass_over(end_seen - 1)
+            place = walk.place
+            for match in walk.step():  # all of them, though nobody may wait any more: who joins goes on behind them
+                if self._found(match.matched, match.position, requests):
+                    self._remember(place)
             with self._lock:
-                joining = [each for each in self._waiting if each.start >= takeover.next_position]
-                self._waiting = [each for each in self._waiting if each.start < takeover.next_position]
+                joining = [each for each in self._waiting if each.start >= walk.position]
+                self._waiting = [each for each in self._waiting if each.start < walk.position]
             requests += joining
-        reached = takeover.next_position
-        self._remember(takeover)
+        reached = walk.position
+        self._remember(walk.place)
         for request in list(requests):
-            if reached >= min(end, request.upto):  # behind the end there is nothing: what was handed over is before it
+            if reached >= min(walk.end, request.upto):  # behind the end is nothing: what was handed over is before it
                 self._answer(request, request.upto, requests)
             elif reached > request.start:
                 self._answer(request, reached, requests)
@@ -198,24 +176,10 @@ class TopicBacklog:
                 known = place
         return known
 
-    def _remember(self, takeover: OutboxTakeover) -> None:
-        """A sweep is here: the next one may begin here."""
-        position = takeover.next_position
-        if all(place.position != position for place in self._swept):
-            self._swept.append(KnownPlace(position, takeover.resume_at, takeover.state))
-
-    def _take(self, takeover: OutboxTakeover, message: Message, requests: list[_Request]) -> None:
-        offset = offset_of(message)
-        try:
-            headers = headers_of(message)
-            record = decode(headers, message.key(), message.value(), self._partition, self._partition_count)
-            outcomes = takeover.feed(offset, record)
-        except RecordError:
-            takeover.pass_over(offset)  # it was told when it was read the first time
-            return
-        for outcome in outcomes:
-            if isinstance(outcome, Matched) and self._found(outcome, offset, requests):
-                self._remember(takeover)
+    def _remember(self, place: KnownPlace) -> None:
+        """A sweep was here: the next one may begin here."""
+        if all(one.position != place.position for one in self._swept):
+            self._swept.append(place)
 
     def _found(self, matched: Matched, position: int, requests: list[_Request]) -> bool:
         """Gives a row to those who want it; whether somebody has all that he asked for."""
@@ -247,42 +211,6 @@ class TopicBacklog:
         for each in requests:
             if each.start < first:
                 self._loop.call_soon_threadsafe(self._on_removed, each.target, each.start, first)
-
-    def _records(self) -> tuple[list[Message], int]:
-        """The records that come next, and the end of the partition where it was met; none where we close."""
-        kafka = library().KafkaError
-        found: list[Message] = []
-        end = -1
-        deadline = time.monotonic() + KAFKA_READ_S_MAX
-        while not found and end < 0:
-            if time.monotonic() > deadline:
-                raise UnavailableError(f"{_DOING}: {self._topic}/{self._partition} does not answer")
-            if self._closing.is_set():
-                break
-            first = self._consumer.poll(_POLL_S)  # `consume` would wait for as many as it is asked for
-            if first is None:
-                continue
-            for message in [first, *self._consumer.consume(_RECORDS_A_TIME, 0)]:
-                error = message.error()
-                if error is None:
-                    found.append(message)
-                elif error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
-                    raise UnavailableError(f"{_DOING}: {self._topic}/{self._partition} was trimmed meanwhile")
-                elif error.code() == kafka._PARTITION_EOF:
-                    end = offset_of(message)
-                elif not error.retriable():
-                    raise self._translated(error)
-        return found, end
-
-    def _translated(self, error: KafkaError) -> Exception:
-        return translated(self._faults.cause(error), _DOING, self._config)
-
-    def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        place = library().TopicPartition(topic, partition)
-        return watermarks(self._consumer, place, self._config, self._faults, _DOING)
-
-    def _floor(self, source: int) -> int:
-        return self._bounds(self._events_topic, source)[0]
 
 
 def _put(page: asyncio.Future[RowPage], found: RowPage) -> None:

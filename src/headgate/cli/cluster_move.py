@@ -1,0 +1,139 @@
+"""`headgate cluster import` and `export`: the move between a server without Kafka and a deployment on it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from headgate.cli.client import JsonLinesOption, print_error
+from headgate.errors import HeadgateError
+
+if TYPE_CHECKING:
+    from headgate.store.kafka.cluster_import import Moved
+
+EXIT_LEFT = 1
+EXIT_ERROR = 2
+
+ConfigOption = Annotated[Path, typer.Option("--config", help="The configuration file.")]
+_LeaveOption = Annotated[
+    bool, typer.Option("--leave-behind", help="Go on although something does not go over, after its numbers are shown.")
+]
+
+
+@contextlib.contextmanager
+def errors() -> Iterator[None]:
+    """Known errors become `error:` and `hint:` lines and exit code 2."""
+    try:
+        yield
+    except HeadgateError as error:
+        print_error(error.message, hint=error.hint)
+        raise typer.Exit(EXIT_LEFT if error.code == "left-behind" else EXIT_ERROR) from error
+
+
+def import_(
+    data: Annotated[Path, typer.Option("--data", help="The data directory of the server, which is stopped.")],
+    config: ConfigOption = Path("headgate.yaml"),
+    leave_behind: _LeaveOption = False,
+    as_json: JsonLinesOption = False,
+) -> None:
+    """Move a server without Kafka into a fresh deployment: objects, events, undelivered events, dead letters.
+
+    The server is stopped, no server of the deployment runs yet, and `headgate cluster init` has made its topics. The
+    directory is only read. Unread events of pull subscriptions and replays under way do not go over: where there are
+    any, nothing is moved without --leave-behind.
+
+    A move that is broken off has moved nothing: make the topics anew, and begin again.
+
+    Exit status: 0 when everything is there, counted in Kafka; 1 when something would be left behind; 2 when the
+    directory or the file is invalid, the deployment is not fresh, or Kafka does not answer.
+
+    \b
+    Examples:
+      headgate cluster import --data /var/lib/headgate
+      headgate cluster import --data /var/lib/headgate --config headgate.yaml --leave-behind
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    # Here, because most commands need neither the log nor Kafka.
+    from headgate.observe import logs
+    from headgate.server.stopped import stopped_server
+    from headgate.store.config import load
+    from headgate.store.kafka.cluster_import import check_fresh, import_state
+
+    logs.configure("cluster")
+    with errors():
+        found = load(config).kafka
+        with stopped_server(data) as state:
+            check_fresh(found)
+            state.left.check(is_accepted=leave_behind)
+            with _progress() as tell:
+                moved = import_state(found, state, tell)
+    _report(moved, as_json)
+
+
+def export(
+    data: Annotated[Path, typer.Option("--data", help="The new data directory.")],
+    config: ConfigOption = Path("headgate.yaml"),
+    leave_behind: _LeaveOption = False,
+    as_json: JsonLinesOption = False,
+) -> None:
+    """Move a deployment into the data directory of a server without Kafka: what `import` moves, the other way.
+
+    No server of the deployment runs. The topics are only read. Start the server with as many --partitions as the topic
+    of the events has.
+
+    Exit status: 0 when everything is written; 1 when replays would be left behind; 2 when the directory is not empty, a
+    dispatcher runs, or Kafka does not answer: then the directory is empty again.
+
+    \b
+    Examples:
+      headgate cluster export --data /var/lib/headgate
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    # Here, because most commands need neither the log nor Kafka.
+    from headgate.observe import logs
+    from headgate.server.stopped import new_directory
+    from headgate.store.config import load
+    from headgate.store.kafka.cluster_export import export_state
+
+    logs.configure("cluster")
+    with errors():
+        found = load(config).kafka
+        with new_directory(data) as own, _progress() as tell:
+            moved = export_state(found, data, own, tell, leave_behind=leave_behind)
+    _report(moved, as_json)
+    typer.echo(f"next: headgate serve --data {data} --partitions {found.topics.events.partitions}", err=True)
+
+
+def _report(moved: Moved, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({name: getattr(moved, name) for name in moved.__slots__}))
+        return
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(moved.objects.items()))
+    typer.echo(f"objects       {kinds}")
+    typer.echo(f"events        {moved.events:,}")
+    typer.echo(f"undelivered   {moved.undelivered:,}")
+    typer.echo(f"dead letters  {moved.dead_letters:,}")
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], object]]:
+    """A bar for each thing that is moved on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as shown:
+        tasks = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = shown.add_task(what, total=total)
+            shown.update(tasks[what], completed=done)
+
+        yield tell

@@ -1,0 +1,291 @@
+"""The files in which dispatchers of one machine write down what became of events, read beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.deadletters.store import DeadLetterReader
+from headgate.delivery.cursors import Cursors, CursorStore, TargetCursor
+from headgate.delivery.journal import JournalEntry, entries
+from headgate.errors import UnavailableError
+from headgate.filter.compile.plan import Verdict
+from headgate.inspect.chunks import InspectedChunks
+from headgate.inspect.find import FoundEvent, InspectedLog
+from headgate.inspect.records import (
+    EventRecords,
+    KeptDeadLetter,
+    KnownEvent,
+    MatchRow,
+    PullState,
+    PullTrace,
+    RowRecord,
+    Unfinished,
+    asked_for,
+)
+from headgate.limits import CLOCK_SLACK_S
+from headgate.log.directory import LogDirectory, OnCorrupt, Partition
+from headgate.log.reader import PartitionReader
+from headgate.log.search import newest_first
+from headgate.outbox.shards import dispatcher_of
+from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
+from headgate.storage.dispatcher_directory import DispatcherDirectory, directories_of
+from headgate.subscriptions.saved import SavedCursor
+from headgate.subscriptions.store import SubscriptionStore
+
+_COLUMN = {name: OUTBOX_SCHEMA.get_field_index(name) for name in OUTBOX_SCHEMA.names}
+_CLOCK_SLACK_US = int(CLOCK_SLACK_S * 1_000_000)
+_NEAR_US = 60_000_000
+
+
+class FileRecords:
+    """See `Records`: files of the data directory.
+
+    Args:
+        data: The data directory.
+        log: The event log.
+        dispatchers: How many there are.
+
+    Attributes:
+        log: The event log.
+        dispatchers: What each dispatcher has written, by their numbers.
+    """
+
+    log: InspectedLog
+
+    def __init__(self, data: Path, log: LogDirectory, dispatchers: int = 1) -> None:
+        self.log = InspectedChunks(log)
+        directories = directories_of(data, dispatchers)
+        self.dispatchers = tuple(DispatcherRecords(own, log.on_corrupt) for own in directories)
+
+    def of(self, target: int) -> DispatcherRecords:
+        """What the dispatcher of a target has written."""
+        return self.dispatchers[dispatcher_of(target, len(self.dispatchers))]
+
+    def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
+        """See `Records`."""
+        count = len(self.dispatchers)
+        return KnownEvent(
+            {one: self.dispatchers[one].of_event(found, target) for one in asked_for(target, count)}, count
+        )
+
+
+class DeliveryRecords:
+    """What a dispatcher has written of its deliveries. Blocking; any number of calls at the same time.
+
+    Args:
+        own: Its directory.
+        attempts: Directory of its journal.
+    """
+
+    def __init__(self, own: DispatcherDirectory, attempts: Path) -> None:
+        self._own = own
+        self._attempts = attempts
+
+    def cursors(self) -> Cursors:
+        """Which deliveries have ended.
+
+        Raises:
+            UnavailableError: The file is busy.
+        """
+        path = self._own.cursors
+        with _reading("the dispatcher's cursors"):
+            return CursorStore.read(path) if path.exists() else Cursors()
+
+    def subscriptions(self) -> Mapping[int, SavedCursor]:
+        """The cursors of subscriptions by target id.
+
+        Raises:
+            UnavailableError: The file is busy.
+        """
+        with _reading("the subscriptions' cursors"):
+            return SubscriptionStore.read(self._own.subscriptions)
+
+    def dead_letter(self, target: int, position: int) -> KeptDeadLetter | None:
+        """The dead letter of a row, while it is kept.
+
+        Raises:
+            UnavailableError: The file is busy.
+        """
+        path = self._own.dead_letters
+        if not path.exists():
+            return None
+        with _reading("the dead letters"), DeadLetterReader.open(path) as stored:
+            found = stored.summaries("target = ? AND position = ?", (target, position), after=0, limit=1)
+        if not found:
+            return None
+        return KeptDeadLetter(**{name: getattr(found[0], name) for name in KeptDeadLetter.__struct_fields__})
+
+    def attempts(self, partition: int, offset: int) -> list[JournalEntry]:
+        """What the journal still knows of an event's attempts and ends, the oldest first."""
+        return list(entries(self._attempts, partition, offset))
+
+    def of_rows(self, rows: Sequence[MatchRow], cursors: Cursors) -> list[RowRecord]:
+        """What is known of the deliveries of rows.
+
+        Args:
+            rows: Of one event.
+            cursors: As they were before the rows were looked for.
+
+        Raises:
+            UnavailableError: A file is busy.
+        """
+        if not rows:
+            return []
+        behind = {one.target: one for one in cursors.targets}
+        saved = self.subscriptions()
+        return [
+            RowRecord(
+                row,
+                _unfinished(row.position, cursors.position, behind.get(row.target)),
+                self.dead_letter(row.target, row.position),
+                _pull(row.position, saved.get(row.target)),
+            )
+            for row in rows
+        ]
+
+
+class DispatcherRecords(DeliveryRecords):
+    """Files of one dispatcher. Blocking; any number of calls at the same time.
+
+    Args:
+        own: Its directory.
+        on_corrupt: What is done at damaged chunks.
+    """
+
+    def __init__(self, own: DispatcherDirectory, on_corrupt: OnCorrupt) -> None:
+        super().__init__(own, own.attempts)
+        self._outbox = Partition(own.outbox, on_corrupt)
+
+    def of_event(self, found: FoundEvent, target: int | None) -> EventRecords:
+        """What it knows of an event; see `Records.of_event`."""
+        cursors = self.cursors()
+        # Before its rows are looked for: what is below the watermark now has its rows.
+        is_matched = found.offset < self.watermark(found.partition, cursors)
+        row = None if target is None else self.row(found, target)
+        rows = self.rows(found) if target is None else [] if row is None else [row]
+        is_trimmed = 0 < found.append_time_us < self.oldest_row_us()
+        attempts = self.attempts(found.partition, found.offset)
+        return EventRecords(is_matched, is_trimmed, self.of_rows(rows, cursors), attempts)
+
+    def watermark(self, partition: int, cursors: Cursors) -> int:
+        """Every event of the partition below it has been matched: the newest progress row, else what cursors know."""
+        for chunk in newest_first(self._outbox, wanted=[str(PROGRESS_TARGET)]):
+            offset = _progress(chunk.batch, partition)
+            if offset is not None:
+                return offset
+            if chunk.first_offset < cursors.position:
+                break
+        return cursors.watermarks.get(partition, 0)
+
+    def row(self, found: FoundEvent, target: int) -> MatchRow | None:
+        """The row of an event and a target: chunks without rows of the target are passed over."""
+        earliest_us = found.append_time_us - _CLOCK_SLACK_US
+        for chunk in newest_first(self._outbox, not_before_us=earliest_us, wanted=[str(target)]):
+            for row in _rows(chunk.batch, found, target):
+                return _match(chunk.batch, row, chunk.first_offset, chunk.append_time_us)
+        return None
+
+    def rows(self, found: FoundEvent) -> list[MatchRow]:
+        """The rows of an event and every target, in order: up to where the outbox says that it has been matched."""
+        if not self._outbox.directory.is_dir():
+            return []
+        # Rows are written soon after their event. Only where the clock was set back since, they may look older.
+        near, are_all = self._rows_since(found, found.append_time_us - _NEAR_US)
+        return near if are_all else self._rows_since(found, found.append_time_us - _CLOCK_SLACK_US)[0]
+
+    def _rows_since(self, found: FoundEvent, time_us: int) -> tuple[list[MatchRow], bool]:
+        """The rows of an event in chunks since a time, and whether there are surely none in earlier chunks."""
+        matches: list[MatchRow] = []
+        with PartitionReader.open_at_time(self._outbox, time_us) as reader:
+            are_all = reader.position <= reader.first_offset()
+            while (chunk := reader.read()) is not None:
+                batch = chunk.batch
+                matches += [
+                    _match(batch, row, chunk.first_offset, chunk.append_time_us) for row in _rows(batch, found, None)
+                ]
+                matched_to = _progress(batch, found.partition)
+                if matched_to is not None and matched_to > found.offset:
+                    break
+                are_all |= matched_to is not None  # the event was not matched yet
+        return matches, are_all
+
+    def oldest_row_us(self) -> int:
+        """When the oldest row was written that the outbox still has; 0 when nothing was trimmed."""
+        with PartitionReader(self._outbox, start=0) as reader:
+            if not reader.first_offset():
+                return 0
+            chunk = reader.read()
+            return chunk.append_time_us if chunk is not None else 0
+
+
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Reads a file that another process writes."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise UnavailableError(f"{what} cannot be read now: {error}") from error
+
+
+def _rows(batch: pa.RecordBatch, found: FoundEvent, target: int | None) -> list[int]:
+    of_event = pc.and_(
+        pc.equal(batch.column(_COLUMN["offset"]), found.offset),
+        pc.equal(batch.column(_COLUMN["partition"]), found.partition),
+    )
+    targets = batch.column(_COLUMN["target"])
+    wanted = pc.not_equal(targets, PROGRESS_TARGET) if target is None else pc.equal(targets, target)
+    rows: list[int] = pc.indices_nonzero(pc.and_(of_event, wanted)).to_pylist()
+    return rows
+
+
+def _match(batch: pa.RecordBatch, row: int, first_position: int, time_us: int) -> MatchRow:
+    def value(name: str) -> Any:  # noqa: ANN401 - a column's
+        return batch.column(_COLUMN[name])[row].as_py()
+
+    return MatchRow(first_position + row, time_us, value("generation"), value("target"), Verdict(value("verdict")))
+
+
+def _progress(batch: pa.RecordBatch, partition: int) -> int | None:
+    """Up to where the partition has been matched, as the last progress row of a chunk says."""
+    progress = pc.and_(
+        pc.equal(batch.column(_COLUMN["target"]), PROGRESS_TARGET),
+        pc.equal(batch.column(_COLUMN["partition"]), partition),
+    )
+    rows = pc.indices_nonzero(progress).to_pylist()
+    return int(batch.column(_COLUMN["offset"])[rows[-1]].as_py()) if rows else None
+
+
+def _unfinished(position: int, handed: int, cursor: TargetCursor | None) -> Unfinished | None:
+    """What is known of a delivery that has not ended; None when it has.
+
+    Args:
+        position: Of its row.
+        handed: Every row below it has been handed out.
+        cursor: Of the target; None where it is not behind.
+    """
+    if position >= handed:
+        return Unfinished()
+    if cursor is None:
+        return None
+    for retried in cursor.retries:
+        if retried.position == position:
+            return Unfinished(retried.failures, retried.due_us)
+    behind = cursor.lag_from is not None and position >= cursor.lag_from
+    return Unfinished() if behind or position in cursor.pending else None
+
+
+def _pull(position: int, saved: SavedCursor | None) -> PullTrace:
+    if saved is None:
+        return PullTrace(PullState.UNREAD)
+    for unacked in saved.unacked:
+        if unacked.position == position:
+            state = PullState.HANDED_OUT if unacked.consumer else PullState.WAITING
+            return PullTrace(state, unacked.deliveries, unacked.consumer)
+    return PullTrace(PullState.UNREAD if position >= saved.next else PullState.ENDED)

@@ -1,0 +1,244 @@
+"""What a stopped server without Kafka has: its events, what is not delivered yet, dead letters, replays, objects.
+
+Read only. The directory stays as it is, and a server can be started on it again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.control.objects import Kind
+from headgate.delivery.cursors import Cursors
+from headgate.errors import HeadgateError
+from headgate.inspect.file_records import DispatcherRecords
+from headgate.log.directory import LogDirectory, Partition
+from headgate.log.reader import Chunk, PartitionReader
+from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
+from headgate.replay.store import ReplayState
+from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.sqlite import read_only
+
+_PARTITION, _OFFSET, _TARGET, _VERDICT = (
+    OUTBOX_SCHEMA.get_field_index(name) for name in ("partition", "offset", "target", "verdict")
+)
+
+
+class UndeliveredRows:
+    """Deliveries that have not ended, by the place of their event.
+
+    Args:
+        pieces: Columns partition, offset, target and verdict of some rows each.
+    """
+
+    def __init__(self, pieces: Sequence[pa.Table]) -> None:
+        self._offsets: dict[int, array[int]] = {}
+        self._targets: dict[int, array[int]] = {}
+        self._verdicts: dict[int, array[int]] = {}
+        self.count = 0
+        for piece in pieces:
+            self.count += piece.num_rows
+        if not self.count:
+            return
+        whole = pa.concat_tables(pieces)
+        for number in pc.unique(whole.column("partition")).to_pylist():
+            own = whole.filter(pc.equal(whole.column("partition"), number))
+            own = own.sort_by([("offset", "ascending"), ("target", "ascending")]).combine_chunks()
+            self._offsets[number] = array("q", own.column("offset").to_pylist())
+            self._targets[number] = array("q", own.column("target").to_pylist())
+            self._verdicts[number] = array("b", own.column("verdict").to_pylist())
+
+    def of(self, partition: int, offset: int) -> list[tuple[int, int]]:
+        """Target and verdict of an event's deliveries, by target; each target once."""
+        offsets = self._offsets.get(partition)
+        if offsets is None:
+            return []
+        row, found = bisect_left(offsets, offset), dict[int, int]()
+        while row < len(offsets) and offsets[row] == offset:
+            target = self._targets[partition][row]
+            found[target] = max(found.get(target, 0), self._verdicts[partition][row])
+            row += 1
+        return list(found.items())
+
+
+class LeftBehindError(HeadgateError):
+    """Something would not go over."""
+
+    code = "left-behind"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """What cannot go over, in numbers.
+
+    Attributes:
+        unread: Events that consumers of subscriptions have not acknowledged.
+        replays: Replays that have not ended.
+    """
+
+    unread: int
+    replays: int
+
+    def check(self, *, is_accepted: bool) -> None:
+        """Refuses to leave something behind unless that is accepted.
+
+        Raises:
+            LeftBehindError: It is not.
+        """
+        if is_accepted or not (self.unread or self.replays):
+            return
+        raise LeftBehindError(
+            f"not everything goes over: {self.unread} unread events of pull subscriptions, {self.replays} replays",
+            hint="let them end first, or say --leave-behind: then they stay where they are",
+        )
+
+
+class EmbeddedState:
+    """A data directory of a server that is stopped.
+
+    Args:
+        data: The directory.
+        dispatchers: Directories of its dispatchers.
+
+    Attributes:
+        log: The events.
+        dispatchers: Directories of the dispatchers.
+        control: The objects.
+        passed: By partition of the log: every event below has been matched.
+        undelivered: What is not delivered, of the events below `passed`.
+        left: What cannot go over.
+        events: How many events there are.
+
+    Raises:
+        CorruptChunkError: A chunk is damaged.
+        UnavailableError: A file is busy.
+    """
+
+    def __init__(self, data: Path, dispatchers: Sequence[DispatcherDirectory]) -> None:
+        self.log: Final = LogDirectory(data / "log", "stop")
+        self.dispatchers: Final = tuple(dispatchers)
+        self.control: Final = data / "control.db"
+        partitions = self.log.partitions()
+        records = [DispatcherRecords(own, "stop") for own in self.dispatchers]
+        cursors = [one.cursors() for one in records]
+        known = list(zip(records, cursors, strict=True))
+        self.passed: Final = {
+            number: min((one.watermark(number, cursor) for one, cursor in known), default=0) for number in partitions
+        }
+        pulls = self._pulls()
+        pieces: list[pa.Table] = []
+        unread = 0
+        for own, one, cursor in zip(self.dispatchers, records, cursors, strict=True):
+            pieces += self._undelivered(own, cursor, pulls)
+            unread += self._unread(own, one, pulls)
+        self.undelivered: Final = UndeliveredRows(pieces)
+        self.left: Final = LeftBehind(unread, sum(running_replays(own.replays) for own in self.dispatchers))
+        self.events: Final = sum(self._length(number) for number in partitions)
+
+    def chunks(self, *, matched: bool) -> Iterator[tuple[int, Chunk, range]]:
+        """Chunks of all partitions, in the order of storing.
+
+        Args:
+            matched: Events below `passed`; else the others.
+
+        Yields:
+            Partition, chunk, and the rows of it that are meant.
+        """
+        chunks = (self._chunks(number, matched=matched) for number in self.log.partitions())
+        for _, number, chunk in merge(*chunks, key=lambda one: one[0]):
+            cut = min(max(self.passed[number] - chunk.first_offset, 0), chunk.record_count)
+            yield number, chunk, range(cut) if matched else range(cut, chunk.record_count)
+
+    def dead_letters(self) -> int:
+        """How many there are."""
+        return sum(_count(own.dead_letters, "SELECT count(*) FROM letters") for own in self.dispatchers)
+
+    def objects(self) -> dict[str, int]:
+        """How many there are of each kind."""
+        with read_only(self.control) as connection:
+            return dict(connection.execute("SELECT kind, count(*) FROM objects GROUP BY kind ORDER BY kind"))
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _chunks(self, number: int, *, matched: bool) -> Iterator[tuple[int, int, Chunk]]:
+        passed = self.passed[number]
+        with PartitionReader(self.log.partition(number), start=0 if matched else passed) as reader:
+            while (chunk := reader.read()) is not None and (chunk.first_offset < passed or not matched):
+                yield chunk.append_time_us, number, chunk
+
+    def _length(self, number: int) -> int:
+        with PartitionReader(self.log.partition(number), start=0) as reader:
+            return reader.committed_offset() - reader.first_offset()
+
+    def _pulls(self) -> frozenset[int]:
+        """The targets that are subscriptions."""
+        with read_only(self.control) as connection:
+            found = connection.execute("SELECT id FROM targets WHERE kind = ?", (Kind.SUBSCRIPTION,))
+            return frozenset(target for (target,) in found)
+
+    def _undelivered(self, own: DispatcherDirectory, cursors: Cursors, pulls: frozenset[int]) -> Iterator[pa.Table]:
+        handed, behind = cursors.position, {one.target: one for one in cursors.targets}
+        pending = {one.target: frozenset(one.pending) for one in cursors.targets}
+        starts = [handed, *(one.lag_from for one in cursors.targets if one.lag_from is not None)]
+        starts += [one.pending[0] for one in cursors.targets if one.pending]
+
+        def waits(target: int, position: int) -> bool:
+            if target in pulls:
+                return False
+            if position >= handed:
+                return True
+            one = behind.get(target)
+            if one is None:
+                return False
+            return position in pending[target] or (one.lag_from is not None and position >= one.lag_from)
+
+        with PartitionReader(Partition(own.outbox, "stop"), start=max(0, min(starts))) as reader:
+            while (chunk := reader.read()) is not None:
+                batch = chunk.batch
+                columns = [batch.column(index).to_pylist() for index in (_PARTITION, _OFFSET, _TARGET, _VERDICT)]
+                rows = [
+                    row
+                    for position, row in enumerate(zip(*columns, strict=True), chunk.first_offset)
+                    if row[2] != PROGRESS_TARGET and row[1] < self.passed.get(row[0], 0) and waits(row[2], position)
+                ]
+                if rows:
+                    names = ("partition", "offset", "target", "verdict")
+                    yield pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+
+    def _unread(self, own: DispatcherDirectory, records: DispatcherRecords, pulls: frozenset[int]) -> int:
+        """Events of subscriptions that were not read, or not acknowledged."""
+        saved = records.subscriptions()
+        waiting = sum(len(one.unacked) for one in saved.values())
+        next_ = {target: saved[target].next if target in saved else 0 for target in pulls}
+        if not next_:
+            return waiting
+        with PartitionReader(Partition(own.outbox, "stop"), start=max(0, min(next_.values()))) as reader:
+            while (chunk := reader.read()) is not None:
+                for position, target in enumerate(chunk.batch.column(_TARGET).to_pylist(), chunk.first_offset):
+                    waiting += target in next_ and position >= next_[target]
+        return waiting
+
+
+def running_replays(path: Path) -> int:
+    """Replays in a file that have not ended."""
+    return _count(path, f"SELECT count(*) FROM replays WHERE state = '{ReplayState.RUNNING}'")
+
+
+def _count(path: Path, query: str) -> int:
+    """A number in a file that may be missing."""
+    if not path.exists():
+        return 0
+    with read_only(path) as connection:
+        try:
+            return int(connection.execute(query).fetchone()[0])
+        except sqlite3.OperationalError:  # no table: nothing was ever written
+            return 0

@@ -1,0 +1,273 @@
+"""The move of a server without Kafka into a fresh deployment: `headgate cluster import`.
+
+What goes over, in this order: stored events with their undelivered rows (`moved_events.py`), dead letters, and at last
+every row of control.db: objects, Secrets as they are encrypted, counters. A deployment without objects delivers nothing
+and takes nothing, so a move that was broken off has had no effect but on its topics, which are made anew for another
+try. The directory is only read. docs/howto/move-to-kafka.md says what does not go over.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from headgate.control.store import Store
+from headgate.deadletters.store import DeadLetterStore
+from headgate.errors import HeadgateError, InvalidInputError
+from headgate.limits import MOVED_DEAD_LETTERS_AT_ONCE, MOVED_ROWS_AT_ONCE
+from headgate.outbox.shards import Shard
+from headgate.store.config import KafkaConfig
+from headgate.store.embedded_state import EmbeddedState
+from headgate.store.kafka.changelog import ChangelogWriter, group_identity, restore
+from headgate.store.kafka.checkpoints import KnownPlace
+from headgate.store.kafka.consumers import committed_reader, watermarks
+from headgate.store.kafka.library import Faults, library
+from headgate.store.kafka.moved_events import MovedEvents, TopicProducer
+from headgate.store.kafka.object_rows import OBJECT_ROWS
+from headgate.store.kafka.objects import KafkaObjects
+from headgate.store.kafka.outbox_walk import OutboxWalker
+from headgate.store.kafka.rows import SEQUENCES, RowTable, tables
+from headgate.store.kafka.run_registry import RunRegistry
+from headgate.store.kafka.topics import wanted_topics
+
+Tell = Callable[[str, int, int], object]
+"""Called with what is done, how many are done, and how many there are."""
+_DOING: Final = "the topics cannot be looked at"
+_OWN_TABLES: Final = frozenset({"topic_leader"})
+"""Of a cache of the topic `objects`: a server without Kafka has none."""
+
+
+class NotFreshError(HeadgateError):
+    """The deployment has been used."""
+
+    code = "not-fresh"
+
+
+class MoveIncompleteError(HeadgateError):
+    """What was counted at the end of a move is not what there was."""
+
+    code = "move-incomplete"
+
+
+class Moved:
+    """What a move has brought over, counted in the topics.
+
+    Attributes:
+        objects: By kind.
+        events: Stored events.
+        undelivered: Deliveries that had not ended.
+        dead_letters: Dead letters.
+    """
+
+    __slots__ = ("dead_letters", "events", "objects", "undelivered")
+
+    def __init__(self, objects: dict[str, int], events: int, undelivered: int, dead_letters: int) -> None:
+        self.objects = objects
+        self.events = events
+        self.undelivered = undelivered
+        self.dead_letters = dead_letters
+
+    def difference(self, other: Moved) -> str:
+        """What differs, in words; empty for nothing."""
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in self.__slots__)
+        return ", ".join(f"{name}: {own} and not {theirs}" for name, own, theirs in pairs if own != theirs)
+
+
+def check_fresh(config: KafkaConfig) -> None:
+    """Looks whether every topic is as it was made.
+
+    Raises:
+        NotFreshError: One has had a record.
+        UnavailableError: Kafka does not answer.
+    """
+    faults = Faults()
+    with closing(committed_reader(config, faults)) as consumer:
+        used = [
+            f"{topic.name}/{number}"
+            for topic in wanted_topics(config)
+            for number in range(topic.partitions)
+            if watermarks(consumer, library().TopicPartition(topic.name, number), config, faults, _DOING)[1]
+        ]
+    if used:
+        raise NotFreshError(
+            f"the deployment is not empty: {', '.join(used[:3])}{' and others' if len(used) > 3 else ''} had records",
+            hint="set another topic_prefix and run headgate cluster init, or delete its topics and make them anew",
+        )
+
+
+def import_state(config: KafkaConfig, state: EmbeddedState, tell: Tell) -> Moved:
+    """Moves everything into a fresh deployment of which no server runs. Blocking.
+
+    Args:
+        config: Of the deployment.
+        state: What there is.
+        tell: Is told how far it is.
+
+    Returns:
+        What has come, counted in Kafka.
+
+    Raises:
+        NotFreshError: The deployment has been used.
+        MoveIncompleteError: Something is missing at the end.
+        UnavailableError: Kafka does not answer; the topics must be made anew.
+    """
+    check_fresh(config)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        control = _copied(state.control, folder)
+        with closing(Store.open(control)) as store:  # brings its tables up to date
+            generation = store.snapshot().generation
+        _move_events(config, state, max(1, generation), tell)
+        _move_dead_letters(config, state, folder, tell)
+        _move_objects(config, control, folder, tell)
+        wanted = Moved(state.objects(), state.events, state.undelivered.count, state.dead_letters())
+        found = count_moved(config, folder)
+    if difference := found.difference(wanted):
+        raise MoveIncompleteError(
+            f"what is in Kafka is not what was moved: {difference}",
+            hint="was a server of the deployment running? Stop it, make the topics anew, and begin again",
+        )
+    return found
+
+
+def _move_events(config: KafkaConfig, state: EmbeddedState, generation: int, tell: Tell) -> None:
+    with closing(RunRegistry(config, config.topics.outbox.partitions)) as runs:
+        run = runs.newest_run + 1
+        runs.started(run, generation, dict.fromkeys(range(config.topics.events.partitions), 0))
+        producer, done = TopicProducer(config), [0]
+        moved = MovedEvents(config, producer, run, generation)
+
+        def told(count: int) -> None:
+            done[0] += count
+            tell("events", done[0], state.events)
+
+        moved.begin()
+        moved.copy(state.chunks(matched=True), state.undelivered, told)
+        passed = dict(moved.counts)
+        moved.copy(state.chunks(matched=False), None, told)
+        moved.end(passed)
+        runs.over(run, generation)
+
+
+def _move_dead_letters(config: KafkaConfig, state: EmbeddedState, folder: Path, tell: Tell) -> None:
+    count, total, done = config.topics.outbox.partitions, state.dead_letters(), 0
+    sources = [own.dead_letters for own in state.dispatchers if own.dead_letters.exists()]
+    if not total:
+        return
+    group = group_identity(config)
+    with ExitStack() as stack:
+        opened = [
+            stack.enter_context(closing(DeadLetterStore(_copied(path, folder / str(number)))))
+            for number, path in enumerate(sources)
+        ]
+        last_id = max(one.last_id for one in opened)
+        for number in range(count):
+            shard = Shard(number, count)
+            writer = stack.enter_context(closing(ChangelogWriter(config, number, group)))
+            path = folder / f"deadletters-{number}.db"
+            store = stack.enter_context(closing(DeadLetterStore(path, shard, writer.committer())))
+            for source in opened:
+                for first in range(0, source.last_id + 1, MOVED_DEAD_LETTERS_AT_ONCE):
+                    # Its row is not written again: the delivery has ended.
+                    ids = range(first, first + MOVED_DEAD_LETTERS_AT_ONCE)
+                    store.copy(source, shard.owns, lambda id_, _target, _position: -1 - id_, ids)
+            store.begin_above(last_id)
+            done += store.totals().count
+            tell("dead letters", done, total)
+
+
+def _move_objects(config: KafkaConfig, control: Path, folder: Path, tell: Tell) -> None:
+    path = folder / "cache.db"
+    with (
+        closing(KafkaObjects.open(path, config, "")) as objects,
+        closing(sqlite3.connect(path, isolation_level=None)) as connection,
+    ):
+        objects.lead()
+        objects.attach(connection)
+        connection.execute("ATTACH DATABASE ? AS source", (str(control),))
+        moved = [one for name, one in tables(connection, OBJECT_ROWS).items() if name not in _OWN_TABLES]
+        counts = {one.name: _rows_in(connection, one.name) for one in moved}
+        done, total = 0, sum(counts.values())
+        for table in moved:
+            for first in range(0, counts[table.name], MOVED_ROWS_AT_ONCE):
+                objects.begin(connection)
+                _copy_rows(connection, table, first)
+                objects.commit(connection)
+                done += min(MOVED_ROWS_AT_ONCE, counts[table.name] - first)
+                tell("objects", done, total)
+
+
+def _rows_in(connection: sqlite3.Connection, table: str) -> int:
+    return int(connection.execute(f"SELECT count(*) FROM source.{table}").fetchone()[0])
+
+
+def _copy_rows(connection: sqlite3.Connection, table: RowTable, first: int) -> None:
+    """Copies MOVED_ROWS_AT_ONCE rows of a table, in the open transaction."""
+    columns, order = ", ".join((*table.key, *table.others)), ", ".join(table.key)
+    connection.execute(
+        f"INSERT OR REPLACE INTO main.{table.name} ({columns}) SELECT {columns} FROM source.{table.name}"
+        f" ORDER BY {order} LIMIT {MOVED_ROWS_AT_ONCE} OFFSET {first}"
+    )
+    if connection.execute("SELECT 1 FROM source.sqlite_schema WHERE name = ?", (SEQUENCES,)).fetchone():
+        number = connection.execute(f"SELECT seq FROM source.{SEQUENCES} WHERE name = ?", (table.name,)).fetchone()
+        if number:  # numbers that were given once are not given again
+            connection.execute(f"UPDATE main.{SEQUENCES} SET seq = ? WHERE name = ?", (*number, table.name))
+
+
+def count_moved(config: KafkaConfig, folder: Path) -> Moved:
+    """What a deployment has that no server has touched yet. Blocking.
+
+    Args:
+        config: Of the deployment.
+        folder: For files that are thrown away.
+
+    Raises:
+        UnavailableError: Kafka does not answer.
+    """
+    with closing(KafkaObjects.open(folder / "counted.db", config, "")):
+        pass
+    with closing(sqlite3.connect(folder / "counted.db")) as connection:
+        objects = dict(connection.execute("SELECT kind, count(*) FROM objects GROUP BY kind ORDER BY kind"))
+    faults = Faults()
+    with closing(committed_reader(config, faults)) as consumer:
+        places = (
+            library().TopicPartition(config.topic("events"), number)
+            for number in range(config.topics.events.partitions)
+        )
+        bounds = [watermarks(consumer, place, config, faults, _DOING) for place in places]
+    letters = sum(_dead_letters_in(config, number, folder) for number in range(config.topics.outbox.partitions))
+    return Moved(objects, sum(end - first for first, end in bounds), sum(_matched(config)), letters)
+
+
+def _matched(config: KafkaConfig) -> Iterator[int]:
+    """Deliveries that count in each partition of the outbox, from its beginning."""
+    with closing(OutboxWalker(config, threading.Event())) as walker:
+        for number in range(config.topics.outbox.partitions):
+            walk = walker.begin(number, KnownPlace())
+            while walk.position < walk.end:
+                yield sum(len(match.matched.targets) for match in walk.step())
+
+
+def _dead_letters_in(config: KafkaConfig, number: int, folder: Path) -> int:
+    path = folder / f"restored-{number}.db"
+    with closing(DeadLetterStore(path)):
+        pass
+    restore(config, number, [path], threading.Event())
+    with closing(DeadLetterStore(path)) as store:
+        return store.totals().count
+
+
+def _copied(path: Path, folder: Path) -> Path:
+    """A copy of an SQLite file, with what is in its log; the file stays as it is."""
+    if not path.exists():
+        raise InvalidInputError(f"there is no {path}", hint="--data is the data directory of a server")
+    folder.mkdir(exist_ok=True)
+    copy = folder / path.name
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    return copy
