@@ -50,8 +50,8 @@ from headgate.store.kafka.checkpoints import CheckpointedCursors, Checkpoints, K
 from headgate.store.kafka.event_lookup import TopicEvents, shared_event
 from headgate.store.kafka.outbox_backlog import TopicBacklog
 from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxPage
-from headgate.store.kafka.subscription_rows import CheckpointRowPlaces, RowsAhead, in_force
 from headgate.store.kafka.partition_records import OutboxLookups, PartitionRecords
+from headgate.store.kafka.subscription_rows import CheckpointRowPlaces, RowsAhead, in_force
 from headgate.store.kafka.target_reports import PartitionReports
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
