@@ -571,6 +571,10 @@ LINK_HELD_ROWS_MAX: Final = 1 << 17
 """Rows held of a run that waits for its takeover (about 12 MiB); over it the connection is not read."""
 TAKEOVER_NEAR_EVENTS: Final = 1_024
 """A run this close behind the owner is waited for: some 10 ms of matching."""
+TAKEOVER_NEAR_MISSES_MAX: Final = 63
+"""So often a new run on Kafka may end close behind the owner before it takes over from there: six bits of a commit."""
+TAKEOVER_NEAR_MISS_SHARE: Final = 8
+"""One record in so many is such a miss: a new run has brought some 500 by then, and is warm."""
 OUTBOX_PENDING_ROWS_MAX: Final = 1 << 17
 """Rows between the link and the scheduler; over it no connection of the link is read."""
 OUTBOX_CHUNK_ROWS_MAX: Final = 1 << 16
@@ -755,6 +759,11 @@ WHY_CHUNKS_MAX: Final = 50_000
 WHY_BYTES_MAX: Final = 256 << 20
 WHY_SECONDS_MAX: Final = 5.0
 """One request that searches an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
+WHY_WINDOW_EVENTS: Final = 256
+WHY_WINDOW_EVENTS_MAX: Final = 8_192
+"""Offsets of a partition of Kafka that such a search reads at once: at first, and at most."""
+WHY_WINDOW_FOUND_MAX: Final = 16
+"""Events of the id that are kept of them; what has no room is read again."""
 CATALOGUES_MAX: Final = 2
 """Catalogues of brokers that are read at the same time; further requests get 429."""
 CATALOGUE_BYTES_MAX: Final = 256 << 20
@@ -777,11 +786,6 @@ SCHEMA_NAME_CHARS_MAX: Final = 128
 """A member's name in such a schema; longer ones are left out."""
 SCHEMA_ITEMS_MAX: Final = 20
 """Items of one list that are looked at."""
-WHY_WINDOW_EVENTS: Final = 256
-WHY_WINDOW_EVENTS_MAX: Final = 8_192
-"""Offsets of a partition of Kafka that such a search reads at once: at first, and at most."""
-WHY_WINDOW_FOUND_MAX: Final = 16
-"""Events of the id that are kept of them; what has no room is read again."""
 WHY_TRIGGERS_MAX: Final = 500
 """Triggers of one page of `why` for a whole broker: a filter's evaluation each, some 20 us."""
 CLOCK_SLACK_S: Final = 3_600.0
@@ -945,6 +949,20 @@ OUTBOX_WAITING_MAX: Final = 10_000
 """Records of one task that Kafka has not acknowledged: at two a millisecond, five seconds of a broker's silence."""
 OUTBOX_PASSED_MS: Final = 100
 """How often a task tells its progress: a record for every partition of the outbox."""
+RUN_WARM_EVENTS: Final = 256
+"""Events of a partition that a run on Kafka which stands beside another one matches before those that may count."""
+REHEARSAL_EVENTS: Final = 1_000
+"""The newest events of a partition, which a matcher that stands by matches in a rehearsal; its matches do not count."""
+REHEARSAL_BATCH_S: Final = 5
+"""A batch of a rehearsal: the shortest one that Spark admits in real-time mode."""
+REHEARSAL_BATCHES: Final = 2
+"""Batches of a rehearsal: the first one may see the very first event at its end."""
+REHEARSAL_S_MAX: Final = 90.0
+"""A rehearsal that has not ended by then is broken off."""
+REHEARSAL_PAUSE_S: Final = 60.0
+"""From one rehearsal to the next, which changed filters are the reason for."""
+REHEARSAL_LOOK_S: Final = 5.0
+"""Before the first one: how often a matcher that stands by looks for events to rehearse with."""
 RUN_TASKS_S_MAX: Final = 60.0
 """Until every task of a new run has begun: a cluster under load plans and sends a query within seconds."""
 

@@ -189,6 +189,10 @@ def _cluster() -> Iterator[RightOfRoute]:
         place = "namespaces/{namespace}/" if plural.startswith("local") else ""
         yield RightOfRoute("POST", f"/apis/{group}/v1/{place}{plural}", Attributes("create", group, plural), what)
     for path, what in (
+        ("/", "the way of a browser to the console"),
+        ("/ui", "the console"),
+        ("/ui/{file}", "a file of the console"),
+        ("/ui/{folder}/{file}", "a file of the console"),
         ("/livez", "whether the server lives"),
         ("/readyz", "whether it is ready; with `?verbose` the right is to `/readyz/verbose`"),
         ("/healthz", "the same as /readyz"),
@@ -315,7 +319,7 @@ def _tree() -> _Node:
     root = _Node()
     for route in ROUTES:
         node, names = root, []
-        for segment in route.path.split("/")[1:]:
+        for segment in route.path.removesuffix("/").split("/")[1:]:
             if segment.startswith("{"):
                 names.append(segment.strip("{}"))
                 node.variable = node.variable or _Node()
@@ -367,7 +371,7 @@ def _wanted(method: str, path: str, query: bytes) -> Attributes:
     route, values = found
     verb, group, resource, subresource, _, _, is_path = route.wanted
     if is_path:
-        asked = path.removesuffix("/")
+        asked = path.removesuffix("/") or "/"
         return Attributes(verb, path=asked + _VERBOSE if asked in _HEALTH and "verbose" in _given(query) else asked)
     namespace, name = values.get("namespace", ""), values.get("name", "")
     if resource == "namespaces":

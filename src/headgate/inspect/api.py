@@ -37,6 +37,7 @@ _PREFIX: Final = f"/apis/{API_VERSION}/namespaces/{{namespace}}"
 WHY_TRIGGER: Final = f"{_PREFIX}/triggers/{{name}}/why"
 WHY_BROKER: Final = f"{_PREFIX}/brokers/{{name}}/why"
 TRACE: Final = f"{_PREFIX}/brokers/{{name}}/trace"
+CATALOGUE: Final = f"{_PREFIX}/brokers/{{name}}/catalogue"
 TIMELINE: Final = f"{_PREFIX}/brokers/{{name}}/timeline"
 OF_BROKERS: Final = (WHY_BROKER, TRACE, TIMELINE)
 
@@ -47,11 +48,15 @@ class InspectApi:
     Args:
         records: Where events are and what became of them, for the client of a request.
         store: The objects.
+        catalogues: What brokers have stored; None where nobody reads that.
     """
 
-    def __init__(self, records: Callable[[Request], Records], store: Store) -> None:
+    def __init__(
+        self, records: Callable[[Request], Records], store: Store, catalogues: Catalogues | None = None
+    ) -> None:
         self._records = records
         self._store = store
+        self._catalogues = catalogues
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
@@ -59,6 +64,8 @@ class InspectApi:
         yield Route(WHY_BROKER, self._why_broker, methods=["GET"])
         yield Route(TRACE, self._trace, methods=["GET"])
         yield Route(TIMELINE, self._timeline, methods=["GET"])
+        if self._catalogues is not None:
+            yield Route(CATALOGUE, self._catalogue, methods=["GET"])
 
     async def _why_trigger(self, request: Request) -> Response:
         key = _key(Kind.TRIGGER, request)
@@ -75,6 +82,7 @@ class InspectApi:
         return json_response(broker_json(key.path, search.id, found))
 
     async def _catalogue(self, request: Request) -> Response:
+        assert self._catalogues is not None, "else there is no route"
         return json_response(await run_in_threadpool(self._catalogues.read, _key(Kind.BROKER, request)))
 
     async def _timeline(self, request: Request) -> Response:

@@ -30,6 +30,7 @@ from headgate.control.store import Store
 from headgate.inspect.api import InspectApi
 from headgate.inspect.backtest import Backtests
 from headgate.inspect.backtest_api import BacktestApi
+from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.file_records import FileRecords
 from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S
 from headgate.log.directory import LogDirectory
@@ -114,7 +115,7 @@ def paths(settings: Settings, store: Store, api: ControlApi, history: NumbersHis
     dispatchers = TargetStatsReader([settings.dispatcher_socket(number) for number in range(settings.dispatchers)])
     backtests = Backtests(store, ChunkLog(log), ReaderScanner(settings.reader_socket))
     routes = [
-        *InspectApi(lambda _: records, store).routes(),
+        *InspectApi(lambda _: records, store, Catalogues(log, store)).routes(),
         *BacktestApi(backtests).routes(),
         *SummaryApi(settings, store, dispatchers, history).routes(),
         *ObjectStatsApi(store, dispatchers, history).routes(),

@@ -19,6 +19,9 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
+from headgate.auth.configuration import read
+from headgate.console.routes import ConsoleRoutes
+from headgate.console.sign_in import sign_in_of
 from headgate.control.grants import Grants
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.served import ServedBrokers
@@ -208,6 +211,12 @@ def other_paths(
     reading = [Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])]
     pulling = [Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()]
     replays = ReplaysFront(group, grants)
+    config = settings.authentication_config
+    sign_in = sign_in_of(
+        read(config) if config is not None else (),
+        settings.console_client_id,
+        required=settings.has_authentication and not settings.allow_anonymous,
+    )
     keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
     control = api or ProcessProxy(settings.control_socket)
     asking = [Route(path, inquiries or control, methods=["GET"]) for path in (WHY_TRIGGER, *OF_BROKERS)]
@@ -215,6 +224,7 @@ def other_paths(
     return Starlette(
         routes=[
             *health.routes(settings, checks),
+            *ConsoleRoutes(sign_in).routes(),
             *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
             *pulling,
             *trying.routes(),

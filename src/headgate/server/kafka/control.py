@@ -31,7 +31,7 @@ from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
 from headgate.errors import UnavailableError
-from headgate.inspect.api import InspectApi
+from headgate.inspect.api import CATALOGUE, InspectApi
 from headgate.inspect.backtest import Backtests
 from headgate.inspect.backtest_api import BacktestApi
 from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
@@ -66,6 +66,7 @@ _GROUP: Final = "control"
 """The consumer group of the election, behind the prefix of topics."""
 _NOT_YET: Final = (
     *(f"{kind.root}/namespaces/{{namespace}}/{kind.plural}/{{name}}/stats" for kind in (Kind.TRIGGER, Kind.BROKER)),
+    CATALOGUE,
     *(
         f"/apis/headgate.dev/v1{place}/{what}"
         for place in ("", "/namespaces/{namespace}")
