@@ -24,6 +24,7 @@ from headgate.control.objects import API_VERSION, JsonObject, Kind, ObjectKey
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
+from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.find import EventSearch, OtherBroker
 from headgate.inspect.records import Records
 from headgate.inspect.trace import Tracer
