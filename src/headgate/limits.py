@@ -721,6 +721,8 @@ ACKS_MAX: Final = 64
 """Requests of one consumer's stream whose acknowledgements are being written; the next one waits."""
 SEEK_PROGRESS_S: Final = 0.5
 """How often a seek over gRPC reports its progress."""
+PULL_BREAK_OFF_S_MAX: Final = 1.0
+"""Until a partition of the outbox that goes to another dispatcher waits no more for answers that it has broken off."""
 PULLS_MAX: Final = 1_024
 """Pulls at the same time, all subscriptions together."""
 CONSUMERS_SHOWN_MAX: Final = 1_000
@@ -846,6 +848,10 @@ TOPIC_REPLICATION_MAX: Final = 15
 """Copies of a partition: more than three are rare."""
 KAFKA_RECORD_BYTES_MAX: Final = 3 << 20
 """One record of a topic of ours: an event of EVENT_BYTES_MAX, all of it extensions, which are there twice, and room."""
+KAFKA_PRODUCER_STREAMS_MAX: Final = 128
+"""Streams of numbered producers at one front on Kafka: each is a client of Kafka, with threads of its own."""
+KAFKA_PRODUCER_THREADS: Final = 16
+"""Transactions of numbered producers that one front has open at the same time."""
 KAFKA_RECORDS_WAITING_MAX: Final = 100_000
 """Records in a producer's own queue: above COMMIT_QUEUE_EVENTS_MAX, which bounds it first."""
 KAFKA_APPEND_S_MAX: Final = 30.0
@@ -900,6 +906,12 @@ OUTBOX_PAGES_WAITING_MAX: Final = 4
 """Pages of the outbox in a dispatcher that wait for their rows to be walked: over it, nothing more is read."""
 OUTBOX_SWEEP_RECORDS: Final = 20_000
 """Records that a search for the rows of lagging targets reads at once: then the target furthest behind is next."""
+OUTBOX_AHEAD_ROWS: Final = 1_000
+"""Rows that are read for a subscription at once: a search costs the same for one of them."""
+OUTBOX_AHEAD_TARGETS_MAX: Final = 64
+"""Subscriptions of an outbox partition whose rows are kept in memory so; those that were asked for last."""
+OUTBOX_SWEPT_PLACES_MAX: Final = 64
+"""Places where such searches answered somebody, at which the next ones can begin."""
 OUTBOX_CHECKPOINTS_MAX: Final = 64
 """Places of an outbox partition at which such a search can begin; when there are more, every second one goes."""
 OUTBOX_CHECKPOINTS_PAST: Final = 128

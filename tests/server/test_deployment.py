@@ -107,6 +107,23 @@ def test_a_server_has_a_name_that_outlives_it_and_a_url(tmp_path: Path) -> None:
     assert instance.host_and_port("http://[::1]:81") == ("::1", 81, False)
 
 
+@pytest.mark.parametrize(
+    ("given", "url", "grpc"),
+    [
+        ({"listen": "127.0.0.1:80", "grpc": "127.0.0.1:81"}, "http://127.0.0.1:80", "grpc://127.0.0.1:81"),
+        ({"listen": "127.0.0.1:80", "grpc": "off"}, "http://127.0.0.1:80", ""),
+        ({"listen": "[::1]:80", "grpc": "[::1]:81"}, "http://[::1]:80", "grpc://[::1]:81"),
+        (
+            {"advertise": "https://a.example.com", "grpc": "0.0.0.0:81"},
+            "https://a.example.com",
+            "grpc://a.example.com:81",
+        ),
+    ],
+)
+def test_a_dispatcher_is_known_by_both_addresses_of_its_server(given: dict[str, str], url: str, grpc: str) -> None:
+    assert instance.urls_of_name(instance.advertised_name(settings(**given))) == (url, grpc)
+
+
 @pytest.mark.kafka
 def test_topics_that_do_not_fit_are_told_before_anything_starts(kafka: Kafka, tmp_path: Path) -> None:
     config = kafka_config(kafka.bootstrap, "misfit.")

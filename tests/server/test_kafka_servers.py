@@ -23,8 +23,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from headgate.client import AsyncClient, new_event
-from headgate.errors import HeadgateError
+from headgate.client import AsyncClient, AsyncProducer, new_event
 from headgate.event.arrow import from_batch_all
 from headgate.ingress.partitions import partition_of_key
 from headgate.limits import KAFKA_APPEND_S_MAX
@@ -237,14 +236,11 @@ def test_what_is_not_on_kafka_says_so(deployment: Deployment) -> None:
             server.call("GET", f"{server.url}{path}")
         assert caught.value.status == status, path
 
-    async def numbered() -> None:
+    async def over_grpc() -> None:
         async with AsyncClient(server.grpc) as client:
             await client.publish("default", [new_event(id="over-grpc", source="/s", type="t")])
-            async with client.producer("default", name="p") as producer:
-                await producer.publish(new_event(id="numbered", source="/s", type="t"))
 
-    with pytest.raises(HeadgateError, match="no numbers of producers"):
-        asyncio.run(numbered())
+    asyncio.run(over_grpc())
     assert "over-grpc" in ids(stored(deployment.config))
 
 
@@ -390,6 +386,54 @@ def test_a_killed_front_loses_nothing_that_it_has_accepted(deployment: Deploymen
     server.wait_ready()
     found: set[str] = set()
     until(lambda: found.update(ids(stored(deployment.config))) or found >= set(accepted))
+
+
+def test_a_killed_front_stores_each_number_of_a_producer_once_and_in_order(deployment: Deployment) -> None:
+    """Fronts are killed under load; the client opens another stream, at whichever front answers, and sends again."""
+    server, keys = deployment.fronts, ("a", "b", "c")
+    kills = 4
+    server.wait_ready()
+
+    async def publish() -> int:
+        number = 0
+
+        async def send(producer: AsyncProducer, until_: Callable[[], bool]) -> None:
+            nonlocal number
+            while not until_():
+                key = {"partitionkey": keys[number % len(keys)]}
+                event = new_event("t", "/s", {}, id=f"n{number}", extensions=key)
+                await producer.send(event)
+                number += 1
+
+        async with (
+            AsyncClient(server.grpc, patience_s=WAIT_S_MAX) as client,
+            client.producer("default", name="counter") as producer,
+        ):
+            for kill in range(kills):
+                ends = number + 300
+                await send(producer, lambda ends=ends: number - producer.unacknowledged >= ends)
+                part = f"front-{kill % 2}"
+                await asyncio.to_thread(until, lambda part=part: part in parts_of(server.pid))
+                os.kill(parts_of(server.pid)[part], signal.SIGKILL)
+            ends = number + 300
+            await send(producer, lambda: number >= ends)
+        return number
+
+    count = asyncio.run(publish())
+    numbers: dict[int, list[int]] = {}
+
+    def found() -> int:
+        for partition, names in stored(deployment.config).items():
+            numbers[partition] = [int(name[1:]) for name in names if name.startswith("n") and name[1:].isdecimal()]
+        return sum(map(len, numbers.values()))
+
+    until(lambda: found() >= count)
+    assert sorted(number for own in numbers.values() for number in own) == list(range(count)), "each once"
+    for partition, own in numbers.items():
+        assert own == sorted(own), "in the order of the numbers"
+        places = {partition_of_key(keys[number % len(keys)], PARTITIONS) for number in own}
+        assert places <= {partition}
+    server.wait_ready()
 
 
 def test_without_kafka_events_and_writes_are_refused(deployment: Deployment) -> None:

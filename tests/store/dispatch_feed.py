@@ -48,9 +48,21 @@ class Feed:
     Args:
         config: Of the deployment.
         targets: Which targets want an event, by source partition and offset; ascending.
+        make: Makes the events, by source partition, offset and size of their data.
+        broker: Their broker's identity.
+        verdict: The matcher's, of each.
     """
 
-    def __init__(self, config: KafkaConfig, targets: Callable[[int, int], Sequence[int]]) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        targets: Callable[[int, int], Sequence[int]],
+        *,
+        make: Callable[[int, int, int], Event] = made_event,
+        broker: str = BROKER,
+        verdict: int = 3,
+    ) -> None:
+        self._make, self._broker, self._verdict = make, broker, verdict
         self._outbox, self._events = config.topic("outbox"), config.topic("events")
         self._partitions = config.topics.outbox.partitions
         self._targets = targets
@@ -66,17 +78,17 @@ class Feed:
                 self._produce(self._outbox, partition, [(HEADER, hello)])
         self.flush()
 
-    def store(self, count: int, size_bytes: int = 40) -> None:
-        """So many further events of each source partition, and what the run finds for them."""
-        self.append(count, size_bytes)
+    def store(self, count: int, size_bytes: int = 40, sources: Sequence[int] = range(SOURCES)) -> None:
+        """So many further events of each of these source partitions, and what the run finds for them."""
+        self.append(count, size_bytes, sources)
         self.match(size_bytes)
 
-    def append(self, count: int, size_bytes: int = 40) -> None:
-        """So many further events of each source partition, which the run has not come to yet."""
-        for source in range(SOURCES):
+    def append(self, count: int, size_bytes: int = 40, sources: Sequence[int] = range(SOURCES)) -> None:
+        """So many further events of each of these source partitions, which the run has not come to yet."""
+        for source in sources:
             first = self.next[source]
             for offset in range(first, first + count):
-                record = encode_record(BROKER, made_event(source, offset, size_bytes))
+                record = encode_record(self._broker, self._make(source, offset, size_bytes))
                 self._produce(self._events, source, record.headers, record.value, record.key)
             self.next[source] = first + count
         self.flush()
@@ -85,11 +97,12 @@ class Feed:
         """The run comes to everything that is stored."""
         for source in range(SOURCES):
             for offset in range(self._matched[source], self.next[source]):
-                event = made_event(source, offset, size_bytes)
+                event = self._make(source, offset, size_bytes)
                 for target in self._targets(source, offset):
                     self._expected.setdefault(target, set()).add(event.id)
                 for partition, wanted in self._sharded(self._targets(source, offset)):
-                    headers, value = encode_event(1, 1, source, offset, [(target, 3) for target in wanted], event)
+                    rows = [(target, self._verdict) for target in wanted]
+                    headers, value = encode_event(1, 1, source, offset, rows, event, broker=self._broker)
                     self._produce(self._outbox, partition, headers, value)
             self._matched[source] = self.next[source]
             passed = encode_passed(run=1, generation=1, partition=source, passed=self.next[source])

@@ -52,10 +52,11 @@ def encode_event(
     event: Event,
     *,
     more: bool = False,
+    broker: str = BROKER,
 ) -> tuple[list[Header], bytes | None]:
     """Headers and value of an event's record in the outbox."""
     own = HEAD.pack(OutboxKind.EVENT, more, run, generation, source, offset) + EVENT.pack(1_000_000 + offset)
-    record = encode_record(BROKER, event)
+    record = encode_record(broker, event)
     return [(HEADER, own + b"".join(TARGET.pack(*each) for each in targets)), *record.headers], record.value
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from headgate.delivery.events import Events, LogEvents
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
@@ -19,12 +20,19 @@ from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import Backlog, OutboxReader, OutboxRow
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
+from headgate.store.config import KafkaConfig
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.checkpoints import Checkpoints, KnownPlace
+from headgate.store.kafka.consumers import committed_reader
 from headgate.store.kafka.event_lookup import TopicEvents
+from headgate.store.kafka.library import Faults
 from headgate.store.kafka.outbox_backlog import TopicBacklog
+from headgate.store.kafka.outbox_decoder import decode
 from headgate.store.kafka.outbox_page import OutboxEvent
 from headgate.store.kafka.outbox_takeover import OutboxTakeover
+from headgate.store.kafka.pages import headers_of, offset_of
+from headgate.store.kafka.subscription_rows import CheckpointRowPlaces, RowsAhead
+from headgate.subscriptions.sources import ChunkRowPlaces, RowPlaces
 from headgate.testing.kafka import Kafka
 from tests.delivery.harness import run
 from tests.store.dispatch_feed import SOURCES, Feed, made_event
@@ -47,6 +55,7 @@ class OpenStore:
     events: Events
     end: int
     """Behind the last row."""
+    places: RowPlaces
 
 
 @asynccontextmanager
@@ -62,11 +71,11 @@ async def embedded(directory: Path) -> AsyncIterator[OpenStore]:
                 rows = [(offset, t, 3) for offset in range(first, first + 30) for t in wanted(source, offset)]
                 writer.append(encode_chunk([RowGroup(source, 1, rows)], {source: (first + 30, 1)}))
         with closing(OutboxReader(partition)) as backlog, closing(LogEvents(log)) as found:
-            yield OpenStore(backlog, found, writer.next_offset)
+            yield OpenStore(backlog, found, writer.next_offset, ChunkRowPlaces(partition))
 
 
 @asynccontextmanager
-async def on_kafka(kafka: Kafka) -> AsyncIterator[OpenStore]:
+async def on_kafka(kafka: Kafka, *, is_ahead: bool) -> AsyncIterator[OpenStore]:
     config = outbox_config(kafka.bootstrap, f"b{uuid.uuid4().hex[:8]}.")
     Admin(config).create_missing()
     feed = Feed(config, wanted)
@@ -80,33 +89,37 @@ async def on_kafka(kafka: Kafka) -> AsyncIterator[OpenStore]:
         )
         try:
             end = (await backlog.read(NOBODY, 0, 1 << 40, 1)).reached
-            takeover = OutboxTakeover(OUTBOX_PARTITIONS, lambda _: 0)
-            places.add(KnownPlace(0, 0, takeover.state))
-            yield OpenStore(backlog, events, feed_end(config, end))
+            assert end == 1 << 40, "nobody asks beyond what is handed over: the answer is what was asked for"
+            _, end = await backlog.bounds()
+            await asyncio.to_thread(add_places, config, places, end)
+            rows = RowsAhead(backlog) if is_ahead else backlog
+            yield OpenStore(rows, events, end, CheckpointRowPlaces(places, end))
             assert {(each.source, each.offset) for each in kept}, "events come with their rows"
         finally:
             await asyncio.to_thread(backlog.close)
 
 
-def feed_end(config: object, reached: int) -> int:
-    """Nobody asks beyond what is handed over, so what such a question reaches is what it asked for."""
-    assert reached == 1 << 40
-    from confluent_kafka import TopicPartition
+def add_places(config: KafkaConfig, places: Checkpoints, end: int) -> None:
+    """Checkpoints as a dispatcher would make them, one every few records."""
+    takeover = OutboxTakeover(OUTBOX_PARTITIONS, lambda _: 0)
+    with closing(committed_reader(config, Faults())) as consumer:
+        consumer.assign([TopicPartition(config.topic("outbox"), SHARD, 0)])
+        while takeover.next_position < end:
+            message = consumer.poll(1)
+            if message is None or message.error() is not None:
+                continue
+            record = decode(headers_of(message), message.key(), message.value(), SHARD, OUTBOX_PARTITIONS)
+            takeover.feed(offset_of(message), record)
+            if takeover.next_position % 10 == 0:
+                places.add(KnownPlace(takeover.next_position, takeover.resume_at, takeover.state))
 
-    from headgate.store.kafka.consumers import committed_reader, watermarks
-    from headgate.store.kafka.library import Faults
 
-    faults = Faults()
-    with closing(committed_reader(config, faults)) as consumer:
-        return watermarks(consumer, TopicPartition(config.topic("outbox"), SHARD), config, faults, "x")[1]
-
-
-@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.fixture(params=["embedded", *(pytest.param(one, marks=pytest.mark.kafka) for one in ("kafka", "ahead"))])
 def opens(request: pytest.FixtureRequest, tmp_path: Path) -> Callable:
     if request.param == "embedded":
         return lambda: embedded(tmp_path)
     kafka = request.getfixturevalue("kafka")
-    return lambda: on_kafka(kafka)
+    return lambda: on_kafka(kafka, is_ahead=request.param == "ahead")
 
 
 async def all_rows(backlog: Backlog, target: int, upto: int, count_max: int) -> list[OutboxRow]:
@@ -150,5 +163,25 @@ def test_backlog_and_events(opens: Callable) -> None:
                 assert store.events.recent(source, offset) is found
             with pytest.raises(EventGoneError):
                 await store.events.load(0, EVENTS + 5)
+
+    run(main())
+
+
+def test_no_row_of_an_event_stands_before_the_place_from_which_it_is_looked_for(opens: Callable) -> None:
+    async def main() -> None:
+        async with opens() as store:
+            rows = [row for target in TARGETS for row in await all_rows(store.backlog, target, store.end, 500)]
+            assert store.places.stored_end() >= store.end
+            assert store.places.before({}, 0) == 0
+            found = []
+            for offset in (0, 1, 29, 30, 100, EVENTS - 1, EVENTS):
+                for floor in ({0: offset, 1: offset}, {0: offset, 1: EVENTS}, {0: EVENTS, 1: 0}):
+                    since_us = 1 if offset else 0
+                    place = store.places.before(floor, since_us)
+                    found.append(place)
+                    assert all(row.position >= place for row in rows if row.offset >= floor[row.partition])
+            assert all(place <= store.end for place in found)
+            if isinstance(store.places, CheckpointRowPlaces):
+                assert max(found) > store.end // 2, "what is long over is not read again"
 
     run(main())

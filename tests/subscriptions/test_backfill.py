@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
 from headgate.event.identity import path_of
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
-from headgate.log.directory import LogDirectory, Partition
+from headgate.log.directory import LogDirectory
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner
@@ -58,8 +58,7 @@ class World:
         self.events = LogEvents(LogDirectory(self.folder / "log", "stop"))
         scanner = LogScanner(ChunkLog(LogDirectory(self.folder / "log", "stop")), self.threads)
         rule = filter_value_rule("type")
-        view = OutboxView(Partition(self.folder / "outbox", "stop"), self, lambda: len(self.rows))
-        view.stored_end = lambda: len(self.rows)  # type: ignore[method-assign]
+        view = OutboxView(self, self, lambda: len(self.rows))
         resources = SubscriptionResources(
             outbox=view,
             log=ChunkLog(LogDirectory(self.folder / "log", "stop")),
@@ -79,6 +78,12 @@ class World:
     def kill(self) -> None:
         self.store.close()
         self.events.close()
+
+    def before(self, floor: Mapping[int, int], since_us: int) -> int:
+        return 0
+
+    def stored_end(self) -> int:
+        return len(self.rows)
 
     async def read(
         self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row

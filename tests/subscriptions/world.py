@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from headgate.delivery.events import SharedEvent
 from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
-from headgate.log.directory import LogDirectory, Partition
+from headgate.log.directory import LogDirectory
 from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.chunks import ChunkLog
@@ -52,6 +52,12 @@ class Outbox:
                 if len(found) >= count_max:
                     return RowPage(found, position + 1)
         return RowPage(found, upto)
+
+    def before(self, floor: Mapping[int, int], since_us: int) -> int:
+        return 0
+
+    def stored_end(self) -> int:
+        return len(self.rows)
 
     def recent(self, partition: int, offset: int) -> SharedEvent:
         return self.kept(partition, offset)
@@ -91,8 +97,7 @@ class World:
     def start(self) -> None:
         self.store = SubscriptionStore(self.folder / "subscriptions.db")
         self.errors = FilterErrors()
-        view = OutboxView(Partition(self.folder / "outbox", "stop"), self.outbox, lambda: len(self.outbox.rows))
-        view.stored_end = lambda: len(self.outbox.rows)  # type: ignore[method-assign]
+        view = OutboxView(self.outbox, self.outbox, lambda: len(self.outbox.rows))
         resources = SubscriptionResources(
             outbox=view,
             log=ChunkLog(LogDirectory(self.folder / "log", "stop")),

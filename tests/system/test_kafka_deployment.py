@@ -9,7 +9,9 @@ import json
 import time
 import urllib.request
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
+from headgate.client import Client
 from headgate.store.config import ClusterConfig, SourceConfig, SparkConfig
 from headgate.store.kafka.admin import Admin
 from headgate.testing.kafka import Kafka
@@ -152,6 +155,7 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka_and_survive_kill_9(
     server.start(wait=False)
     other.start()
     server.wait_ready()
+    pulling = Pulling(server, other)
     keeping = Keeping([server, other], deployment.subscriber, DEAD)
     for name, (spec, wants) in FILTERS.items():
         deployment.create(name, spec, wants)
@@ -162,8 +166,10 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka_and_survive_kill_9(
         assert deployment.subscriber.ids(name) == expected, "nothing died: each event comes once"
     assert deployment.stored("data.n < 5") == [0, 1, 2, 3, 4]
     what_is_kept_is_answered_for(deployment, keeping)
+    pulling.any_server_answers()
     what_became_of_events_is_told_by_every_server(deployment)
     filters_are_counted_over_stored_events_by_every_server(deployment)
+    pulling.consume_in_the_background(expected=len([*pulled(range(2 * EVENTS + 20))]))
 
     name, (spec, wants) = LATER
     deployment.create(name, spec, wants)  # another generation of filters takes over
@@ -176,10 +182,86 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka_and_survive_kill_9(
     for name, wants in deployment.wanted.items():
         assert all(wants(int(id_)) for id_ in deployment.subscriber.ids(name)), name
     assert deployment.stored("data.n >= 125") == list(range(125, 140))
+    pulling.wait_consumed()
     until(lambda: {one["eventId"] for one in keeping.letters()} == {"d9"}, "dead letters are lost")
     assert len(keeping.letters()) == len(DEAD)
     assert other.stop() == 0
     assert server.stop() == 0
+
+
+PULLED = 'ce.type != "dead" && data.n % 3 == 0'
+
+
+def pulled(numbers: range) -> Iterator[str]:
+    """The ids of those events that the subscription wants."""
+    return (str(number) for number in numbers if number % 3 == 0)
+
+
+class Pulling:
+    """Consumers of a subscription of which at most one of two servers has the owner.
+
+    Args:
+        server: Is killed meanwhile.
+        other: Is not; consumers that go on are there.
+    """
+
+    def __init__(self, server: Server, other: Server) -> None:
+        self._server, self._other = server, other
+        spec = {"broker": "default", "type": "shared", "filter": {"expression": PULLED}}
+        server.create("subscriptions", "default", "pulled", spec)
+        server.wait_object_ready("subscriptions", "default", "pulled", seconds=WAIT_S_MAX)
+        self._threads = ThreadPoolExecutor(1)
+        self._seen: Counter[str] = Counter()
+        self._consuming: Future[None] | None = None
+
+    def _ask(self, server: Server, action: str, body: Object | None = None) -> Object:
+        method = "GET" if action == "stats" else "POST"
+        return server.call(method, f"{server.objects_url('subscriptions', 'default')}/pulled/{action}", body)
+
+    def any_server_answers(self) -> None:
+        """Over HTTP and gRPC: what one has handed out the other one does not, and acknowledges."""
+        first = self._ask(self._server, "pull", {"consumer": "a", "max": 5, "wait": 20})
+        second = self._ask(self._other, "pull", {"consumer": "b", "max": 5, "wait": 20})
+        ids = {one["event"]["id"] for pull in (first, second) for one in pull["events"]}
+        assert len(ids) == 10
+        assert ids < {*pulled(range(EVENTS))}
+        for server, pull in ((self._other, first), (self._server, second)):
+            done = self._ask(server, "ack", {"ids": [one["ackId"] for one in pull["events"]]})
+            assert done == {"acknowledged": 5, "stale": []}
+        left = {*pulled(range(EVENTS))} - ids
+        for server in (self._server, self._other):
+            found = self._ask(server, "analyze", {"filter": {"expression": "data.n >= 30"}})
+            assert (found["accepted"], found["complete"]) == (sum(int(id_) >= 30 for id_ in left), True)
+            with Client(server.grpc) as client:
+                assert client.stats("pulled").acknowledged == 10
+                done = client.seek("pulled", first="data.n == 9")
+                assert done.epoch
+            again = self._ask(server, "pull", {"consumer": "a", "max": 100, "wait": 20})
+            assert {one["event"]["id"] for one in again["events"]} == {*pulled(range(9, EVENTS))}
+            self._ask(server, "leave", {"consumer": "a"})
+            left = {*pulled(range(9, EVENTS))}  # the seek brings back what was acknowledged
+        self._ask(self._server, "seek", {"to": "earliest"})
+
+    def consume_in_the_background(self, expected: int) -> None:
+        """Consumes over gRPC until so many events have come."""
+
+        def consume() -> None:
+            with Client(self._other.grpc) as client, client.subscribe("pulled", consumer="c") as consumer:
+                for received in consumer:
+                    self._seen[received.event.id] += 1
+                    consumer.ack(received)
+                    if len(self._seen) == expected:
+                        return
+
+        self._consuming = self._threads.submit(consume)
+
+    def wait_consumed(self) -> None:
+        """The consumer has had each event once, whatever died; nothing is left."""
+        assert self._consuming is not None
+        self._consuming.result(WAIT_S_MAX)
+        self._threads.shutdown()
+        assert self._seen == dict.fromkeys(pulled(range(2 * EVENTS + 20)), 1)
+        until(lambda: self._ask(self._server, "stats")["backlog"] == 0, "something is left")
 
 
 def what_is_kept_is_answered_for(deployment: Deployment, keeping: Keeping) -> None:

@@ -19,7 +19,7 @@ from headgate.event.http import canonical
 from headgate.event.model import Event, may_have_extension
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
-from headgate.ingress.producers import Producing, produced
+from headgate.ingress.producers import NumberedEntries, Producing, produced
 from headgate.log.commit import SubmitChain
 
 
@@ -53,6 +53,24 @@ class EventAppender(Protocol):
             UnavailableError: The store did not answer for it. Each part is there as a whole or not at all; a Kafka that
                 was asked and has not answered may still have stored it.
             PartlyStoredError: Some parts are stored and others are not. Never of Kafka.
+        """
+        ...
+
+    async def append_numbered(
+        self, producing: Producing, parts: Mapping[int, NumberedEntries], size_bytes: int
+    ) -> None:
+        """Stores events of a producer that numbers them; returns when all of them are durable.
+
+        Nothing is waited for before they are enqueued. What fails ends the stream's chain: nothing is stored behind it.
+
+        Args:
+            producing: The producer's stream.
+            parts: By partition; events that are not stored yet.
+            size_bytes: About the memory that all of them take while they wait.
+
+        Raises:
+            ProducerReplacedError: The producer has another stream; nothing is stored.
+            HeadgateError: As `append`.
         """
         ...
 
@@ -102,23 +120,24 @@ class EmbeddedAppender:
             for (partition, entries), first in zip(parts.items(), firsts, strict=True)
         }
 
+    async def append_numbered(
+        self, producing: Producing, parts: Mapping[int, NumberedEntries], size_bytes: int
+    ) -> None:
+        """See `EventAppender.append_numbered`."""
+        under_way = []
+        total = sum(len(part.entries) for part in parts.values())
+        for index, part in parts.items():
+            share_bytes = size_bytes * len(part.entries) // total
+            commit = self._commits[index]
+            done = asyncio.ensure_future(commit.enqueue(part.entries, share_bytes, producing.chain))
+            producing.submitted(index, part.last, done)
+            under_way.append(done)
+        await all_stored(under_way)
+
     async def close(self) -> None:
         """See `EventAppender.close`."""
         for commit in self._commits:
             await commit.close()
-
-
-class NumberedProducersError(HeadgateError):
-    """The store keeps no numbers of producers."""
-
-    code = "numbered-producers"
-    http_status = 501
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a deployment on Kafka keeps no numbers of producers yet, so none can publish by its name",
-            hint="publish without a producer's name; consumers recognise what is sent again by source and id",
-        )
 
 
 def partition_of_key(key: str | bytes, count: int) -> int:
@@ -176,48 +195,6 @@ class EventPartitions:
     async def store_numbered(
         self, producing: Producing, rule: LogRule, first: int, events: Sequence[Event], size_bytes: int
     ) -> int:
-        """Stores events of a producer that numbers them.
-
-        Raises:
-            NumberedProducersError: This store does not.
-        """
-        raise NumberedProducersError
-
-    def _split(self, events: Sequence[Event]) -> Mapping[int, Sequence[Event]]:
-        """Events by partition, in order; those without a key stay together in the partition whose turn it is."""
-        turn = self._next()
-        if self._count == 1 or not may_have_extension(events, "partitionkey"):
-            return {turn: events}
-        parts: dict[int, list[Event]] = {}
-        for event in events:
-            index = self._index(event)
-            parts.setdefault(turn if index is None else index, []).append(event)
-        return parts
-
-    def _index(self, event: Event) -> int | None:
-        key = event.extensions.get("partitionkey")
-        return None if key is None or key == "" else self.of_key(canonical(key))
-
-    def _next(self) -> int:
-        self._turn = turn = (self._turn + 1) % len(self._own)
-        return self._own[turn]
-
-
-class Partitions(EventPartitions):
-    """The partitions of the embedded log, which also keeps the numbers of producers.
-
-    Args:
-        logs: Every partition by its number.
-        own: See `EventPartitions`.
-    """
-
-    def __init__(self, logs: Sequence[EventLog], own: Sequence[int] | None = None) -> None:
-        super().__init__(EmbeddedAppender(logs), len(logs), own)
-        self._logs = tuple(logs)
-
-    async def store_numbered(
-        self, producing: Producing, rule: LogRule, first: int, events: Sequence[Event], size_bytes: int
-    ) -> int:
         """Stores those events of a producer that are not stored yet; returns when all of them are on disk.
 
         Nothing is waited for before they are enqueued: calls take effect in the order in which they begin.
@@ -240,23 +217,62 @@ class Partitions(EventPartitions):
         """
         producing.check_in_force()
         own = self.of_key(producing.producer)
-        parts: dict[int, tuple[list[int], list[Event]]] = {}
+        wanted: dict[int, tuple[list[int], list[Event]]] = {}
         for number, event in enumerate(events, first):
             index = self._index(event)
             index = own if index is None else index
             if not producing.is_stored(index, number):
-                numbers, part = parts.setdefault(index, ([], []))
+                numbers, part = wanted.setdefault(index, ([], []))
                 numbers.append(number)
                 part.append(event)
-        under_way = []
-        for index, (numbers, part) in parts.items():
-            share_bytes = size_bytes * len(part) // len(events)
-            entries = Entries(producing.broker, rule, part, produced(producing.producer, numbers), share_bytes)
-            done = asyncio.ensure_future(self._logs[index].enqueue(entries, share_bytes, producing.chain))
-            producing.submitted(index, numbers[-1], done)
-            under_way.append(done)
-        await all_stored(under_way)
-        return len(events) - sum(len(part) for _, part in parts.values())
+        parts = {
+            index: NumberedEntries(
+                Entries(
+                    producing.broker,
+                    rule,
+                    part,
+                    produced(producing.producer, numbers),
+                    size_bytes * len(part) // len(events),
+                ),
+                numbers[-1],
+            )
+            for index, (numbers, part) in wanted.items()
+        }
+        count = sum(len(part.entries) for part in parts.values())
+        if parts:
+            await self._appender.append_numbered(producing, parts, size_bytes * count // len(events))
+        return len(events) - count
+
+    def _split(self, events: Sequence[Event]) -> Mapping[int, Sequence[Event]]:
+        """Events by partition, in order; those without a key stay together in the partition whose turn it is."""
+        turn = self._next()
+        if self._count == 1 or not may_have_extension(events, "partitionkey"):
+            return {turn: events}
+        parts: dict[int, list[Event]] = {}
+        for event in events:
+            index = self._index(event)
+            parts.setdefault(turn if index is None else index, []).append(event)
+        return parts
+
+    def _index(self, event: Event) -> int | None:
+        key = event.extensions.get("partitionkey")
+        return None if key is None or key == "" else self.of_key(canonical(key))
+
+    def _next(self) -> int:
+        self._turn = turn = (self._turn + 1) % len(self._own)
+        return self._own[turn]
+
+
+class Partitions(EventPartitions):
+    """The partitions of the embedded log.
+
+    Args:
+        logs: Every partition by its number.
+        own: See `EventPartitions`.
+    """
+
+    def __init__(self, logs: Sequence[EventLog], own: Sequence[int] | None = None) -> None:
+        super().__init__(EmbeddedAppender(logs), len(logs), own)
 
 
 async def all_stored(parts: Sequence[Awaitable[int]]) -> list[int]:

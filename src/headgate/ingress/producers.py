@@ -23,13 +23,14 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import pyarrow as pa
 import structlog
 
 from headgate.errors import ConflictError, InvalidInputError
+from headgate.ingress.encode import Entries
 from headgate.limits import PRODUCER_CHARS_MAX, PRODUCERS_MAX, PRODUCERS_POLL_S, PRODUCERS_SNAPSHOT_EVENTS
 from headgate.log.commit import SubmitChain
 from headgate.log.directory import LogDirectory
@@ -52,9 +53,47 @@ class ProducerReplacedError(ConflictError):
     code = "producer-replaced"
 
 
+class ProducerStreams(Protocol):
+    """The streams of numbered producers. The log has it (`Producers`), and Kafka (`store/kafka/numbered_producers.py`).
+
+    One suite of tests holds both to what is said here (`tests/store/numbered_contract.py`).
+    """
+
+    async def open(self, broker: str, producer: str) -> Producing:
+        """A producer's stream begins; the one that it had ends, and nothing of it is under way any more.
+
+        Raises:
+            InvalidInputError: The name is too long.
+            OverloadedError: There are too many.
+            UnavailableError: What is known of the producer cannot be asked for.
+        """
+        ...
+
+    def close(self, producing: Producing) -> None:
+        """The stream has ended; what of it is under way is still stored, and waited for by the next one."""
+        ...
+
+    def settle(self, producing: Producing, partition: int, number: int, done: asyncio.Future[int]) -> None:
+        """What a stream has submitted is stored, or will not be."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedEntries:
+    """Events of a numbered producer for one partition.
+
+    Attributes:
+        entries: The events.
+        last: The number of the last one.
+    """
+
+    entries: Entries
+    last: int
+
+
 @dataclass(eq=False)
 class Producing:
-    """One stream of a producer; made by `Producers.open`.
+    """One stream of a producer; made by `ProducerStreams.open`.
 
     Attributes:
         owner: Who made it.
@@ -67,7 +106,7 @@ class Producing:
         closed: Whether it has ended.
     """
 
-    owner: Producers
+    owner: ProducerStreams
     broker: str
     producer: str
     newest: dict[int, int]
@@ -138,8 +177,7 @@ class Producers:
             InvalidInputError: The name is too long.
             UnavailableError: Another front does not answer.
         """
-        if len(producer) > PRODUCER_CHARS_MAX or "\0" in producer:
-            raise InvalidInputError(f"a producer's name has at most {PRODUCER_CHARS_MAX} characters, none of them NUL")
+        check_name(producer)
         key = broker, producer
         while (old := self._open.get(key)) is not None:
             old.replaced.set()
@@ -295,6 +333,12 @@ def _snapshot(path: Path) -> _Snapshot | None:
     except (OSError, msgspec.DecodeError) as error:
         _log.error("a snapshot of producers cannot be read, the log is", file=str(path), error=str(error))
         return None
+
+
+def check_name(producer: str) -> None:
+    """Raises InvalidInputError for a producer's name that is too long, or has a NUL."""
+    if len(producer) > PRODUCER_CHARS_MAX or "\0" in producer:
+        raise InvalidInputError(f"a producer's name has at most {PRODUCER_CHARS_MAX} characters, none of them NUL")
 
 
 def produced(producer: str, numbers: Sequence[int]) -> list[str]:

@@ -23,8 +23,7 @@ from headgate.event.names import full_name
 from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.ingress.errors import BrokerReplacedError
 from headgate.ingress.intake import Intake, count_refusal
-from headgate.ingress.partitions import NumberedProducersError
-from headgate.ingress.producers import Producers, Producing
+from headgate.ingress.producers import ProducerStreams, Producing
 from headgate.ingress.publish_quota import PublishQuotaError
 from headgate.limits import PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_STREAMS_MAX, QUOTA_REFUSAL_S
 from headgate.rpc.errors import ProtocolError, problem
@@ -58,10 +57,10 @@ class PublishRpc:
 
     Args:
         intake: Where events go.
-        producers: Those that number their events; None where none can.
+        producers: Those that number their events.
     """
 
-    def __init__(self, intake: Intake, producers: Producers | None) -> None:
+    def __init__(self, intake: Intake, producers: ProducerStreams) -> None:
         self._intake = intake
         self._producers = producers
         self._streams = 0
@@ -80,8 +79,6 @@ class PublishRpc:
             first = await call.read_first()
             broker = self._intake.broker(full_name(first.open.broker))
             if first.open.producer:
-                if self._producers is None:
-                    raise NumberedProducersError
                 producing = await self._producers.open(broker.identity, first.open.producer)
             number = 0 if producing is None else producing.next_number
             await call.write(PublishResponse(opened=PublishResponse.Opened(next_sequence=number)))

@@ -8,23 +8,18 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from headgate.errors import HeadgateError
-from headgate.server.parts import SILENT_ON_KAFKA, Role
+from headgate.server.parts import Role
 
 
 class RoleAbsentError(HeadgateError):
-    """The server has no process of the role that would answer, or on Kafka it answers nothing yet."""
+    """The server has no process of the role that would answer."""
 
     code = "role-absent"
     http_status = 501
 
     def __init__(self, role: Role) -> None:
-        if role in SILENT_ON_KAFKA:
-            message = "consumers cannot pull events from a deployment on Kafka yet"
-            hint = "docs/howto/kafka.md says what works on Kafka today"
-        else:
-            message = f"this server has no {role} that answers"
-            hint = f"ask a server of the deployment that has it: headgate serve --role {role}"
-        super().__init__(message, hint=hint)
+        hint = f"ask a server of the deployment that has it: headgate serve --role {role}"
+        super().__init__(f"this server has no {role} that answers", hint=hint)
 
 
 class RoleAbsent:

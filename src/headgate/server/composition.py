@@ -51,7 +51,7 @@ from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity, Shar
 from headgate.server.target_stats import TargetStatsApi
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import OutboxView, SubscriptionResources
+from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView, SubscriptionResources
 
 _log = structlog.get_logger(__name__)
 
@@ -227,7 +227,7 @@ class Dispatcher:
     def _subscriptions(self, scanner: Scanner) -> Subscriptions:
         files = self._files
         resources = SubscriptionResources(
-            outbox=OutboxView(files.writer.partition, files.outbox, lambda: self.scheduler.handed),
+            outbox=OutboxView(ChunkRowPlaces(files.writer.partition), files.outbox, lambda: self.scheduler.handed),
             log=ChunkLog(files.log),
             scanner=scanner,
             rule_of=self._routing.rule_of,

@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.auth.context import USER, USER_HEADER, header_of
 from headgate.auth.user import ANONYMOUS
@@ -115,6 +115,10 @@ class DispatcherReach(Protocol):
         """Routes that only pass on what dispatchers answer, as this server has them; what decides must not be there."""
         ...
 
+    def subscriptions(self, group: DispatcherGroup) -> ASGIApp:
+        """Passes requests about a subscription on to the dispatcher of a group that owns it, as their answers come."""
+        ...
+
 
 async def asked(place: Path | PeerAddress, question: DispatcherQuestion, headers: Sequence[Header]) -> DispatcherAnswer:
     """Asks a process; see `DispatcherReach.ask`.
@@ -157,6 +161,10 @@ class LocalDispatchers:
     def routes(self, routes: Sequence[Route]) -> list[Route]:
         """See `DispatcherReach.routes`."""
         return list(routes)
+
+    def subscriptions(self, group: DispatcherGroup) -> ASGIApp:
+        """See `DispatcherReach.subscriptions`."""
+        return OwnerProxy(self._sockets, group)
 
 
 class DispatcherGroup:
@@ -224,13 +232,13 @@ class OwnerProxy:
     """An ASGI application: requests about a subscription, passed on to the dispatcher that owns it.
 
     Args:
-        settings: The server's settings.
-        group: The dispatchers, all of this server.
+        sockets: Of the dispatchers, all of this server.
+        group: The same.
     """
 
-    def __init__(self, settings: Settings, group: DispatcherGroup) -> None:
+    def __init__(self, sockets: Iterable[Path], group: DispatcherGroup) -> None:
         self._group = group
-        self._proxies = [ProcessProxy(settings.dispatcher_socket(number)) for number in range(group.count)]
+        self._proxies = [ProcessProxy(socket) for socket in sockets]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request; the path names `namespace` and `name`."""

@@ -31,7 +31,7 @@ from headgate.ingress.app import Ingress
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import EventPartitions
-from headgate.ingress.producers import Producers
+from headgate.ingress.producers import ProducerStreams
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
@@ -45,7 +45,7 @@ from headgate.server.authorization import Authorization, Rights
 from headgate.server.broker_news import news_route
 from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.deliveries import NoDeliveries
-from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers, OwnerProxy
+from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
 from headgate.server.filter_workers import FiltersApi, FilterWorkers
 from headgate.server.front_log import front_log
 from headgate.server.gate import Gate
@@ -70,7 +70,7 @@ class FrontStore:
     Attributes:
         objects: The objects; this front only reads them.
         partitions: Where events are stored.
-        producers: Those that number their events; None where none can.
+        producers: Those that number their events.
         checks: What /readyz looks at in this process.
         work: What is done beside the requests; each lasts until it is cancelled.
         writers: The partitions that this front writes itself.
@@ -79,11 +79,12 @@ class FrontStore:
         dispatchers: Are asked for what they keep; None for those of this server.
         fronts: How many fronts share the quotas of namespaces; None: those of this server.
         stored: The bytes that a namespace has in the partitions that this front writes; None where nobody counts them.
+        calls: Hands calls about subscriptions on; None: to the dispatchers of this server.
     """
 
     objects: Store
     partitions: EventPartitions
-    producers: Producers | None
+    producers: ProducerStreams
     checks: Mapping[str, Callable[[], str]]
     work: Sequence[Coroutine[Any, Any, None]]
     writers: Sequence[PartitionWriter] = ()
@@ -92,6 +93,7 @@ class FrontStore:
     dispatchers: DispatcherReach | None = None
     fronts: int | None = None
     stored: Callable[[str], int] | None = None
+    calls: rpc.CallsElsewhere | None = None
 
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]
@@ -180,9 +182,11 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
         await http.started()
-        owner_of = DispatcherGroup(LocalDispatchers(settings), store.objects).owner_of_call
+        consuming = store.calls or rpc.to_dispatchers(
+            settings, DispatcherGroup(LocalDispatchers(settings), store.objects).owner_of_call
+        )
         publishing = PublishRpc(intake, store.producers).service()
-        async with rpc.front(settings, publishing, owner_of, number, http.certificate, authentication, authorization):
+        async with rpc.front(settings, publishing, consuming, number, http.certificate, authentication, authorization):
             mark.ready(True)
             stopped = asyncio.create_task(stop.wait())
             ends = [*serving, stopped, *tasks]
@@ -210,11 +214,10 @@ def other_paths(
 ) -> Starlette:
     """Every path that is no publisher's: health, and what the other processes answer. See `FrontStore`."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
-    roles = parts.answering(settings)
-    here = LocalDispatchers(settings)
-    reach = dispatchers or here
+    roles = parts.roles_of(settings)
+    reach = dispatchers or LocalDispatchers(settings)
     group = DispatcherGroup(reach, objects)
-    owner = OwnerProxy(settings, DispatcherGroup(here, objects))
+    owner = reach.subscriptions(group)
     reading = [Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])]
     pulling = [Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()]
     replays = ReplaysFront(group, grants)
@@ -233,7 +236,7 @@ def other_paths(
             *health.routes(settings, checks),
             *ConsoleRoutes(sign_in).routes(),
             *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
-            *(pulling if Role.DISPATCHER in roles else RoleAbsent(Role.DISPATCHER).routes(pulling)),
+            *pulling,
             *trying.routes(),
             *replays.beginning(),
             *reach.routes([*keeping, *asking]),

@@ -32,8 +32,6 @@ _OWN_ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Ro
 """Those of a server that keeps everything itself."""
 ROLES: Final = (*_OWN_ROLES, Role.SOURCE)
 """Those that `--role` takes."""
-SILENT_ON_KAFKA: Final = frozenset({Role.DISPATCHER})
-"""Those that do their work on Kafka and answer no consumer there yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +82,6 @@ def roles_of(settings: Settings) -> frozenset[Role]:
         raise InvalidInputError(f"--role: {unknown!r} is no role", hint=f"--role takes any of {','.join(ROLES)}")
     asked = [role for role in ROLES if role in named or not named]
     return frozenset(asked) if Role.CONTROL in asked else frozenset({Role.OBJECTS, *asked})
-
-
-def answering(settings: Settings) -> frozenset[Role]:
-    """The roles of a server whose processes answer readers and consumers; raises as `roles_of` does."""
-    roles = roles_of(settings)
-    return roles - SILENT_ON_KAFKA if settings.is_on_kafka else roles
 
 
 def of_server(settings: Settings) -> tuple[ServerPart, ...]:

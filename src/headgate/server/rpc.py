@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -26,7 +27,7 @@ from headgate.server.absent import RoleAbsentError
 from headgate.server.addresses import addresses_of
 from headgate.server.authentication import Authentication, UsersOfCalls
 from headgate.server.authorization import Authorization
-from headgate.server.parts import Role, answering
+from headgate.server.parts import Role, roles_of
 from headgate.server.proxy import PartUnavailableError
 from headgate.server.publishers_home import PublishersHome
 from headgate.server.ready import parts_ready
@@ -36,9 +37,18 @@ from headgate.settings import Settings
 
 Choose = Callable[[str, bytes], Awaitable[int]]
 """The number of the process that answers a call, by its method and first message."""
+Metadata = tuple[tuple[str, str], ...]
+"""Of a call: names and values."""
 
-_SERVICES: Final = {Role.READER: READER, Role.DISPATCHER: SUBSCRIPTIONS}
-"""What other processes answer."""
+
+class CallsElsewhere(grpc.GenericRpcHandler):
+    """The calls of one service, answered by other processes. Belongs to the event loop that runs it."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Ends what is under way."""
+
+
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", limits.RPC_REQUEST_BYTES_MAX),
     ("grpc.max_metadata_size", limits.RPC_METADATA_BYTES_MAX),
@@ -54,7 +64,7 @@ _OPEN_TO_CLIENTS: Final = (
     ("grpc.max_allowed_incoming_connections", limits.RPC_CONNECTIONS_MAX),
     ("grpc.server_handshake_timeout_ms", int(limits.TLS_HANDSHAKE_S_MAX * 1_000)),
 )
-_CHANNEL: Final = (
+CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),  # of our own process
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -109,7 +119,7 @@ async def serving(
 async def front(
     settings: Settings,
     publisher: Service,
-    owner_of: Choose | None = None,
+    consuming: CallsElsewhere | None = None,
     number: int = 0,
     certificate: CertificateKeeper | None = None,
     authentication: Authentication | None = None,
@@ -120,7 +130,7 @@ async def front(
     Args:
         settings: The server's settings.
         publisher: What this process answers itself.
-        owner_of: The number of the dispatcher that answers a call; None where there is one.
+        consuming: Hands calls about subscriptions on; None: to the one dispatcher of this server.
         number: Of this front.
         certificate: The server's; None without TLS.
         authentication: Who makes the calls; None: everybody is anonymous.
@@ -130,17 +140,14 @@ async def front(
     if not addresses:
         yield
         return
-    roles = answering(settings)
+    has_reader = Role.READER in roles_of(settings)
     # Producers have a home where fronts own partitions.
-    fronts = 1 if settings.is_on_kafka else settings.fronts
-    others = {one: HandedOn(PUBLISHER, [settings.front_rpc(one)]) for one in range(fronts) if one != number}
-    handed_on = []
-    if Role.READER in roles:
+    homes = range(0 if settings.is_on_kafka else settings.fronts)
+    others = {one: HandedOn(PUBLISHER, [settings.front_rpc(one)]) for one in homes if one != number}
+    handed_on = [consuming or to_dispatchers(settings)]
+    if has_reader:
         handed_on.append(HandedOn(READER, [settings.reader_rpc]))
-    if Role.DISPATCHER in roles:
-        sockets = [settings.dispatcher_rpc(number) for number in range(settings.dispatchers)]
-        handed_on.append(HandedOn(SUBSCRIPTIONS, sockets, owner_of))
-    absent = [Absent(role, service) for role, service in _SERVICES.items() if role not in roles]
+    absent = [] if has_reader else [Absent(Role.READER, READER)]
     health = HealthService(lambda: parts_ready(settings)).service()
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -159,6 +166,16 @@ async def front(
     finally:
         for service in (*handed_on, *others.values()):
             await service.close()
+
+
+def to_dispatchers(settings: Settings, owner_of: Choose | None = None) -> HandedOn:
+    """Hands calls about subscriptions on to the dispatchers of this server.
+
+    Args:
+        settings: The server's settings.
+        owner_of: The number of the dispatcher that answers a call; None where there is one.
+    """
+    return HandedOn(SUBSCRIPTIONS, [settings.dispatcher_rpc(one) for one in range(settings.dispatchers)], owner_of)
 
 
 class Absent(grpc.GenericRpcHandler):
@@ -184,7 +201,7 @@ class Absent(grpc.GenericRpcHandler):
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-class HandedOn(grpc.GenericRpcHandler):
+class HandedOn(CallsElsewhere):
     """The calls of one service, answered by another process. Belongs to the event loop that runs it.
 
     Args:
@@ -218,7 +235,9 @@ class HandedOn(grpc.GenericRpcHandler):
     def _channel(self, number: int) -> aio.Channel:
         channel = self._channels.get(number)
         if channel is None:
-            channel = self._channels[number] = aio.insecure_channel(f"unix:{self._sockets[number]}", options=_CHANNEL)
+            channel = self._channels[number] = aio.insecure_channel(
+                f"unix:{self._sockets[number]}", options=CHANNEL_OPTIONS
+            )
         return channel
 
     async def hand_on(
@@ -240,24 +259,47 @@ class HandedOn(grpc.GenericRpcHandler):
             except HeadgateError as error:
                 await context.abort(*status(error))
         call: aio.StreamStreamCall[bytes, bytes] = self._channel(number).stream_stream(method)(
-            timeout=context.time_remaining(), metadata=_passed_on()
+            timeout=context.time_remaining(), metadata=user_metadata()
         )
-        sending = asyncio.create_task(_send(context, call, first))
-        try:
-            while isinstance(message := await call.read(), bytes):
-                await context.write(message)
-        except aio.AioRpcError as error:
-            metadata = tuple(error.trailing_metadata() or ())
-            if error.code() is grpc.StatusCode.UNAVAILABLE and all(name != ERROR for name, _ in metadata):
-                gone = PartUnavailableError()
-                await context.abort(*status(gone))
-            await context.abort(error.code(), error.details() or "", metadata)
-        finally:
-            sending.cancel()
-            call.cancel()
+        await relayed(call, context, first)
 
 
-def _passed_on() -> tuple[tuple[str, str], ...]:
+async def relayed(
+    call: aio.StreamStreamCall[bytes, bytes], context: aio.ServicerContext[bytes, bytes], first: bytes | None = None
+) -> None:
+    """Passes messages on between a client and who answers it, until one of them ends the call.
+
+    Args:
+        call: To who answers.
+        context: Of the client's call.
+        first: A message that has been read of it; None for none.
+    """
+    sending = asyncio.create_task(_send(context, call, first))
+    try:
+        while isinstance(message := await call.read(), bytes):
+            await context.write(message)
+    except aio.AioRpcError as error:
+        await aborted(context, error)
+    finally:
+        sending.cancel()
+        call.cancel()
+
+
+def is_gone(error: aio.AioRpcError) -> bool:
+    """Whether who should answer is not there; else it has ended the call itself."""
+    metadata = error.trailing_metadata() or ()
+    return error.code() is grpc.StatusCode.UNAVAILABLE and all(name != ERROR for name, _ in metadata)
+
+
+async def aborted(context: aio.ServicerContext[bytes, bytes], error: aio.AioRpcError) -> None:
+    """Ends a client's call as who answered it has done."""
+    if is_gone(error):
+        gone = PartUnavailableError()
+        await context.abort(*status(gone))
+    await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
+
+
+def user_metadata() -> Metadata:
     """The metadata of a call that is handed on: its user, and nothing of what the client sent."""
     user = current_user.get()
     return () if user is ANONYMOUS else ((USER_HEADER.decode(), header_of(user).decode()),)

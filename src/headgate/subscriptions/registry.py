@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headgate.control.routing import RoutingTable
+from headgate.errors import UnavailableError
 from headgate.subscriptions.errors import AckNotStoredError, SubscriptionNotFoundError
 from headgate.subscriptions.saved import SavedCursor
 from headgate.subscriptions.sources import OutboxView
@@ -75,7 +76,7 @@ class SubscriptionRegistry:
     def _begin(self, id_: int) -> SavedCursor:
         """Where a subscription that is not in memory yet stands."""
         saved = self._saved.pop(id_, None)
-        if saved is not None and saved.next <= self._outbox.stored_end():
+        if saved is not None and saved.next <= self._outbox.places.stored_end():
             return saved
         # At the start an unknown one may have rows already: a target's first row is never before its making.
         # An acknowledgement meant for an earlier one, of this outbox or of this name, is stale.
@@ -114,7 +115,8 @@ class SubscriptionRegistry:
                 return
             try:
                 await asyncio.to_thread(self._store.write, changed, gone)
-            except sqlite3.OperationalError as error:
+            except (sqlite3.OperationalError, UnavailableError) as error:
                 self._dirty |= dirty
                 self._gone |= gone
-                raise AckNotStoredError(f"subscriptions.db: {error}", hint="is the disk full?") from error
+                hint = error.hint if isinstance(error, UnavailableError) else "is the disk full?"
+                raise AckNotStoredError(f"subscriptions.db: {error}", hint=hint) from error

@@ -10,19 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Final
 
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
 from headgate.event.identity import path_of
-from headgate.limits import SEEK_SLACK_S
 from headgate.scan.search import EventFinder, FilterSearch, OnProgress, offsets_at_event
 from headgate.scan.starts import EARLIEST, LATEST, NEXT, start_offsets
 from headgate.subscriptions.errors import BrokerGoneError, PlaceNotFoundError, SeekCancelledError
 from headgate.subscriptions.messages import SeekGoal
 from headgate.subscriptions.sources import SubscriptionResources
-
-_SLACK_US: Final = int(SEEK_SLACK_S * 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +119,7 @@ async def find_destination(
         since_us = found.stored_us
     elif goal.to == EARLIEST:
         floor = {}
-    position = await asyncio.to_thread(resources.outbox.position_at, since_us - _SLACK_US) if since_us else 0
+    position = await asyncio.to_thread(resources.outbox.places.before, floor, since_us)
     return SeekDestination(min(position, resources.outbox.end), floor)
 
 

@@ -69,6 +69,10 @@ class Subscriptions:
         """A new routing table; the first one is of the start, when nothing has been handed over yet."""
         self._registry.update(table)
 
+    def has(self, target: int) -> bool:
+        """Whether a target is one of them."""
+        return self._registry.find(target) is not None
+
     def wake(self, target: int) -> None:
         """A row of this subscription is durable."""
         state = self._registry.find(target)
@@ -322,6 +326,19 @@ class Subscriptions:
             if first < min(near_position, self._outbox.end) or cursor.is_history_older(near_us):
                 near.add(id_)
         return near
+
+    async def pass_others(self) -> None:
+        """Moves the cursors past rows of other targets; all at once: one reading of the outbox may serve them."""
+
+        async def pass_on(state: SubscriptionState) -> None:
+            is_moving = True
+            while is_moving and state.cursor.next < self._outbox.end:
+                async with state.reading:
+                    is_moving = await dead_letter_policy.pass_others(self._resources, state)
+                if is_moving:
+                    self._registry.changed(state)
+
+        await asyncio.gather(*map(pass_on, self._registry))
 
     async def give_up(self, state: SubscriptionState) -> None:
         """End what was handed out `maxDeliveries` times."""

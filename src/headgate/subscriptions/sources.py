@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from typing import Final, Protocol
 
 from headgate import limits
 from headgate.delivery.dead_letter import DeadLetterQueue
@@ -15,18 +16,63 @@ from headgate.outbox.reader import Backlog, OutboxRow, RowPage, position_at_time
 from headgate.scan.pages import RuleOf, Scanner
 from headgate.scan.source import ReadableLog
 
+_SLACK_US: Final = int(limits.SEEK_SLACK_S * 1_000_000)
+
+
+class RowPlaces(Protocol):
+    """Where rows stand in the outbox. Blocking. A chunk log has it, and Kafka (`store/kafka/subscription_rows.py`).
+
+    One suite of tests holds both to what is said here (`tests/store/test_backlog_contract.py`).
+    """
+
+    def before(self, floor: Mapping[int, int], since_us: int) -> int:
+        """A position; every row of an event at or behind these offsets stands there or behind it.
+
+        Args:
+            floor: Offsets of the log by partition.
+            since_us: Those events were stored at or after it, microseconds since 1970 UTC; 0 where that is not known.
+        """
+        ...
+
+    def stored_end(self) -> int:
+        """The position behind the last row that is durable; a cursor beyond it is of another outbox."""
+        ...
+
+
+class ChunkRowPlaces:
+    """See `RowPlaces`: the outbox is a partition of the chunk log.
+
+    Args:
+        outbox: The partition.
+    """
+
+    def __init__(self, outbox: Partition) -> None:
+        self._outbox = outbox
+
+    def before(self, floor: Mapping[int, int], since_us: int) -> int:
+        """See `RowPlaces`: by the time when rows were written."""
+        return position_at_time(self._outbox, since_us - _SLACK_US) if since_us else 0
+
+    def stored_end(self) -> int:
+        """See `RowPlaces`."""
+        with PartitionReader(self._outbox, start=0) as reader:
+            return reader.committed_offset()
+
 
 class OutboxView:
     """The outbox, up to the row that was last handed over.
 
     Args:
-        outbox: The outbox's partition.
-        backlog: Reads it.
+        places: Know where rows stand.
+        backlog: Reads rows.
         end: The position below which every row is durable and known to the dispatcher.
+
+    Attributes:
+        places: See above.
     """
 
-    def __init__(self, outbox: Partition, backlog: Backlog, end: Callable[[], int]) -> None:
-        self._outbox = outbox
+    def __init__(self, places: RowPlaces, backlog: Backlog, end: Callable[[], int]) -> None:
+        self.places = places
         self._backlog = backlog
         self._end = end
 
@@ -47,15 +93,6 @@ class OutboxView:
             for row in page.rows:
                 yield row
             start = page.reached
-
-    def position_at(self, time_us: int) -> int:
-        """The first row that was written at or after a time, microseconds since 1970 UTC; blocking."""
-        return position_at_time(self._outbox, time_us)
-
-    def stored_end(self) -> int:
-        """The position behind the last row on disk; a cursor beyond it is of another outbox."""
-        with PartitionReader(self._outbox, start=0) as reader:
-            return reader.committed_offset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

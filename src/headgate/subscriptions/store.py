@@ -1,4 +1,4 @@
-"""subscriptions.db: where the consumers of each subscription stopped, synced before an ack is answered."""
+"""subscriptions.db: where the consumers of each subscription stopped, durable before an ack is answered."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, decoding, read_only
 from headgate.subscriptions.saved import SavedCursor
 
@@ -22,11 +23,12 @@ class SubscriptionStore(StoreFile):
 
     Args:
         path: Made when absent.
+        committer: Ends its transactions; None for SQLite alone.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, committer: Committer | None = None) -> None:
         # Synced: an answered ack survives a power cut, what was acknowledged is not handed out again.
-        super().__init__(path, _SCHEMA)
+        super().__init__(path, _SCHEMA, committer=committer)
 
     @classmethod
     def read(cls, path: Path) -> dict[int, SavedCursor]:

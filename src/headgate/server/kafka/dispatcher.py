@@ -19,12 +19,13 @@ from headgate.control.store import Store
 from headgate.errors import FatalError
 from headgate.limits import ATTEMPTS_MAX
 from headgate.observe import tracing
-from headgate.server import child, local_http, parts, ready
+from headgate.server import child, local_http, parts, ready, rpc
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.inward import inward_of
 from headgate.server.kafka import instance
 from headgate.server.kafka.group import KafkaDispatcherOptions, kafka_dispatcher
 from headgate.server.kafka.partition_api import partitions_api
+from headgate.server.kafka.partition_pulls import PartitionCalls
 from headgate.server.parts import Role
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
@@ -108,7 +109,7 @@ async def _dispatch(context: child.Context) -> None:
         identity=SenderIdentity.of(settings, store),
         inward=inward_of(settings, context.part.index),
         runs=runs,
-        name=instance.advertised_url(settings),
+        name=instance.advertised_name(settings),
         objects=store,
         tracing=tracer,
         on_ready=on_ready,
@@ -116,8 +117,11 @@ async def _dispatch(context: child.Context) -> None:
     )
     try:
         async with kafka_dispatcher(options, stop) as dispatcher:
-            socket = settings.dispatcher_socket(context.part.index)
-            async with local_http.answering(UsersOfFronts(partitions_api(dispatcher.partitions)), socket):
+            number, partitions = context.part.index, dispatcher.partitions
+            async with (
+                local_http.answering(UsersOfFronts(partitions_api(partitions)), settings.dispatcher_socket(number)),
+                rpc.serving([PartitionCalls(partitions)], f"unix:{settings.dispatcher_rpc(number)}"),
+            ):
                 await dispatcher.run()
     finally:
         await asyncio.to_thread(runs.close, _REPORTS_S)

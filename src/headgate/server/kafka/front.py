@@ -14,17 +14,20 @@ from headgate.ingress.partitions import EventPartitions
 from headgate.limits import LOG_PROBE_S
 from headgate.server import child, front, parts
 from headgate.server.broker_news import BrokerNews
+from headgate.server.dispatcher_group import DispatcherGroup
 from headgate.server.front import FrontStore
 from headgate.server.kafka import instance
 from headgate.server.kafka.leader import ObjectRequests
 from headgate.server.kafka.partition_owners import PartitionOwners
 from headgate.server.kafka.peers import PeerServers
 from headgate.server.kafka.sharing import quota_sharers
+from headgate.server.kafka.subscription_calls import SubscriptionCalls
 from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.cache import open_cache
 from headgate.store.kafka.group_members import GroupMembers
+from headgate.store.kafka.numbered_producers import FencedProducers
 
 
 def run(context: child.Context) -> None:
@@ -40,22 +43,28 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
         stack.callback(objects.close)
         appender = KafkaAppender(config, f"{instance.name_of(settings.data)}-{context.part.name}")
         stack.push_async_callback(appender.close)
+        producers = FencedProducers(config)
+        stack.push_async_callback(producers.stop)
         fronts = [settings.front_socket(one.index) for one in parts.of_role(settings, Role.FRONT)]
         objects.on_broker(BrokerNews(fronts, asyncio.get_running_loop()).tell)
         has_control = Role.CONTROL in parts.roles_of(settings)
         control = ProcessProxy(settings.control_socket) if has_control else None
-        peers, owners = PeerServers(settings), GroupMembers(config).owners
+        peers = PeerServers(settings)
+        stack.push_async_callback(peers.close)
+        partitions = config.topics.outbox.partitions
+        owners = PartitionOwners(settings, partitions, GroupMembers(config).owners, peers)
         showing = ProcessProxy(settings.control_socket, peers.shown) if has_control else None
         yield FrontStore(
             objects=objects,
             partitions=EventPartitions(appender, config.topics.events.partitions),
-            producers=None,
+            producers=producers,
             checks={"kafka": lambda: appender.problem},
             work=[_probing(appender)],
             api=ObjectRequests(settings, peers, objects, control),
             # Whoever answers them asks other servers for the client.
             inquiries=ObjectRequests(settings, peers, objects, showing),
-            dispatchers=PartitionOwners(settings, config.topics.outbox.partitions, owners, peers),
+            dispatchers=owners,
+            calls=SubscriptionCalls(settings, owners, DispatcherGroup(owners, objects), peers),
             fronts=quota_sharers(context),
         )
 

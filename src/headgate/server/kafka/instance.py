@@ -17,6 +17,7 @@ FILE: Final = "instance"
 """In the data directory. Kafka knows the server's producers by the name in it: a server that is started again ends what
 the one before it left open."""
 _NAME_BYTES: Final = 8
+_BETWEEN: Final = ","
 
 
 def make_name(data: Path) -> None:
@@ -45,6 +46,25 @@ def advertised_url(settings: Settings) -> str:
     host = socket.gethostname() if _is_every(address.host) else address.host
     host = f"[{host}]" if ":" in host else host
     return f"{'https' if address.is_tls else 'http'}://{host}:{address.port}"
+
+
+def advertised_name(settings: Settings) -> str:
+    """The name of a dispatcher in its group: the URL of its server and, where there is one, that of its gRPC."""
+    url = advertised_url(settings)
+    address = next((one for one in addresses_of(settings) if one.is_grpc), None)
+    if address is None:
+        return url
+    host = address.host
+    if settings.advertise or _is_every(host):
+        host = urlsplit(url).hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    return f"{url}{_BETWEEN}{'grpcs' if address.is_tls else 'grpc'}://{host}:{address.port}"
+
+
+def urls_of_name(name: str) -> tuple[str, str]:
+    """The URL of a server and that of its gRPC address, empty without one, of an `advertised_name`."""
+    url, _, grpc = name.partition(_BETWEEN)
+    return url, grpc
 
 
 def host_and_port(url: str) -> tuple[str, int, bool]:

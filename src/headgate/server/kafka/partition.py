@@ -40,6 +40,7 @@ from headgate.replay.store import ReplayStore
 from headgate.scan.pages import LogScanner
 from headgate.scan.source import ReadableLog
 from headgate.server.kafka.partition_api import api_of
+from headgate.server.kafka.partition_pulls import PartitionPulls
 from headgate.server.kafka.records_api import PartitionRecordsApi
 from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, ShardState
 from headgate.storage.dispatcher_directory import DispatcherDirectory
@@ -50,7 +51,10 @@ from headgate.store.kafka.event_lookup import TopicEvents, shared_event
 from headgate.store.kafka.outbox_backlog import TopicBacklog
 from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxPage
 from headgate.store.kafka.partition_records import OutboxLookups, PartitionRecords
+from headgate.store.kafka.subscription_rows import CheckpointRowPlaces, RowsAhead, in_force
 from headgate.store.kafka.target_reports import PartitionReports
+from headgate.subscriptions.sources import OutboxView, SubscriptionResources
+from headgate.subscriptions.store import SubscriptionStore
 
 _EVENTS_PER_TURN: Final = 64
 _T = TypeVar("_T")
@@ -94,9 +98,11 @@ class PartitionDispatcher:
 
     Attributes:
         api: Answers questions about what it keeps; None until its state is read, and once it goes.
+        pulls: Answers consumers; None at the same times.
     """
 
     api: ASGIApp | None
+    pulls: PartitionPulls | None
 
     def __init__(self, number: int, writer: ChangelogWriter, options: PartitionOptions) -> None:
         self._number = number
@@ -104,7 +110,8 @@ class PartitionDispatcher:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._count = options.config.topics.outbox.partitions
-        self.api = None
+        self.api = self.pulls = None
+        self._pulls: PartitionPulls | None = None
         self._checkpoints = Checkpoints()
         self._cursors: CheckpointedCursors | None = None
         self._deliveries: ShardDeliveries | None = None
@@ -149,7 +156,9 @@ class PartitionDispatcher:
             drain_s: How long attempts in flight may last.
         """
         self._stopped.set()
-        self.api = None
+        self.api = self.pulls = None
+        if self._pulls is not None:
+            await self._pulls.break_off()  # not later: what is not stored any more must not be answered
         if is_lost:
             self._writer.lose()
         self._drain_s = 0.0 if is_lost else drain_s
@@ -189,7 +198,8 @@ class PartitionDispatcher:
         DeadLetterStore(own.dead_letters).close()
         PartitionReports(own.reports).close()
         ReplayStore(own.replays).close()
-        files = [own.cursors, own.dead_letters, own.reports, own.replays]
+        SubscriptionStore(own.subscriptions).close()
+        files = [own.cursors, own.dead_letters, own.reports, own.replays, own.subscriptions]
         return restore(self._options.config, self._number, files, self._stopped)
 
     async def _begin(self, own: DispatcherDirectory, records: int) -> None:
@@ -205,6 +215,7 @@ class PartitionDispatcher:
         committer = self._writer.committer(self._place)
         cursors = self._cursors = CheckpointedCursors(own.cursors, self._checkpoints, committer)
         stack.callback(cursors.close)
+        _, stored_end = await backlog.bounds()
         reports = PartitionReports(own.reports, self._find, self._writer.committer())
         stack.callback(reports.close)
         state = ShardState(
@@ -216,9 +227,20 @@ class PartitionDispatcher:
             committer=self._writer.committer(),
             flush_s=limits.CHANGELOG_FLUSH_S,
         )
-        deliveries = ShardDeliveries(Shard(self._number, self._count), options.means, state, self, sharers=self._count)
+        deliveries = ShardDeliveries(
+            Shard(self._number, self._count),
+            options.means,
+            state,
+            self,
+            on_table=lambda table: pulls.subscriptions.update(table),
+            sharers=self._count,
+        )
         stack.push_async_callback(deliveries.dead_letters.close)
         self._deliveries = deliveries
+        pulls = self._pulls = self._pulling(
+            own, deliveries, CheckpointRowPlaces(self._checkpoints, stored_end), backlog
+        )
+        stack.push_async_callback(pulls.close)
         replays = self._replaying(own, deliveries)
         stack.push_async_callback(asyncio.to_thread, replays.close)
         found = cursors.load()
@@ -230,7 +252,8 @@ class PartitionDispatcher:
         stack.push_async_callback(self._stop)  # not before: what has not been read must not be written
         self._tend(self._watch_routing(), "routing is not watched any more")
         self._tend(replays.run(), "replays have ended")
-        self.api = self._answers(own, deliveries, replays)
+        self._tend(pulls.tend(), "subscriptions are not looked after any more")
+        self.api, self.pulls = self._answers(own, deliveries, replays, pulls), pulls
         _log.info(
             "partition begins", partition=self._number, position=found.position, behind=len(found.targets), rows=records
         )
@@ -249,10 +272,29 @@ class PartitionDispatcher:
             committer=self._writer.committer(),
         )
 
-    def _answers(self, own: DispatcherDirectory, deliveries: ShardDeliveries, replays: Replaying) -> ASGIApp:
-        """The same paths as those of a dispatcher of one machine, but for pulls."""
+    def _pulling(
+        self, own: DispatcherDirectory, deliveries: ShardDeliveries, places: CheckpointRowPlaces, backlog: TopicBacklog
+    ) -> PartitionPulls:
         options = self._options
-        routes = list(DeadLettersApi(own.dead_letters, deliveries.dead_letters).routes())
+        resources = SubscriptionResources(
+            outbox=OutboxView(places, RowsAhead(backlog), lambda: deliveries.scheduler.handed),
+            log=options.log,
+            scanner=options.scanner,
+            rule_of=deliveries.routing.rule_of,
+            events=options.events,
+            look=deliveries.look,
+            in_force=partial(in_force, self._checkpoints),
+            dead_letters=deliveries.dead_letters,
+            clock_us=options.means.clocks.now_us,
+        )
+        return PartitionPulls(own.subscriptions, resources, self._writer.committer())
+
+    def _answers(
+        self, own: DispatcherDirectory, deliveries: ShardDeliveries, replays: Replaying, pulls: PartitionPulls
+    ) -> ASGIApp:
+        """The same paths as those of a dispatcher of one machine."""
+        options = self._options
+        routes = [*DeadLettersApi(own.dead_letters, deliveries.dead_letters).routes(), *pulls.routes()]
         lookups = options.lookups
         records = PartitionRecords(self._number, own, options.attempts, self._checkpoints, lookups, self._count)
         routes += PartitionRecordsApi(records, lookups, options.events, options.means.store).routes()
@@ -357,6 +399,8 @@ class PartitionDispatcher:
     def _removed(self, target: int, start: int, end: int) -> None:
         """Retention has taken rows that a target had not read; how many of them were its own is not known."""
         assert self._deliveries is not None, "`_begin` made it"
+        if start == 0 and self._pulls is not None and self._pulls.subscriptions.has(target):
+            return  # it goes to the earliest row that is kept
         words = f"the outbox was trimmed from offset {start} to {end} before it was read"
         _log.error("events of a lagging target are lost", partition=self._number, target=target, why=words)
         self._deliveries.look.errors.dropped(target, words)
@@ -387,4 +431,6 @@ class PartitionDispatcher:
         """See `scheduler.SchedulerListener`."""
 
     def row_kept(self, target: int) -> None:
-        """See `scheduler.SchedulerListener`: consumers are answered with 501 in this deployment."""
+        """See `scheduler.SchedulerListener`."""
+        if self._pulls is not None:
+            self._pulls.subscriptions.wake(target)

@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headgate.control.objects import Kind
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.limits import PARTITION_OWNER_S_MAX
-from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, asked
+from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherGroup, DispatcherQuestion, asked
+from headgate.server.kafka import instance
 from headgate.server.kafka.partition_api import MISDIRECTED, partition_path
 from headgate.server.kafka.peers import PeerServers
-from headgate.server.proxy import FORWARDED, PartUnavailableError, whole_request
+from headgate.server.local_http import Header, LocalResponse, PeerAddress
+from headgate.server.proxy import FORWARDED, PartUnavailableError, WholeRequest, pass_on, whole_request
 from headgate.settings import Settings
 
 PARTITION: Final = b"headgate-partition"
@@ -30,6 +35,7 @@ PARTITION: Final = b"headgate-partition"
 _DIGITS_MAX: Final = 5
 _LOOK_S: Final = 0.25
 """Between two looks for the owner of a partition that moves."""
+_T = TypeVar("_T")
 
 
 class PartitionWithoutOwnerError(UnavailableError):
@@ -62,15 +68,18 @@ class PartitionOwners:
     Args:
         settings: This server's settings.
         count: How many partitions the outbox has.
-        look: The URL of the owner's server by partition, as it is now; may block (`GroupMembers.owners`).
+        look: The name of each partition's owner (`instance.advertised_name`), as it is now; may block.
         peers: The other servers.
+
+    Attributes:
+        sockets: Of the processes of this server that may be owners, for HTTP.
     """
 
     def __init__(
         self, settings: Settings, count: int, look: Callable[[], Mapping[int, str]], peers: PeerServers
     ) -> None:
         self.count = count
-        self._sockets = [settings.dispatcher_socket(number) for number in range(settings.dispatchers)]
+        self.sockets = [settings.dispatcher_socket(number) for number in range(settings.dispatchers)]
         self._peers = peers
         self._read = look
         self._owners: dict[int, str] = {}
@@ -78,28 +87,42 @@ class PartitionOwners:
         self._looking = asyncio.Lock()
 
     async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
-        """See `DispatcherReach.ask`: waits PARTITION_OWNER_S_MAX for the owner of a partition that moves.
+        """See `DispatcherReach.ask`; raises as `reached` does.
 
         What another server has passed on goes no further: its partition is asked here, or it is MISDIRECTED.
+        """
+        passed_on = partition_of(question.client.scope["headers"], self.count)
+        if passed_on is not None:
+            return await self.ask_here(passed_on, question)
+
+        async def ask_at(owner: str) -> DispatcherAnswer | None:
+            answer = await self._ask_at(instance.urls_of_name(owner)[0], number, question)
+            return answer if answer.status != MISDIRECTED else None
+
+        return await self.reached(number, ask_at)
+
+    async def reached(self, number: int, ask_at: Callable[[str], Awaitable[_T | None]]) -> _T:
+        """What the owner of a partition answers; waits PARTITION_OWNER_S_MAX for one of a partition that moves.
+
+        Args:
+            number: Of the partition.
+            ask_at: Asks an owner by its name; None where it is the owner no more, and has done nothing.
 
         Raises:
             PartitionWithoutOwnerError: There is none.
             PartUnavailableError: It does not answer; what was asked may have been done.
             ClientNotPassedOnError: It is at a server to which the client cannot be shown.
         """
-        passed_on = _partition_of(question.client.scope, self.count)
-        if passed_on is not None:
-            return await self.ask_here(passed_on, question)
         deadline = time.monotonic() + PARTITION_OWNER_S_MAX
         while True:
             asked_at, owner = time.monotonic(), self._owners.get(number)
             if owner is not None:
                 try:
-                    answer = await self._ask_at(owner, number, question)
+                    answer = await ask_at(owner)
                 except PartUnavailableError:
                     self._owners.pop(number, None)  # it may have died: the next question looks for another one
                     raise
-                if answer.status != MISDIRECTED:
+                if answer is not None:
                     return answer
             if time.monotonic() > deadline:
                 raise PartitionWithoutOwnerError(number)
@@ -111,6 +134,10 @@ class PartitionOwners:
         """See `DispatcherReach.routes`: what another server has passed on is asked here alone."""
         return [Route(one.path, _PassedOn(self, one.app), methods=list(one.methods or ())) for one in routes]
 
+    def subscriptions(self, group: DispatcherGroup) -> ASGIApp:
+        """See `DispatcherReach.subscriptions`."""
+        return _SubscriptionOwner(self, group)
+
     async def ask_here(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
         """What the owner of a partition answers where it is a process of this server, else MISDIRECTED.
 
@@ -118,7 +145,7 @@ class PartitionOwners:
             PartUnavailableError: A process may be the owner, and does not answer.
         """
         failed: PartUnavailableError | None = None
-        for socket in self._sockets:
+        for socket in self.sockets:
             try:
                 path = partition_path(number, question.target)
                 local = DispatcherQuestion(question.method, path, question.body, question.client)
@@ -135,11 +162,48 @@ class PartitionOwners:
     async def _ask_at(self, url: str, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
         if url == self._peers.own_url:
             return await self.ask_here(number, question)
-        shown = self._peers.shown(question.client.scope)
+        return await asked(self._peers.place(url), question, self._passed_on(url, number, question.client.scope))
+
+    def _passed_on(self, url: str, number: int, scope: Scope) -> list[Header]:
+        """The headers by which another server judges the client of a request, and knows the partition.
+
+        Raises:
+            ClientNotPassedOnError: The client cannot be shown there.
+        """
+        shown = self._peers.shown(scope)
         if shown is None:
             raise ClientNotPassedOnError(url)
-        headers = [*shown, (FORWARDED, b"1"), (PARTITION, str(number).encode())]
-        return await asked(self._peers.place(url), question, headers)
+        return [*shown, (FORWARDED, b"1"), (PARTITION, str(number).encode())]
+
+    # --- answers that are passed on as they come --------------------------------------------------------
+
+    async def stream(
+        self, url: str, number: int, request: WholeRequest, scope: Scope, receive: Receive, send: Send
+    ) -> bool | None:
+        """Passes a request on to the server with a URL, and its answer as it comes; None where it is MISDIRECTED.
+
+        Raises:
+            PartUnavailableError: Nobody answers there.
+            ClientNotPassedOnError: The client cannot be shown there.
+        """
+        if url == self._peers.own_url:
+            return await self.stream_here(number, request, receive, send)
+        headers = (*request.headers, *self._passed_on(url, number, scope))
+        return await _streamed(self._peers.place(url), replace(request, headers=headers), receive, send)
+
+    async def stream_here(self, number: int, request: WholeRequest, receive: Receive, send: Send) -> bool | None:
+        """The same, to the process of this server that owns a partition."""
+        failed: PartUnavailableError | None = None
+        target = partition_path(number, request.target.decode("latin-1")).encode("latin-1")
+        for socket in self.sockets:
+            try:
+                if await _streamed(socket, replace(request, target=target), receive, send):
+                    return True
+            except PartUnavailableError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+        return None
 
     async def _look(self, asked_at: float) -> None:
         """Asks Kafka, unless somebody has since."""
@@ -149,13 +213,35 @@ class PartitionOwners:
                 self._looked_at = time.monotonic()
 
 
-def _partition_of(scope: Scope, count: int) -> int | None:
+class _MisdirectedError(Exception):
+    """An answer that is not passed on."""
+
+
+async def _streamed(place: Path | PeerAddress, request: WholeRequest, receive: Receive, send: Send) -> bool | None:
+    """Passes a request on; None where the answer is MISDIRECTED, of which the client has got nothing."""
+
+    async def look(response: LocalResponse) -> None:
+        if await response.head() == MISDIRECTED:
+            raise _MisdirectedError
+
+    try:
+        await pass_on(place, request, receive, send, look)
+    except _MisdirectedError:
+        return None
+    return True
+
+
+def partition_of(given: Iterable[Header], count: int) -> int | None:
     """The partition that a request is about which another server has passed on; None for a client's own.
+
+    Args:
+        given: Headers of a request, or metadata of a call.
+        count: How many partitions the outbox has.
 
     Raises:
         InvalidInputError: There is no such partition.
     """
-    headers = dict(scope["headers"])
+    headers = dict(given)
     if FORWARDED not in headers or PARTITION not in headers:
         return None
     named: bytes = headers[PARTITION]
@@ -177,7 +263,7 @@ class _PassedOn:
         Raises:
             InvalidInputError: The partition is none.
         """
-        number = _partition_of(scope, self._owners.count)
+        number = partition_of(scope["headers"], self._owners.count)
         if number is None:
             await self._app(scope, receive, send)
             return
@@ -189,3 +275,31 @@ class _PassedOn:
         answer = await self._owners.ask_here(number, question)
         response: Response = answer.response()
         await response(scope, receive, send)
+
+
+class _SubscriptionOwner:
+    """An ASGI application: requests about a subscription, passed on to the owner of its partition."""
+
+    def __init__(self, owners: PartitionOwners, group: DispatcherGroup) -> None:
+        self._owners = owners
+        self._group = group
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request; the path names `namespace` and `name`."""
+        here = partition_of(scope["headers"], self._owners.count)
+        whole = await whole_request(scope, receive)
+        if whole is None:
+            return
+        request: WholeRequest = whole
+        if here is not None:
+            if not await self._owners.stream_here(here, request, receive, send):
+                await DispatcherAnswer(MISDIRECTED, b"{}").response()(scope, receive, send)
+            return
+        named = scope["path_params"]
+        number = await self._group.owner(Kind.SUBSCRIPTION, named["namespace"], named["name"])
+
+        async def ask_at(owner: str) -> bool | None:
+            url, _ = instance.urls_of_name(owner)
+            return await self._owners.stream(url, number, request, scope, receive, send)
+
+        await self._owners.reached(number, ask_at)

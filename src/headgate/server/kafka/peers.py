@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import ssl
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
+import grpc
+from grpc import aio
 from starlette.types import Scope
 
 from headgate.auth import impersonation
 from headgate.auth.context import USER
 from headgate.auth.credentials import AUTHORIZATION
-from headgate.auth.user import ANONYMOUS
+from headgate.auth.user import ANONYMOUS, User
+from headgate.limits import RPC_STREAMS_A_CONNECTION_MAX
 from headgate.server.kafka import instance
 from headgate.server.local_http import Header, PeerAddress
+from headgate.server.rpc import CHANNEL_OPTIONS
+from headgate.server.tls import read_ca
 from headgate.settings import ClientAuth, Settings
+
+
+@dataclass(slots=True)
+class _SharedChannel:
+    """A connection, and how many calls it has."""
+
+    channel: aio.Channel
+    calls: int = 0
 
 
 class PeerServers:
@@ -29,6 +46,7 @@ class PeerServers:
         self.own_url = instance.advertised_url(settings)
         self._settings = settings
         self._tls: ssl.SSLContext | None = None
+        self._channels: defaultdict[str, list[_SharedChannel]] = defaultdict(list)
 
     def place(self, url: str) -> PeerAddress:
         """The address of a server that advertises a URL."""
@@ -37,10 +55,41 @@ class PeerServers:
             self._tls = ssl.create_default_context(cafile=self._settings.tls_ca)
         return PeerAddress(host, port, self._tls if is_tls else None)
 
+    @contextmanager
+    def channel(self, url: str) -> Iterator[aio.Channel]:
+        """A channel to the gRPC address that a server advertises, for one call: its connection has room for it."""
+        channels = self._channels[url]
+        shared = next((one for one in channels if one.calls < RPC_STREAMS_A_CONNECTION_MAX), None)
+        if shared is None:
+            shared = _SharedChannel(self._connected(url))
+            channels.append(shared)
+        shared.calls += 1
+        try:
+            yield shared.channel
+        finally:
+            shared.calls -= 1
+
+    def _connected(self, url: str) -> aio.Channel:
+        scheme, _, address = url.partition("://")
+        if scheme != "grpcs":
+            return aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        ca = read_ca(self._settings.tls_ca).encode() if self._settings.tls_ca is not None else None
+        return aio.secure_channel(address, grpc.ssl_channel_credentials(ca), options=CHANNEL_OPTIONS)
+
+    async def close(self) -> None:
+        """Ends every call."""
+        for channels in self._channels.values():
+            for one in channels:
+                await one.channel.close()
+
     def shown(self, scope: Scope) -> list[Header] | None:
         """What the client of a request has shown; None where another server would not know it: a certificate."""
-        is_known = scope.get(USER, ANONYMOUS) is not ANONYMOUS
-        found = [(name, value) for name, value in scope["headers"] if name == AUTHORIZATION]
-        if self._settings.client_auth is ClientAuth.REQUIRED or (is_known and not found):
+        return self.shown_by(scope.get(USER, ANONYMOUS), scope["headers"])
+
+    def shown_by(self, user: User, headers: Iterable[Header]) -> list[Header] | None:
+        """The same of a user, and the headers or the metadata of what he asks."""
+        given = list(headers)
+        found = [(name, value) for name, value in given if name == AUTHORIZATION]
+        if self._settings.client_auth is ClientAuth.REQUIRED or (user is not ANONYMOUS and not found):
             return None
-        return found + [one for one in scope["headers"] if one[0].startswith(impersonation.PREFIX)]
+        return found + [one for one in given if one[0].startswith(impersonation.PREFIX)]

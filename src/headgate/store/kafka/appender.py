@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError
 from headgate.ingress.encode import Entries
+from headgate.ingress.producers import NumberedEntries, Producing
 from headgate.limits import (
     COMMIT_BATCH_BYTES_MAX,
     COMMIT_CHUNK_EVENTS_MAX,
@@ -33,8 +33,10 @@ from headgate.limits import (
     KAFKA_TRANSACTION_S_MAX,
 )
 from headgate.store.config import KafkaConfig
+from headgate.store.kafka.entry_records import records_of
 from headgate.store.kafka.library import Faults, library, made_client, translated
-from headgate.store.kafka.records import KafkaRecord, encode_record
+from headgate.store.kafka.numbered_producers import FencedProducing
+from headgate.store.kafka.records import KafkaRecord
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -104,7 +106,7 @@ class KafkaAppender:
         """See `EventAppender.append`."""
         count = sum(len(entries) for entries in parts.values())
         self._admit(count, size_bytes)
-        records = {partition: _records(entries) for partition, entries in parts.items()}
+        records = {partition: records_of(entries) for partition, entries in parts.items()}
         self._events += count
         self._bytes += size_bytes
         try:
@@ -349,6 +351,13 @@ class KafkaAppender:
         producer.purge()
         self._batching = None
 
+    async def append_numbered(
+        self, producing: Producing, parts: Mapping[int, NumberedEntries], size_bytes: int
+    ) -> None:
+        """See `EventAppender.append_numbered`: by the stream's own producer, which the next stream fences."""
+        assert isinstance(producing, FencedProducing), "producers on Kafka have opened it"
+        await producing.append(parts, size_bytes)
+
     async def close(self) -> None:
         """See `EventAppender.close`."""
         if self._closing.is_set():
@@ -365,20 +374,3 @@ class KafkaAppender:
 def _own(error: Exception) -> Exception:
     """An exception of the waiter's own: one object raised in many tasks would collect all their tracebacks."""
     return type(error)(error.message, hint=error.hint) if isinstance(error, HeadgateError) else error
-
-
-def _records(entries: Entries) -> list[KafkaRecord]:
-    """The records of some events, each small enough for the topic.
-
-    Raises:
-        TooLargeError: One is not.
-    """
-    found = []
-    for event, produced in zip_longest(entries.events, entries.produced):
-        record = encode_record(entries.broker, event, produced)
-        if record.size_bytes > KAFKA_RECORD_BYTES_MAX:
-            raise TooLargeError(
-                f"an event of {record.size_bytes} bytes is over the {KAFKA_RECORD_BYTES_MAX} of a record"
-            )
-        found.append(record)
-    return found

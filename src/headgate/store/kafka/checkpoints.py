@@ -3,7 +3,7 @@
 Which records of the outbox count depends on all that stand before them (`outbox_takeover.py`). So whoever looks for the
 rows of a target that lags begins at a place of which the takeover's state is known: the newest one at which nothing is
 handed over yet that it looks for. They are kept with the cursors, as far back as a target has rows to read; some older
-ones are for people, who ask what became of an event.
+ones are for seeks of subscriptions, and for people, who ask what became of an event.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -69,13 +70,18 @@ class Checkpoints:
             source: The event's partition of the topic `events`.
             offset: In that partition.
         """
+
+        def is_before(state: OutboxState) -> bool:
+            known = state.takeover.partitions.get(source)
+            return known is None or known.watermark <= offset
+
+        return self.newest(is_before)
+
+    def newest(self, fits: Callable[[OutboxState], bool] = lambda _: True) -> KnownPlace | None:
+        """The newest place whose state fits."""
         with self._lock:
             places = list(self._places)
-        for place in reversed(places):
-            known = place.state.takeover.partitions.get(source)
-            if known is None or known.watermark <= offset:
-                return place
-        return None
+        return next((place for place in reversed(places) if fits(place.state)), None)
 
     def keep(self, positions: frozenset[int], from_: int) -> None:
         """Forgets the places below a position, but for the newest of them and those at some positions."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -16,6 +16,7 @@ from headgate.limits import (
 )
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.library import Faults, library, made_client, translated
+from headgate.store.kafka.records import KafkaRecord
 from headgate.store.kafka.state_record import StateRecord
 
 if TYPE_CHECKING:
@@ -121,27 +122,57 @@ class FencedWriter:
             HeadgateError: What `Office.fenced` makes: a newer writer was made; nothing is stored.
             UnavailableError: Kafka did not take them; nothing is stored.
         """
-        kafka = library()
         done, copied = _Delivered(), _Delivered()
+
+        def produce() -> None:
+            headers = self._office.headers
+            for record in records:
+                self._produce(record, headers, done, self._topic, self._office.partition)
+            for topic, record in copies:
+                self._produce(record, headers, copied, self._config.topic(topic), 0)
+
+        self._send(produce, done, copied)
+        return done.last
+
+    def send_events(self, parts: Mapping[int, Iterable[KafkaRecord]]) -> None:
+        """Does the same with records that have headers of their own; raises as `send` does.
+
+        Args:
+            parts: By partition of the office's topic, in order.
+        """
+        done = _Delivered()
+
+        def produce() -> None:
+            for partition, records in parts.items():
+                for record in records:
+                    self._produce(record, record.headers, done, self._topic, partition)
+
+        self._send(produce, done)
+
+    def _send(self, produce: Callable[[], None], *reports: _Delivered) -> None:
+        kafka = library()
         with self._errors():
             self._producer.begin_transaction()
             try:
-                for record in records:
-                    self._produce(record, done, self._topic, self._office.partition)
-                for topic, record in copies:
-                    self._produce(record, copied, self._config.topic(topic), 0)
+                produce()
             except kafka.KafkaException:
                 raise
             except BaseException:
                 self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
                 raise
             left = self._producer.flush(KAFKA_TRANSACTION_S_MAX)
-        error = done.error or copied.error
+        error = next((report.error for report in reports if report.error is not None), None)
         if left or error is not None:
             raise self._failed(error or kafka.KafkaError(kafka.KafkaError._TIMED_OUT))
-        return done.last
 
-    def _produce(self, record: StateRecord, done: _Delivered, topic: str, partition: int) -> None:
+    def _produce(
+        self,
+        record: StateRecord | KafkaRecord,
+        headers: Iterable[tuple[str, bytes]],
+        done: _Delivered,
+        topic: str,
+        partition: int,
+    ) -> None:
         while True:
             try:
                 self._producer.produce(
@@ -150,7 +181,7 @@ class FencedWriter:
                     record.key,
                     partition,
                     on_delivery=done,
-                    headers=list(self._office.headers),
+                    headers=list(headers),
                 )
                 break
             except BufferError:  # its queue is full: acknowledgements make room

@@ -3,13 +3,15 @@
 A partition of the topic has everybody's records, so a target's own rows cost a walk over all. Targets that lag wait
 together: a sweep begins where the one furthest behind goes on, and each target joins it as it passes its place. After
 OUTBOX_SWEEP_RECORDS everybody gets what was found until there. Which records count is decided as it was the first time,
-from the newest checkpoint before the place on (`outbox_walk.py`).
+from the newest checkpoint before the place on (`outbox_walk.py`), or from where an earlier sweep has answered somebody:
+who asks for one page after the other, as consumers of a subscription do, is read on where he stands.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,10 +20,10 @@ from typing import Final
 import structlog
 
 from headgate.errors import UnavailableError
-from headgate.limits import OUTBOX_SWEEP_RECORDS
+from headgate.limits import OUTBOX_SWEEP_RECORDS, OUTBOX_SWEPT_PLACES_MAX
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.checkpoints import Checkpoints
+from headgate.store.kafka.checkpoints import Checkpoints, KnownPlace
 from headgate.store.kafka.outbox_page import OutboxEvent
 from headgate.store.kafka.outbox_reader import matched_event
 from headgate.store.kafka.outbox_takeover import Matched
@@ -77,6 +79,7 @@ class TopicBacklog:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="backlog")
         self._lock = threading.Lock()
         self._waiting: list[_Request] = []
+        self._swept: deque[KnownPlace] = deque(maxlen=OUTBOX_SWEPT_PLACES_MAX)
         self._is_sweeping = False
         self._closing = threading.Event()
         self._walker = OutboxWalker(config, self._closing)
@@ -94,6 +97,14 @@ class TopicBacklog:
         if begins:
             self._thread.submit(self._work).add_done_callback(self._ended)
         return await page
+
+    async def bounds(self) -> tuple[int, int]:
+        """The first position that retention has kept, and the one behind the last record.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
+        return await self._loop.run_in_executor(self._thread, self._walker.bounds, self._partition)
 
     def close(self) -> None:
         """Gives everything back; nobody waits for rows any more. Blocks."""
@@ -127,10 +138,13 @@ class TopicBacklog:
                 with self._lock:
                     self._waiting += requests
                 self._closing.wait(_RETRY_S)
+                continue
+            with self._lock:
+                self._waiting += requests  # the sweep has not come to where they begin
 
     def _sweep(self, requests: list[_Request]) -> None:
         """Reads once from the lowest place on; at its end `requests` holds only what is to be asked again."""
-        walk = self._walker.begin(self._partition, self._checkpoints.before(min(each.start for each in requests)))
+        walk = self._walker.begin(self._partition, self._known_before(min(each.start for each in requests)))
         if walk.is_cut:
             self._tell_removed(requests, walk.first)
         while requests and walk.position < min(walk.end, max(each.upto for each in requests)):
@@ -138,21 +152,39 @@ class TopicBacklog:
                 return
             if walk.count >= OUTBOX_SWEEP_RECORDS:
                 break
+            place = walk.place
             for match in walk.step():  # all of them, though nobody may wait any more: who joins goes on behind them
-                self._found(match.matched, match.position, requests)
+                if self._found(match.matched, match.position, requests):
+                    self._remember(place)
             with self._lock:
                 joining = [each for each in self._waiting if each.start >= walk.position]
                 self._waiting = [each for each in self._waiting if each.start < walk.position]
             requests += joining
         reached = walk.position
+        self._remember(walk.place)
         for request in list(requests):
-            # Behind the end of the topic there is nothing: what was handed over stands before it.
-            upto = request.upto if reached >= min(walk.end, request.upto) else max(reached, request.start)
-            self._answer(request, upto, requests)
+            if reached >= min(walk.end, request.upto):  # behind the end is nothing: what was handed over is before it
+                self._answer(request, request.upto, requests)
+            elif reached > request.start:
+                self._answer(request, reached, requests)
 
-    def _found(self, matched: Matched, position: int, requests: list[_Request]) -> None:
+    def _known_before(self, position: int) -> KnownPlace:
+        """The newest place at or before a position from which on rows can be decided."""
+        known = self._checkpoints.before(position)
+        for place in self._swept:
+            if known.position < place.position <= position:
+                known = place
+        return known
+
+    def _remember(self, place: KnownPlace) -> None:
+        """A sweep was here: the next one may begin here."""
+        if all(one.position != place.position for one in self._swept):
+            self._swept.append(place)
+
+    def _found(self, matched: Matched, position: int, requests: list[_Request]) -> bool:
+        """Gives a row to those who want it; whether somebody has all that he asked for."""
         verdicts = dict(matched.targets)
-        is_new = True
+        is_new, has_answered = True, False
         for request in list(requests):
             verdict = verdicts.get(request.target)
             if verdict is None or not request.start <= position < request.upto or not request.wants(position):
@@ -162,11 +194,13 @@ class TopicBacklog:
                 try:
                     self._on_event(matched_event(matched, position))
                 except RecordError:
-                    return  # it was told when it was read the first time
+                    return False  # it was told when it was read the first time
             record = matched.record
             request.rows.append(OutboxRow(position, record.source, record.offset, verdict))
             if len(request.rows) >= request.count_max:
                 self._answer(request, position + 1, requests)
+                has_answered = True
+        return has_answered
 
     def _answer(self, request: _Request, reached: int, requests: list[_Request]) -> None:
         requests.remove(request)

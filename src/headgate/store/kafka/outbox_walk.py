@@ -100,7 +100,10 @@ class OutboxWalker:
                 raise UnavailableError(f"{_DOING}: {self.topic}/{partition} does not answer")
             if self.closing.is_set():
                 break
-            for message in self._consumer.consume(_RECORDS_A_TIME, _POLL_S):
+            first = self._consumer.poll(_POLL_S)  # `consume` would wait for as many as it is asked for
+            if first is None:
+                continue
+            for message in [first, *self._consumer.consume(_RECORDS_A_TIME, 0)]:
                 error = message.error()
                 if error is None:
                     found.append(message)
@@ -145,6 +148,11 @@ class OutboxWalk:
     def position(self) -> int:
         """Offset of the next record to read."""
         return self._takeover.next_position
+
+    @property
+    def place(self) -> KnownPlace:
+        """Where it is: another walk may begin here."""
+        return KnownPlace(self.position, self._takeover.resume_at, self._takeover.state)
 
     def watermark(self, source: int) -> int:
         """Every event of the source partition below it was met, if it came behind the checkpoint."""

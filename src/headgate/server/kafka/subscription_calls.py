@@ -1,0 +1,173 @@
+"""Calls about subscriptions, handed on to the owner of the subscription's partition: here, or at another server.
+
+The first message names the subscription. Further ones are passed on once the owner has answered the first: an owner
+that does not have the partition any more has got nothing else then, and the next one gets the same call. Later the call
+ends with an error that the client can retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
+from typing import Final
+
+import grpc
+from grpc import aio
+
+from headgate.auth.context import current_user
+from headgate.errors import HeadgateError, UnavailableError
+from headgate.rpc.errors import ERROR, ProtocolError, status
+from headgate.rpc.service import SUBSCRIPTIONS
+from headgate.server.dispatcher_group import DispatcherGroup
+from headgate.server.kafka import instance
+from headgate.server.kafka.partition_api import PartitionElsewhereError
+from headgate.server.kafka.partition_owners import (
+    PARTITION,
+    ClientNotPassedOnError,
+    PartitionOwners,
+    partition_of,
+)
+from headgate.server.kafka.peers import PeerServers
+from headgate.server.local_http import Header
+from headgate.server.proxy import FORWARDED, PartUnavailableError
+from headgate.server.rpc import CHANNEL_OPTIONS, CallsElsewhere, Metadata, aborted, is_gone, relayed, user_metadata
+from headgate.settings import Settings
+
+_Context = aio.ServicerContext[bytes, bytes]
+_PREFIX: Final = f"/{SUBSCRIPTIONS}/"
+
+
+class PeerWithoutCallsError(UnavailableError):
+    """The server of a partition's owner has no gRPC address."""
+
+    code = "peer-without-calls"
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"the subscription is at {url}, which takes no calls",
+            hint="pull over HTTP, or start that server with --grpc HOST:PORT",
+        )
+
+
+class SubscriptionCalls(CallsElsewhere):
+    """The service `Subscriptions` of a front on Kafka.
+
+    Args:
+        settings: This server's settings.
+        owners: Of the outbox's partitions.
+        group: Knows the partition of a subscription.
+        peers: The other servers.
+    """
+
+    def __init__(self, settings: Settings, owners: PartitionOwners, group: DispatcherGroup, peers: PeerServers) -> None:
+        self._sockets = [settings.dispatcher_rpc(number) for number in range(settings.dispatchers)]
+        self._channels: list[aio.Channel] = []
+        self._owners = owners
+        self._group = group
+        self._peers = peers
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        """Hands a call on; None when it is not of this service."""
+        method = details.method
+        if not method.startswith(_PREFIX):
+            return None
+
+        async def answer(_: object, context: _Context) -> None:
+            try:
+                await self._hand_on(method, context)
+            except HeadgateError as error:
+                await context.abort(*status(error))
+
+        return grpc.stream_stream_rpc_method_handler(answer)
+
+    async def close(self) -> None:
+        """See `CallsElsewhere.close`."""
+        for channel in self._channels:
+            await channel.close()
+
+    async def _hand_on(self, method: str, context: _Context) -> None:
+        headers = _headers(context)
+        here = partition_of(headers, self._owners.count)
+        first: object = await context.read()
+        if not isinstance(first, bytes):
+            raise ProtocolError("the call ended before its first message")
+        message = first
+        if here is not None:
+            if not await self._ask_here(here, method, context, message):
+                raise PartitionElsewhereError(f"partition {here} of the outbox is not here")
+            return
+        number = await self._group.owner_of_call(method, message)
+
+        async def ask_at(owner: str) -> bool | None:
+            url, calls = instance.urls_of_name(owner)
+            if url == self._peers.own_url:
+                return await self._ask_here(number, method, context, message)
+            if not calls:
+                raise PeerWithoutCallsError(url)
+            metadata = self._passed_on(url, number, headers)
+            with self._peers.channel(calls) as channel:
+                return await _ask(channel, method, context, message, metadata)
+
+        await self._owners.reached(number, ask_at)
+
+    async def _ask_here(self, number: int, method: str, context: _Context, first: bytes) -> bool | None:
+        """Asks the processes of this server; None where none of them has the partition."""
+        failed: PartUnavailableError | None = None
+        metadata = (*user_metadata(), (PARTITION.decode(), str(number)))
+        for channel in self._own_channels():
+            try:
+                if await _ask(channel, method, context, first, metadata):
+                    return True
+            except PartUnavailableError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+        return None
+
+    def _own_channels(self) -> Sequence[aio.Channel]:
+        if not self._channels:  # not before: they belong to the loop that runs
+            self._channels = [aio.insecure_channel(f"unix:{one}", options=CHANNEL_OPTIONS) for one in self._sockets]
+        return self._channels
+
+    def _passed_on(self, url: str, number: int, headers: Iterable[Header]) -> Metadata:
+        shown = self._peers.shown_by(current_user.get(), headers)
+        if shown is None:
+            raise ClientNotPassedOnError(url)
+        more = [*shown, (FORWARDED, b"1"), (PARTITION, str(number).encode())]
+        return tuple((name.decode(), value.decode("latin-1")) for name, value in more)
+
+
+async def _ask(channel: aio.Channel, method: str, context: _Context, first: bytes, metadata: Metadata) -> bool | None:
+    """Hands a call on; None where the partition is not there, of which the client has heard nothing.
+
+    Raises:
+        PartUnavailableError: Nobody answers.
+    """
+    with ExitStack() as stack:
+        call: aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(method)(
+            timeout=context.time_remaining(), metadata=metadata
+        )
+        stack.callback(call.cancel)
+        with suppress(aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError):  # `read` says why it has ended
+            await call.write(first)
+        try:
+            answer = await call.read()
+        except aio.AioRpcError as error:
+            if is_gone(error):
+                raise PartUnavailableError from error
+            if (ERROR, PartitionElsewhereError.code) in tuple(error.trailing_metadata() or ()):
+                return None
+            await aborted(context, error)
+            return True
+        if isinstance(answer, bytes):
+            await context.write(answer)
+            await relayed(call, context)
+    return True
+
+
+def _headers(context: _Context) -> list[Header]:
+    return [
+        (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1", "replace"))
+        for name, value in context.invocation_metadata() or ()
+    ]

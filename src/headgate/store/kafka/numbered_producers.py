@@ -1,0 +1,300 @@
+"""Numbered producers on Kafka: each event once and in order, whichever front a stream is at, whatever dies.
+
+A stream is a transactional producer of Kafka, named after the broker and the producer. So the newest stream fences the
+one before it, at whichever front that is: what it has not committed is given up, and it commits nothing more. A
+transaction has events and, for each partition of theirs, the newest number, as the commit of a consumer group of the
+same name, of which nobody is a member. So the two are there together or not at all, and the next stream begins by
+reading the numbers. No front owns anything, and nothing is read but 12 numbers.
+docs/adr/0025-a-stream-is-a-fenced-transaction.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar
+
+from headgate.errors import HeadgateError, OverloadedError, UnavailableError
+from headgate.ingress.producers import NumberedEntries, ProducerReplacedError, Producing, check_name
+from headgate.limits import (
+    COMMIT_BATCH_BYTES_MAX,
+    COMMIT_CHUNK_EVENTS_MAX,
+    COMMIT_QUEUE_BYTES_MAX,
+    COMMIT_QUEUE_EVENTS_MAX,
+    KAFKA_PRODUCER_STREAMS_MAX,
+    KAFKA_PRODUCER_THREADS,
+)
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.consumers import committed_places, committed_reader
+from headgate.store.kafka.entry_records import records_of
+from headgate.store.kafka.fenced_writer import FencedWriter, Office
+from headgate.store.kafka.library import Faults, library
+from headgate.store.kafka.records import KafkaRecord
+
+_DOING: Final = "events of a numbered producer cannot be stored"
+_UNSURE: Final = "it is not known whether they are stored: open another stream, which says from which number on to send"
+_T = TypeVar("_T")
+_OFFSET_MAX: Final = 1 << 62
+"""A number may be larger than an offset: it stands in the commit's metadata, and the offset is for people."""
+
+
+class NumberedWriter:
+    """The newest stream of a producer, as Kafka sees it; blocking, one thread at a time.
+
+    Args:
+        config: Of the deployment.
+        broker: Identity of the broker.
+        producer: The producer's name.
+
+    Attributes:
+        newest: By partition, the newest number stored before it was made.
+
+    Raises:
+        UnavailableError: Kafka does not answer.
+        KafkaDeniedError: We may not.
+    """
+
+    def __init__(self, config: KafkaConfig, broker: str, producer: str) -> None:
+        self._topic = config.topic("events")
+        digest = hashlib.sha256(f"{broker}\0{producer}".encode()).hexdigest()[:32]
+
+        def fenced(hint: str) -> ProducerReplacedError:
+            return ProducerReplacedError(
+                f"the producer {producer!r} has opened another stream",
+                hint=hint or "a producer has one stream at a time: give each process a name of its own",
+            )
+
+        # Before the numbers are read: nothing of an earlier stream is committed from here on.
+        office = Office("events", f"producer-{digest}", _DOING, _UNSURE, fenced)
+        self._writer = FencedWriter(config, office)
+        faults = Faults()
+        reader = committed_reader(config, faults, group=f"producer-{digest}")
+        try:
+            self._group: object = reader.consumer_group_metadata()
+            partitions = range(config.topics.events.partitions)
+            asked = [library().TopicPartition(self._topic, number) for number in partitions]
+            found = committed_places(reader, asked, config, faults, _DOING)
+        finally:
+            reader.close()
+        self.newest = {place.partition: int(place.metadata or 0) for place in found if place.offset >= 0}
+
+    def store(self, parts: Mapping[int, Sequence[KafkaRecord]], newest: Mapping[int, int]) -> None:
+        """Stores events with their numbers, all or none.
+
+        Args:
+            parts: Events by partition.
+            newest: The number of the last one, by partition.
+
+        Raises:
+            ProducerReplacedError: There is a newer stream.
+            UnavailableError: Kafka did not take them; the hint says where that is not known.
+        """
+        self._writer.send_events(parts)
+        places = [
+            library().TopicPartition(self._topic, partition, min(number + 1, _OFFSET_MAX), str(number))
+            for partition, number in newest.items()
+        ]
+        self._writer.add_places(places, self._group)
+        self._writer.commit()
+
+    def close(self) -> None:
+        """Gives the producer of Kafka back; its threads end here, and not where it is forgotten: that takes a while."""
+        self._writer.close()
+        del self._writer
+
+
+@dataclass(eq=False, slots=True)
+class _Submit:
+    """Events on their way into a transaction."""
+
+    parts: Mapping[int, Sequence[KafkaRecord]]
+    newest: Mapping[int, int]
+    count: int
+    size_bytes: int
+    done: asyncio.Future[int]
+
+    def fail(self, error: HeadgateError) -> None:
+        """Nothing of it is known to be stored."""
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+@dataclass(eq=False)
+class FencedProducing(Producing):
+    """One stream of a producer; made by `FencedProducers.open`.
+
+    Attributes:
+        writer: Stores its events; None until it is made.
+        made: Done once it is, or cannot be.
+        waiting: What is not in a transaction yet.
+        task: Commits; None while nothing waits.
+    """
+
+    writer: NumberedWriter | None = None
+    made: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: deque[_Submit] = field(default_factory=deque)
+    task: asyncio.Task[None] | None = None
+
+    async def append(self, parts: Mapping[int, NumberedEntries], size_bytes: int) -> None:
+        """See `EventAppender.append_numbered`."""
+        assert isinstance(self.owner, FencedProducers), "it made this one"
+        await self.owner.append(self, parts, size_bytes)
+
+
+class FencedProducers:
+    """See `ProducerStreams`; of one front, on its event loop.
+
+    Args:
+        config: Of the deployment.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+        self._open: dict[tuple[str, str], FencedProducing] = {}
+        self._threads = ThreadPoolExecutor(KAFKA_PRODUCER_THREADS, thread_name_prefix="producers")
+        self._closing: set[asyncio.Task[None]] = set()
+        self._events = self._bytes = 0
+
+    async def open(self, broker: str, producer: str) -> Producing:
+        """See `ProducerStreams.open`."""
+        check_name(producer)
+        key = broker, producer
+        while (old := self._open.get(key)) is not None:
+            old.replaced.set()
+            await old.made.wait()
+            if old.under_way:
+                await asyncio.wait(set(old.under_way))
+            if self._open.get(key) is old:
+                del self._open[key]
+        if len(self._open) + len(self._closing) >= KAFKA_PRODUCER_STREAMS_MAX:
+            raise OverloadedError(f"{KAFKA_PRODUCER_STREAMS_MAX} numbered producers publish", hint="try again later")
+        opened = self._open[key] = FencedProducing(self, broker, producer, {})
+        try:
+            opened.writer = await self._in_thread(partial(NumberedWriter, self._config, broker, producer))
+            opened.check_in_force()
+        except BaseException:
+            self.close(opened)
+            raise
+        finally:
+            opened.made.set()
+        opened.newest.update(opened.writer.newest)
+        return opened
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self, producing: Producing) -> None:
+        """See `ProducerStreams.close`."""
+        assert isinstance(producing, FencedProducing), "`open` made it"
+        if not producing.closed:
+            producing.closed = True
+            ending = asyncio.create_task(self._end(producing))
+            self._closing.add(ending)
+            ending.add_done_callback(self._closing.discard)
+
+    async def _end(self, producing: FencedProducing) -> None:
+        if producing.under_way:
+            await asyncio.wait(set(producing.under_way))
+        key = producing.broker, producing.producer
+        if self._open.get(key) is producing:
+            del self._open[key]
+        if producing.writer is not None:
+            await self._in_thread(producing.writer.close)
+
+    def settle(self, producing: Producing, partition: int, number: int, done: asyncio.Future[int]) -> None:
+        """See `ProducerStreams.settle`."""
+        producing.under_way.discard(done)
+        if not done.cancelled() and done.exception() is None:
+            producing.newest[partition] = max(number, producing.newest.get(partition, -1))
+
+    async def stop(self) -> None:
+        """Stores what waits, and gives everything back; streams have ended."""
+        for one in list(self._open.values()):
+            self.close(one)
+        if self._closing:
+            await asyncio.wait(set(self._closing))
+        self._threads.shutdown()
+
+    # --- events -----------------------------------------------------------------------------------------
+
+    async def append(self, producing: FencedProducing, parts: Mapping[int, NumberedEntries], size_bytes: int) -> None:
+        """See `EventAppender.append_numbered`."""
+        if producing.chain.problem is not None:
+            raise producing.chain.behind()
+        records = {partition: records_of(part.entries) for partition, part in parts.items()}
+        newest = {partition: part.last for partition, part in parts.items()}
+        count = sum(map(len, records.values()))
+        if self._events + count > COMMIT_QUEUE_EVENTS_MAX or self._bytes + size_bytes > COMMIT_QUEUE_BYTES_MAX:
+            error = OverloadedError(f"{self._events} events wait for Kafka already", hint="try again later")
+            producing.chain.end(error)
+            raise error
+        submit = _Submit(records, newest, count, size_bytes, asyncio.get_running_loop().create_future())
+        submit.done.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._events, self._bytes = self._events + count, self._bytes + size_bytes
+        for partition, number in newest.items():
+            producing.submitted(partition, number, submit.done)
+        producing.waiting.append(submit)
+        if producing.task is None:
+            producing.task = asyncio.create_task(self._commit_all(producing), name="numbered-producer")
+        try:
+            await asyncio.shield(submit.done)  # what is under way is not given up with the request
+        finally:
+            self._events, self._bytes = self._events - count, self._bytes - size_bytes
+
+    async def _commit_all(self, producing: FencedProducing) -> None:
+        """Commits until nothing waits; the next submit starts it again. What fails ends the chain."""
+        try:
+            while group := _taken(producing.waiting):
+                error = await self._commit(producing, group)
+                if error is None:
+                    for submit in group:
+                        submit.done.set_result(0)
+                    continue
+                producing.chain.end(error)
+                if isinstance(error, ProducerReplacedError):
+                    producing.replaced.set()
+                for submit in group:
+                    submit.fail(_own(error))
+                while producing.waiting:
+                    producing.waiting.popleft().fail(producing.chain.behind())
+        finally:
+            producing.task = None
+
+    async def _commit(self, producing: FencedProducing, group: Sequence[_Submit]) -> HeadgateError | None:
+        """Stores some submits in one transaction; why that failed."""
+        assert producing.writer is not None, "the stream is open"
+        parts: dict[int, list[KafkaRecord]] = {}
+        newest: dict[int, int] = {}
+        for submit in group:
+            newest.update(submit.newest)
+            for partition, records in submit.parts.items():
+                parts.setdefault(partition, []).extend(records)
+        try:
+            await self._in_thread(partial(producing.writer.store, parts, newest))
+        except HeadgateError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - those who wait get it
+            return UnavailableError(f"{_DOING}: {error}")
+        return None
+
+
+def _taken(waiting: deque[_Submit]) -> list[_Submit]:
+    """What goes into the next transaction."""
+    group: list[_Submit] = []
+    count = size_bytes = 0
+    while waiting:
+        count, size_bytes = count + waiting[0].count, size_bytes + waiting[0].size_bytes
+        if group and (count > COMMIT_CHUNK_EVENTS_MAX or size_bytes > COMMIT_BATCH_BYTES_MAX):
+            break
+        group.append(waiting.popleft())
+    return group
+
+
+def _own(error: HeadgateError) -> HeadgateError:
+    """An exception of the waiter's own: one object raised in many tasks would collect all their tracebacks."""
+    return type(error)(error.message, hint=error.hint)
