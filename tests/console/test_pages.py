@@ -18,8 +18,9 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 OWN = f"/apis/headgate.dev/v1/namespaces/{SHOP}"
 EVENTING = f"/apis/eventing.knative.dev/v1/namespaces/{SHOP}"
-FRAME_MS_MAX = 200
-"""Of the median frame, on a machine that is busy with other tests; a page that freezes draws none for seconds."""
+FREEZE_MS_MAX = 2_000
+"""Of the longest frame. A quiet machine has frames of 17 ms at the median; beside other tests that want the cores, the
+browser gets its turn late, and the median says more of them than of the page."""
 
 
 # --- signing in, and what one may -----------------------------------------------------------------
@@ -139,7 +140,7 @@ def test_ten_thousand_triggers(console: Console) -> None:
     expect(page.get_by_role("link", name="many-09999")).to_be_visible()
     expect(page.locator("tbody tr")).to_have_count(1)
     print(f"10,000 triggers, searched: frames of {frames.median:.0f} ms, the longest {frames.longest:.0f} ms")
-    assert frames.median < FRAME_MS_MAX
+    assert frames.longest < FREEZE_MS_MAX
 
 
 def test_a_trigger_in_words_and_as_yaml(shop: Shop, console: Console) -> None:
@@ -297,7 +298,7 @@ def test_a_thousand_events_a_second(shop: Shop, console: Console) -> None:
         stop.set()
         producer.join()
     print(f"1,000 events/s: frames of {frames.median:.0f} ms, the longest {frames.longest:.0f} ms")
-    assert frames.median < FRAME_MS_MAX
+    assert frames.longest < FREEZE_MS_MAX
     expect(page.locator(".tail-line")).to_have_count(100)
 
 
