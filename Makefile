@@ -39,6 +39,7 @@ test-fast: setup
 # Two processes, file by file, each with one Spark and one server for all tests that need no other. More would only wait
 # for each other.
 test-servers: setup
+	@scripts/ensure-chromium.sh
 	@echo "tests with a JVM or a server"
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations 20 -m "not ($(FAST))"
 

@@ -1,12 +1,20 @@
-"""What does a tenant that sends ten times its quota cost another one? p99 of the other, without it and beside it.
+"""What does a tenant that sends ten times its quota cost another one? p99 of the other, beside four kinds of it.
 
-    python -m benchmarks.quotas                 rounds of both in one run, in turn, at one server
+    python -m benchmarks.quotas                 rounds of all four in one run, in turn, at one server
 
 Two namespaces with a broker each. B sends at a steady rate and has a trigger with a subscriber: measured are its POSTs,
 from when one was due to its answer, and its deliveries, from when an event was due to its arrival. A has a publish
-quota and sends ten times as much, one event a request, whatever it is answered. `--no-quota` shows what A does without
-one.
-The goal: a factor of 1.3 at most, as the median of the rounds.
+quota, and is in turn
+
+    alone      not there
+    own rate   sends what its quota allows
+    ten times  sends ten times as much, one event a request, whatever it is answered
+    elsewhere  sends ten times as much to another process, which answers and does nothing: what its load costs by the
+               processor alone, which both share
+
+`--no-quota` shows what A does without a quota.
+The goal: B's p99 beside ten times is at most 1.3 times that beside A's own rate, as the median of the rounds. Beside
+it stands what the machine makes of the same load where no server has anything to do with it.
 """
 
 from __future__ import annotations
@@ -31,10 +39,12 @@ from rich.table import Table
 from benchmarks.latency import Receiver
 from benchmarks.tables import print_whole
 from headgate.control.quota_rules import PUBLISH_EVENTS
-from headgate.testing import Server
+from headgate.testing import Server, free_port
 
 TIMES = 10
 GOAL = 1.3
+KINDS = ("alone", "own rate", "ten times", "elsewhere")
+FACTORS = (("ten times", "own rate"), ("ten times", "alone"), ("elsewhere", "alone"))
 CONNECTIONS = 8
 WARM_S = 2.0
 DATA = json.dumps({"order": "o-1", "amount": 12.5, "items": [{"sku": "x-100", "n": 2}] * 5}).encode()
@@ -50,6 +60,29 @@ class Noise(asyncio.Protocol):
         """Counts answers; a status that two pieces share is not counted."""
         for status in ("202", "429"):
             self._answers[status] += data.count(f"HTTP/1.1 {status}".encode())
+
+
+class Bare(asyncio.Protocol):
+    """Answers every request with 429, and does nothing else."""
+
+    ANSWER = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A is there."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Counts heads; a head that two pieces share is not answered."""
+        self._transport.write(self.ANSWER * data.count(b"\r\n\r\n"))  # type: ignore[attr-defined]
+
+
+async def serve_bare(port: int) -> None:
+    """Answers until standard input ends."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Bare, "127.0.0.1", port)
+    print("ready", flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+    server.close()
 
 
 async def make_noise(port: int, rate_per_s: int) -> None:
@@ -107,11 +140,11 @@ async def one_run(server: Server, receiver: Receiver, rate_per_s: int, seconds: 
 
 
 async def beside(
-    server: Server, receiver: Receiver, arguments: argparse.Namespace
+    server: Server, receiver: Receiver, arguments: argparse.Namespace, port: int, times: int
 ) -> tuple[dict[str, float], dict[str, int]]:
-    """B's figures while A sends too much, and what A was answered."""
-    command = [sys.executable, "-m", "benchmarks.quotas", "--noise", str(server.port)]
-    command += ["--quota", str(arguments.quota)]
+    """B's figures while A sends so many times its quota to a port, and what A was answered."""
+    command = [sys.executable, "-m", "benchmarks.quotas", "--noise", str(port)]
+    command += ["--quota", str(arguments.quota * times)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as noise:
         assert noise.stdin is not None
         assert noise.stdout is not None
@@ -120,8 +153,8 @@ async def beside(
         return found, json.loads(await asyncio.to_thread(noise.stdout.readline))
 
 
-async def measure(server: Server, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every round: B alone and beside A, in turn which of them is first."""
+async def measure(server: Server, bare: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every round: B beside all kinds of A, in turn which of them is first."""
     receiver = Receiver()
     config = uvicorn.Config(
         receiver.app, port=receiver.port, interface="asgi3", log_level="error", lifespan="off", access_log=False
@@ -140,11 +173,15 @@ async def measure(server: Server, arguments: argparse.Namespace) -> list[dict[st
     rounds = []
     for number in range(arguments.rounds):
         found: dict[str, Any] = {}
-        for is_beside in (number % 2 == 1, number % 2 == 0):
-            if is_beside:
-                found["beside"], found["noise"] = await beside(server, receiver, arguments)
-            else:
-                found["alone"] = await one_run(server, receiver, arguments.rate, arguments.seconds)
+        for turn in range(len(KINDS)):
+            kind = KINDS[(turn + number) % len(KINDS)]
+            if kind == "alone":
+                found[kind] = await one_run(server, receiver, arguments.rate, arguments.seconds)
+                continue
+            port, times = (bare if kind == "elsewhere" else server.port), (1 if kind == "own rate" else TIMES)
+            found[kind], answers = await beside(server, receiver, arguments, port, times)
+            if kind == "ten times":
+                found["noise"] = answers
         rounds.append(found)
         if arguments.json:
             print(json.dumps(found), flush=True)
@@ -156,14 +193,16 @@ async def measure(server: Server, arguments: argparse.Namespace) -> list[dict[st
 def show(rounds: list[dict[str, Any]]) -> None:
     """A row a figure: medians of the rounds, and of their factors."""
     sent, stored = (sum(one["noise"].get(name, 0) for one in rounds) for name in ("sent", "202"))
-    table = Table(title=f"B alone and beside A: {len(rounds)} rounds; {stored:,} of {sent:,} events of A were stored")
-    for name in ("ms", "alone", "beside", "factor", "least", "most"):
+    title = f"B beside A: medians of {len(rounds)} rounds; {stored:,} of {sent:,} events of A at ten times were stored"
+    table = Table(title=title)
+    for name in ("ms", *KINDS, *(f"{loud} / {quiet}" for loud, quiet in FACTORS)):
         table.add_column(name, justify="right")
     for name in rounds[0]["alone"]:
-        alone, by = ([one[which][name] for one in rounds] for which in ("alone", "beside"))
-        factors = [loud / quiet for quiet, loud in zip(alone, by, strict=True)]
-        figures = [*map(statistics.median, (alone, by, factors)), min(factors), max(factors)]
-        table.add_row(name.removesuffix("_ms"), *(f"{figure:.2f}" for figure in figures))
+        row = [f"{statistics.median(one[kind][name] for one in rounds):.2f}" for kind in KINDS]
+        for loud, quiet in FACTORS:
+            factors = [one[loud][name] / one[quiet][name] for one in rounds]
+            row.append(f"{statistics.median(factors):.2f} ({min(factors):.2f} to {max(factors):.2f})")
+        table.add_row(name.removesuffix("_ms"), *row)
     print_whole(table)
 
 
@@ -177,14 +216,25 @@ def main() -> None:
     parser.add_argument("--no-quota", action="store_true", help="A has none, and sends as much")
     parser.add_argument("--json", action="store_true", help="print a JSON line a round")
     parser.add_argument("--noise", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--bare", type=int, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.noise:
-        asyncio.run(make_noise(arguments.noise, TIMES * arguments.quota))
+        asyncio.run(make_noise(arguments.noise, arguments.quota))
+        return
+    if arguments.bare:
+        asyncio.run(serve_bare(arguments.bare))
         return
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-bench-")))
         server = stack.enter_context(Server(folder / "data", log=folder / "server.log"))
-        rounds = asyncio.run(measure(server, arguments))
+        port = free_port()
+        command = [sys.executable, "-m", "benchmarks.quotas", "--bare", str(port)]
+        bare = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        assert bare.stdout is not None
+        assert bare.stdout.readline() == "ready\n"
+        rounds = asyncio.run(measure(server, port, arguments))
+        assert bare.stdin is not None
+        bare.stdin.close()
     if not arguments.json:
         show(rounds)
 

@@ -56,17 +56,17 @@ def request(number: int, triggers: int) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + BODY
 
 
-def load(server: Server, triggers: int, url: str) -> None:
-    """Makes the triggers, one exact type each; returns when all are Ready."""
+def load(server: Server, triggers: int, url: str, prefix: str = "t") -> None:
+    """Makes the triggers, one exact type each, their names with a prefix; returns when all are Ready."""
     for number in range(triggers):
         spec = {
             "broker": "default",
             "filters": [{"exact": {"type": f"com.shop.t{number}"}}],
             "subscriber": {"uri": url},
         }
-        server.create("triggers", "default", f"t{number}", spec)
+        server.create("triggers", "default", f"{prefix}{number}", spec)
     for number in range(triggers):
-        server.wait_trigger_ready("default", f"t{number}", seconds=120)
+        server.wait_trigger_ready("default", f"{prefix}{number}", seconds=120)
 
 
 def arrived(pipe: Connection, count: int) -> None:

@@ -34,8 +34,19 @@ CALLED = {
     "resume_writing",
     "send_400_response",
 }
-READ = {"client", "cycle", "headers", "logger", "loop", "parser", "pipeline", "transport", "url"}
-OURS = {"_bare_bytes", "_began_at", "_connections", "_in_body", "_refused", "_slot", "_timer", "_unread_timer"}
+READ = {"client", "cycle", "flow", "headers", "logger", "loop", "parser", "pipeline", "transport", "url"}
+OURS = {
+    "_bare_bytes",
+    "_began_at",
+    "_behind",
+    "_body_left",
+    "_connections",
+    "_in_body",
+    "_refused",
+    "_slot",
+    "_timer",
+    "_unread_timer",
+}
 CHANGED = "uvicorn has changed: read {} again before ingress/protocol.py is given the new version"
 
 

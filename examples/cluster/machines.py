@@ -21,6 +21,7 @@ from headgate.demo.run import BROKER, NAMESPACE, trigger_spec
 from headgate.demo.workload import TRIGGERS
 from headgate.errors import UnavailableError
 from headgate.store.config import TopicsConfig
+from headgate.store.kafka.matcher import REHEARSED, STANDS_BY
 from headgate.testing import ApiError, Server, parts_of
 from headgate.testing.kafka import Kafka
 from headgate.testing.server import Object
@@ -118,6 +119,11 @@ class Machines:
             and all(server.is_ready() for server in self.servers)
             and all(len(self.spark.executors(self._app(server))) >= workers for server in self.servers)
         )
+
+    def is_warm(self) -> bool:
+        """Whether every matcher that stands by has rehearsed; it does so as soon as there are events."""
+        standing = [note for server in self.servers if (note := _note(server, "matcher")).startswith(STANDS_BY)]
+        return len(standing) == len(self.servers) - 1 and all(REHEARSED in note for note in standing)
 
 
 def wait_until(is_so: Callable[[], bool], what: str, seconds: float = WHOLE_S_MAX) -> None:

@@ -231,7 +231,11 @@ async def _mended(kill: Kill, machines: Machines, sizes: Sizes, ledger: Ledger) 
     if kill.what in _MENDED:
         await asyncio.to_thread(_MENDED[kill.what], machines)
     whole = f"every part works after the kill of: {kill.what}"
-    await asyncio.to_thread(wait_until, lambda: machines.is_whole(sizes.brokers, machines.spark.workers), whole)
+
+    def works() -> bool:
+        return machines.is_whole(sizes.brokers, machines.spark.workers) and machines.is_warm()
+
+    await asyncio.to_thread(wait_until, works, whole)
     whole_s = time.monotonic() - began
     await _caught_up(ledger)
     return replace(kill, whole_s=whole_s)

@@ -315,6 +315,14 @@ QUOTA_REFUSAL_S: Final = 0.1
 """How long a refused publish request waits for its answer: what a connection that does not slow down costs others."""
 QUOTA_RETRY_AFTER_S_MAX: Final = 60
 """The longest wait that a producer is told whose namespace is over its quota: the quota may change meanwhile."""
+QUOTA_USAGE_S: Final = 1.0
+"""How often the processes of a server tell each other what namespaces use of quotas that none of them knows alone."""
+QUOTA_STATUS_S: Final = 5.0
+"""Between two rewrites of a quota's status for such usage, which may change all the time."""
+STORED_BYTES_SNAPSHOT_S: Final = 10.0
+"""How often a front writes down what namespaces store, if that has changed: a start reads the log from there on."""
+DEADLETTER_QUOTA_PAUSE_S: Final = 30.0
+"""When a delivery is tried again that would be given up, and whose namespace has as many dead letters as it may."""
 QUOTA_FRONTS_MAX: Final = 10_000
 """Fronts of a whole deployment that share a quota."""
 QUOTA_NAMESPACES_SHOWN_MAX: Final = 100
@@ -424,6 +432,8 @@ REQUEST_S_MAX: Final = 60.0
 """From a request's first byte to its last: 4 MiB at 0.6 Mbit/s."""
 WRITE_STALLED_S_MAX: Final = 120.0
 """A client that reads nothing of its answer for so long is disconnected: up to 8 MiB are held for it."""
+PIPELINE_BYTES: Final = 4 << 10
+"""Of requests that come ahead of the answers to those before them, so much is parsed in one go."""
 KEEP_ALIVE_S: Final = 120
 """A connection without a request stays open so long: longer than the 90 s after which the clients of Go and Rust drop
 one by themselves, so that none sends into a connection that the server is closing."""
@@ -571,6 +581,10 @@ LINK_HELD_ROWS_MAX: Final = 1 << 17
 """Rows held of a run that waits for its takeover (about 12 MiB); over it the connection is not read."""
 TAKEOVER_NEAR_EVENTS: Final = 1_024
 """A run this close behind the owner is waited for: some 10 ms of matching."""
+TAKEOVER_NEAR_MISSES_MAX: Final = 63
+"""So often a new run on Kafka may end close behind the owner before it takes over from there: six bits of a commit."""
+TAKEOVER_NEAR_MISS_SHARE: Final = 8
+"""One record in so many is such a miss: a new run has brought some 500 by then, and is warm."""
 OUTBOX_PENDING_ROWS_MAX: Final = 1 << 17
 """Rows between the link and the scheduler; over it no connection of the link is read."""
 OUTBOX_CHUNK_ROWS_MAX: Final = 1 << 16
@@ -933,6 +947,20 @@ OUTBOX_WAITING_MAX: Final = 10_000
 """Records of one task that Kafka has not acknowledged: at two a millisecond, five seconds of a broker's silence."""
 OUTBOX_PASSED_MS: Final = 100
 """How often a task tells its progress: a record for every partition of the outbox."""
+RUN_WARM_EVENTS: Final = 256
+"""Events of a partition that a run on Kafka which stands beside another one matches before those that may count."""
+REHEARSAL_EVENTS: Final = 1_000
+"""The newest events of a partition, which a matcher that stands by matches in a rehearsal; its matches do not count."""
+REHEARSAL_BATCH_S: Final = 5
+"""A batch of a rehearsal: the shortest one that Spark admits in real-time mode."""
+REHEARSAL_BATCHES: Final = 2
+"""Batches of a rehearsal: the first one may see the very first event at its end."""
+REHEARSAL_S_MAX: Final = 90.0
+"""A rehearsal that has not ended by then is broken off."""
+REHEARSAL_PAUSE_S: Final = 60.0
+"""From one rehearsal to the next, which changed filters are the reason for."""
+REHEARSAL_LOOK_S: Final = 5.0
+"""Before the first one: how often a matcher that stands by looks for events to rehearse with."""
 RUN_TASKS_S_MAX: Final = 60.0
 """Until every task of a new run has begun: a cluster under load plans and sends a query within seconds."""
 

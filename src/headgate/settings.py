@@ -71,6 +71,8 @@ class Settings(BaseSettings):
             value: `required` with `tls_client_ca`.
         tls_ca: PEM file of the CA that clients need to know this server by; the status of a broker shows it.
         authentication_config: File of Kubernetes' `AuthenticationConfiguration`: the issuers whose tokens are believed.
+        console_client_id: The console's client at the issuer of `authentication_config` that has it for an audience.
+            Without a value people paste a token.
         token_auth_file: File of tokens in Kubernetes' columns, hashed; read again when it changes.
         audit_log_path: File of the audit log; None for none.
         audit_log_maxsize: Size in MiB at which the audit log begins a new file.
@@ -128,6 +130,7 @@ class Settings(BaseSettings):
     tls_client_auth: Literal["optional", "required"] | None = None
     tls_ca: Path | None = None
     authentication_config: Path | None = None
+    console_client_id: str = ""
     token_auth_file: Path | None = None
     audit_log_path: Path | None = None
     audit_log_maxsize: int = Field(default=100, ge=1, le=10_240)
@@ -278,6 +281,11 @@ class Settings(BaseSettings):
     def log_directory(self) -> Path:
         """The event log: one directory per partition."""
         return self.data / "log"
+
+    @property
+    def usage_directory(self) -> Path:
+        """What the processes say of the usage of quotas."""
+        return self.run_directory / "usage"
 
     @property
     def metrics_directory(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import urllib.parse
 import urllib.request
@@ -23,10 +24,12 @@ class Provider:
 
     Args:
         clients: Groups by the names of clients.
+        console: Where a browser comes back to that signs in; empty for none.
     """
 
-    def __init__(self, clients: Mapping[str, str] = CI) -> None:
+    def __init__(self, clients: Mapping[str, str] = CI, console: str = "") -> None:
         self._clients = clients
+        self._console = console
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._running: subprocess.Popen[str] | None = None
@@ -41,7 +44,11 @@ class Provider:
     def start(self) -> None:
         assert executable("npm")
         self._running = subprocess.Popen(
-            command(self._port, self._clients), text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command(self._port, self._clients),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | ({"CONSOLE_URL": self._console} if self._console else {}),
         )
         assert self._running.stdout is not None
         assert self._running.stdout.readline() == f"listening on {self.url}\n"

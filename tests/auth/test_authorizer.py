@@ -20,6 +20,7 @@ from headgate.auth.authorizer import (
     SubjectKind,
     check,
 )
+from headgate.auth.routes import wanted_by_request
 from headgate.auth.rules import EVERYTHING, AccessRule, Attributes, GrantTooLargeError, uncovered
 from headgate.auth.user import ANONYMOUS, User, authenticated
 
@@ -104,7 +105,7 @@ RULES = [
     (rule("get", paths="/metrics"), at("/metrics/x"), False),
     (rule("get", paths="/metrics"), at("/metric"), False),
     (rule("get", paths="/livez/*"), at("/livez/x"), True),
-    (rule("get", paths="/livez/*"), at("/livez"), False),
+    (rule("get", paths="/metrics/*"), at("/metrics"), False),
     (rule("get", paths="/livez*"), at("/livez"), True),
     (rule("get", paths="*"), at("/anything"), True),
     (rule("get", paths="*"), at("/anything", "post"), False),
@@ -393,3 +394,13 @@ def test_a_role_that_cannot_be_looked_through_is_refused() -> None:
     with pytest.raises(GrantTooLargeError):
         uncovered([READ], [huge])
     assert str(READ) == '{APIGroups:["eventing.knative.dev"], Resources:["brokers"], Verbs:["get", "list"]}'
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz"])
+def test_health_is_told_to_everybody_before_there_is_any_role(path: str) -> None:
+    authorizer = RbacAuthorizer()
+    for query, is_told in ((b"", True), (b"verbose", False)):
+        for method in ("GET", "HEAD"):
+            assert authorizer.allowed(ANONYMOUS, wanted_by_request(method, path, query)).allowed is is_told
+    assert not authorizer.allowed(ANONYMOUS, wanted_by_request("POST", path)).allowed
+    assert not authorizer.allowed(ANONYMOUS, wanted_by_request("GET", "/metrics")).allowed

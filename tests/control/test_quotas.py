@@ -12,12 +12,25 @@ import pytest
 from headgate.control.admission import Admission
 from headgate.control.errors import ExceededQuotaError, InvalidObjectError, MalformedObjectError, QuotaError
 from headgate.control.objects import Kind, ObjectKey, ResourceQuota
-from headgate.control.quota_rules import FILTER_COST, RESOURCES, quantity
+from headgate.control.quota_rules import (
+    DEAD_LETTERS,
+    FILTER_COST,
+    NOT_ON_KAFKA,
+    PUBLISH_EVENTS,
+    READERS,
+    RESOURCES,
+    quantity,
+)
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.cost import filter_cost
-from headgate.limits import FILTER_COST_COMPARED, FILTER_COST_EVALUATED, RESOURCE_QUOTAS_PER_NAMESPACE_MAX
+from headgate.limits import (
+    FILTER_COST_COMPARED,
+    FILTER_COST_EVALUATED,
+    QUOTA_STATUS_S,
+    RESOURCE_QUOTAS_PER_NAMESPACE_MAX,
+)
 from tests.control.support import Kubectl, Server, eventually, trigger
 
 TRIGGERS = "count/triggers.eventing.knative.dev"
@@ -180,6 +193,43 @@ def test_a_status_is_written_once_and_only_where_something_changed(admission: Ad
     admission.create(Kind.RESOURCE_QUOTA, limiting("count/secrets", 5, "q2"))
     reconciler.step()
     assert used(store, "q2") == {"count/secrets": "0"}
+
+
+def test_the_status_says_what_processes_hold_and_follows_it(admission: Admission) -> None:
+    store, now_s = admission.store, 1_000.0
+    usage: dict[str, dict[str, int]] = {}
+    reconciler = Reconciler(store, usage=lambda: dict(usage), clock_s=lambda: now_s)
+    for namespace in ("default", "other"):
+        hard = {"hard": {TRIGGERS: 5, DEAD_LETTERS: 7, PUBLISH_EVENTS: 9}}
+        admission.create(Kind.RESOURCE_QUOTA, quota() | {"spec": hard}, namespace=namespace)
+    reconciler.step()
+    assert used(store) == {TRIGGERS: "0", DEAD_LETTERS: "0"}
+    other = store.get(ObjectKey(Kind.RESOURCE_QUOTA, "other", "q1")).metadata.resource_version
+    usage[DEAD_LETTERS] = {"default": 3}
+    assert reconciler.step() == 0, "not each second"
+    now_s += QUOTA_STATUS_S
+    assert reconciler._is_due()
+    assert reconciler.step() == 1
+    assert used(store) == {TRIGGERS: "0", DEAD_LETTERS: "3"}
+    admission.create(Kind.TRIGGER, trigger("t1"))
+    reconciler.step()
+    assert used(store) == {TRIGGERS: "1", DEAD_LETTERS: "3"}
+    usage.clear()
+    now_s += QUOTA_STATUS_S
+    reconciler.step()
+    assert used(store) == {TRIGGERS: "1", DEAD_LETTERS: "0"}
+    assert store.get(ObjectKey(Kind.RESOURCE_QUOTA, "other", "q1")).metadata.resource_version == other
+    Reconciler(store).step()
+    assert used(store) == {TRIGGERS: "1"}, "who does not know it does not say it"
+
+
+def test_a_limit_that_a_deployment_cannot_hold_is_refused_with_the_reason(store: Store) -> None:
+    admission = Admission(store, not_counted=NOT_ON_KAFKA)
+    for resource in NOT_ON_KAFKA:
+        with pytest.raises(InvalidObjectError, match="no server of a deployment on Kafka knows") as caught:
+            admission.create(Kind.RESOURCE_QUOTA, limiting(resource, 1))
+        assert caught.value.http_status == 422
+    admission.create(Kind.RESOURCE_QUOTA, limiting(READERS, 1))
 
 
 def test_a_namespace_has_so_many_quotas_and_no_more(admission: Admission) -> None:

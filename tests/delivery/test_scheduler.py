@@ -144,8 +144,11 @@ class Subscribers:
             await asyncio.sleep(0)
         self.delivered.append((dead_letter.destination, dead_letter.event.id))
 
-    def has_room(self) -> bool:
+    def has_room(self, _namespace: str) -> bool:
         return True
+
+    def is_over_quota(self, _namespace: str) -> bool:
+        return False
 
 
 class Disk:

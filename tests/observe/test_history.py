@@ -119,6 +119,18 @@ def test_damaged_and_foreign_files_are_passed_over(server: Server) -> None:
     assert len(server.history.points("a")[1]) == 1
 
 
+def test_a_namespace_that_is_called_other_gets_nothing_of_the_others(server: Server) -> None:
+    few = {"other/x": 10.0}
+    many = {f"n{number}/x": 1.0 for number in range(limits.BROKERS_COUNTED_MAX)} | {metrics.OTHER: 500.0}
+    for accepted, received in ((few, 1.0), (many, 0.0)):
+        server.history = NumbersHistory(server.folder, lambda: server.now)
+        server.accepted = dict.fromkeys(accepted, 0.0)
+        server.tick()
+        server.accepted = accepted
+        server.tick()
+        assert server.history.points("other")[1][0].received == received
+
+
 def test_quantiles() -> None:
     counts = [0.0] * (len(BUCKETS) + 1)
     assert quantile(counts, 0.5) is None

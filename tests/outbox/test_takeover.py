@@ -181,16 +181,77 @@ def test_the_newest_run_that_has_passed_the_watermark_takes_over():
     assert takeover.frames(2, 0, rows(5_001), 5_002) == []
 
 
-def test_without_holding_a_run_takes_over_when_it_is_near():
+def followed(near_w: int) -> Takeover:
+    """A log in which run 1 owns the partition up to `near_w`, and run 2 has said hello."""
     takeover = Takeover({}, holds=False)
     takeover.open(hello(1, 0))
-    takeover.frames(1, 0, [], 5_000)
+    takeover.frames(1, 0, [], near_w)
     takeover.open(hello(2, 0))
-    assert takeover.frames(2, 0, [], 5_000 - limits.TAKEOVER_NEAR_EVENTS - 1) == []
-    assert kinds(takeover.frames(2, 0, [], 5_000 - limits.TAKEOVER_NEAR_EVENTS)) == ["RunActive"]
-    assert takeover.frames(1, 0, rows(5_000), 5_001) == []
-    assert takeover.frames(2, 0, rows(4_999), 5_000) == []
-    assert takeover.frames(2, 0, rows(5_000), 5_001) == [Accepted(0, 20, rows(5_000), 5_001)]
+    return takeover
+
+
+def test_without_holding_a_run_takes_over_when_it_has_passed_the_watermark():
+    takeover = followed(5_000)
+    assert takeover.frames(2, 0, [], 0) == [], "it has begun, and brought nothing"
+    assert takeover.frames(2, 0, [], 4_999) == []
+    assert takeover.frames(1, 0, rows(5_000), 5_001) == [Accepted(0, 10, rows(5_000), 5_001)], (
+        "nothing limits the owner"
+    )
+    assert takeover.frames(2, 0, rows(5_000), 5_001) == [RunActive(2, 20)]
+    assert takeover.frames(1, 0, rows(5_001), 5_002) == []
+    assert takeover.frames(2, 0, rows(5_001), 5_002) == [Accepted(0, 20, rows(5_001), 5_002)]
+
+
+@pytest.mark.parametrize("behind", [1, 10, limits.TAKEOVER_NEAR_EVENTS])
+def test_without_holding_a_run_that_is_near_for_long_takes_over(behind: int):
+    """Both are equally fast, and the newer one is always so many events behind."""
+    takeover = followed(9_000)
+    for passed in range(9_001, 9_001 + 4 * limits.TAKEOVER_NEAR_MISSES_MAX * limits.TAKEOVER_NEAR_MISS_SHARE):
+        assert takeover.frames(1, 0, [], passed)
+        if takeover.frames(2, 0, rows(passed - behind - 1), passed - behind) == [RunActive(2, 20)]:
+            break
+    waited, due = passed - 9_000, limits.TAKEOVER_NEAR_MISSES_MAX * limits.TAKEOVER_NEAR_MISS_SHARE
+    assert due / 2 < waited < due * 2
+    assert takeover.frames(2, 0, rows(passed - 1, passed), passed + 1) == [Accepted(0, 20, rows(passed), passed + 1)]
+
+
+def test_without_holding_a_run_that_is_far_behind_waits():
+    takeover = followed(9_000)
+    for passed in range(9_001, 9_001 + 2 * limits.TAKEOVER_NEAR_MISSES_MAX * limits.TAKEOVER_NEAR_MISS_SHARE):
+        takeover.frames(1, 0, [], passed)
+        assert takeover.frames(2, 0, [], passed - limits.TAKEOVER_NEAR_EVENTS - 1) == []
+    assert takeover.state().partitions[0].near_misses == 0
+
+
+def test_near_misses_of_offsets_with_a_pattern_count_as_well(monkeypatch: pytest.MonkeyPatch):
+    """Batches of seven events and the marker of their transaction: no event's offset is a multiple of eight."""
+    monkeypatch.setattr(limits, "TAKEOVER_NEAR_MISSES_MAX", 1 << 30)
+    takeover = followed(10_000)
+    for batch in range(9_000, 9_000 + 8 * 50, 8):
+        for passed in range(batch + 1, batch + 8):
+            takeover.frames(2, 0, [], passed)
+    assert 20 < takeover.state().partitions[0].near_misses < 80
+
+
+def test_without_holding_near_misses_are_those_of_the_newest_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "TAKEOVER_NEAR_MISS_SHARE", 1)
+    takeover = followed(9_000)
+
+    def missed() -> int:
+        return takeover.state().partitions[0].near_misses
+
+    takeover.frames(2, 0, [], 8_990)
+    assert missed() == 1
+    takeover.open(hello(3, 0))
+    assert missed() == 0
+    takeover.frames(2, 0, [], 8_991)
+    assert missed() == 0
+    takeover.frames(3, 0, [], 8_991)
+    assert Takeover.restored(takeover.state()).state() == takeover.state()
+    takeover.end(3, "over")
+    assert missed() == 0
+    takeover.frames(2, 0, [], 9_000)
+    assert (missed(), takeover.owner(0)) == (0, 2)
 
 
 def test_without_holding_a_run_that_starts_above_the_watermark_is_refused():

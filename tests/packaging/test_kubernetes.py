@@ -25,14 +25,15 @@ from headgate.store.kafka.topics import wanted_topics
 from tests.support import REPOSITORY
 
 EXAMPLE = REPOSITORY / "examples" / "kubernetes"
+SINGLE = REPOSITORY / "examples" / "kubernetes-single"
 SCHEMAS = Path(__file__).parent / "schemas"
 Manifest = dict[str, Any]
 
 
 @cache
-def built() -> list[Manifest]:
+def built(example: Path = EXAMPLE) -> list[Manifest]:
     """What `kubectl apply -k` would send."""
-    command = ["kubectl", "kustomize", str(EXAMPLE)]
+    command = ["kubectl", "kustomize", str(example)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return list(yaml.safe_load_all(done.stdout))
 
@@ -69,6 +70,24 @@ def test_every_object_is_what_its_schema_says() -> None:
     assert {"StatefulSet", "Kafka", "KafkaNodePool", "KafkaTopic", "KafkaUser", "SparkCluster"} <= kinds
     for one in built():
         assert faults(one) == [], f"{one['kind']} {one['metadata']['name']}"
+
+
+def test_the_single_server_is_what_schemas_and_settings_say() -> None:
+    manifests = {one["kind"]: one for one in built(SINGLE)}
+    assert set(manifests) == {"Namespace", "Service", "StatefulSet"}
+    assert [fault for one in manifests.values() for fault in faults(one)] == []
+    server = manifests["StatefulSet"]
+    assert server["spec"]["replicas"] == 1, "a data directory has one server"
+    mounted = {mount["name"]: mount["mountPath"] for mount in container(server)["volumeMounts"]}
+    given = {name.removeprefix("HEADGATE_").lower(): text for name, text in environment(server).items()}
+    assert set(given) <= set(Settings.model_fields)
+    settings = Settings(**given)
+    check_not_open(settings)
+    assert str(settings.data).startswith(mounted["data"])
+    assert container(server)["securityContext"]["readOnlyRootFilesystem"]
+    assert set(mounted) == {"data", "scratch"}
+    labels = server["spec"]["template"]["metadata"]["labels"]
+    assert manifests["Service"]["spec"]["selector"].items() <= labels.items()
 
 
 def changed() -> Iterator[tuple[str, Manifest]]:

@@ -76,6 +76,18 @@ def test_the_license_comes_along(sdist: Path, bin_folder: Path) -> None:
     assert installed.read_bytes() == terms
 
 
+def test_the_console_comes_along_with_the_licences_of_others(sdist: Path, bin_folder: Path) -> None:
+    own = REPOSITORY / "src" / "headgate" / "console" / "static"
+    (installed,) = bin_folder.parent.glob("lib/*/site-packages/headgate/console/static")
+    for path in own.rglob("*"):
+        if path.is_file():
+            name = path.relative_to(own)
+            assert (installed / name).read_bytes() == path.read_bytes()
+            assert (sdist / "src" / "headgate" / "console" / "static" / name).is_file()
+    terms = {path.name for path in bin_folder.parent.glob("lib/*/site-packages/headgate-*.dist-info/licenses/**/*")}
+    assert {path.name for path in own.glob("vendor/LICENSE.*")} <= terms
+
+
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, where nothing of the repository is found; nor by the environment."""

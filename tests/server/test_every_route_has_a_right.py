@@ -81,7 +81,7 @@ def served(store: Store, folder: Path) -> set[tuple[str, str]]:
 
 def sample(path: str) -> str:
     """A path with something in the place of what stands in braces."""
-    values = {"namespace": "team-a", "name": "x", "broker": "x", "id": "7"}
+    values = {"namespace": "team-a", "name": "x", "broker": "x", "id": "7", "folder": "x", "file": "x"}
     return "/".join(values[one.strip("{}")] if one.startswith("{") else one for one in path.split("/"))
 
 
@@ -297,6 +297,7 @@ def passes(app: AuthorizedRequests, user: User, method: str, path: str) -> bool:
 
 PUBLIC = {"/livez", "/readyz", "/healthz", "/version", "/.well-known/openid-configuration", "/openid/v1/jwks"}
 PUBLIC |= {"/handshake/v1/allow"}
+PUBLIC |= {"/", "/ui", "/ui/x", "/ui/x/x"}
 """What everybody may ask; the last three are for subscribers, who are no clients of this server."""
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from headgate.auth.context import USER, current_user
 from headgate.auth.service_accounts import sender_of
-from headgate.auth.user import ANONYMOUS, User
+from headgate.auth.user import ANONYMOUS, User, authenticated
 from headgate.control.admission import Admission
 from headgate.control.bootstrap import bootstrap
 from headgate.control.objects import Kind, ObjectKey
@@ -118,8 +118,12 @@ def test_a_server_without_users_has_no_gate(tmp_path: Path) -> None:
         store.close()
 
 
-@pytest.mark.parametrize("trigger", ["shop/crm", ""])
-def test_a_trigger_is_the_sender_of_what_it_sends_inward(tmp_path: Path, trigger: str) -> None:
+@pytest.mark.parametrize(
+    ("trigger", "sender"), [("shop/crm", None), ("", None), ("", authenticated("ann")), ("shop/crm", ANONYMOUS)]
+)
+def test_a_trigger_or_who_asked_is_the_sender_of_what_is_sent_inward(
+    tmp_path: Path, trigger: str, sender: User | None
+) -> None:
     seen: list[User] = []
 
     async def front(scope: Any, receive: Any, send: Any) -> None:
@@ -137,8 +141,10 @@ def test_a_trigger_is_the_sender_of_what_it_sends_inward(tmp_path: Path, trigger
             event = Event("1.0", "1", "/s", "t")
             message = OutgoingMessage([("ce-id", "1")], b"", event, event, "1")
             delivery: Any = type("Tried", (), {"failures": 0})()
-            return await service.send(Recipient(url="http://x/shop/inbox", name=trigger), delivery, message)
+            return await service.send(
+                Recipient(url="http://x/shop/inbox", name=trigger, sender=sender), delivery, message
+            )
 
     assert asyncio.run(work()).status == 202
-    assert seen == [sender_of(trigger) if trigger else ANONYMOUS]
+    assert seen == [sender or (sender_of(trigger) if trigger else ANONYMOUS)]
     assert current_user.get() is ANONYMOUS  # the context of the attempt is its own

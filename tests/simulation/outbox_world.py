@@ -65,6 +65,7 @@ class Partition:
     number: int
     takeover: OutboxTakeover
     log: list[OutboxRecord | None] = field(default_factory=list)  # None: a number that the log left out
+    states: dict[int, str] = field(default_factory=dict)  # behind the record at a place in the log
     counted: list[Counted] = field(default_factory=list)
     counted_at: list[int] = field(default_factory=list)  # where in the log
     owners: dict[tuple[int, int], int] = field(default_factory=dict)  # generation by which each offset passed
@@ -74,6 +75,10 @@ class Partition:
 
     def watermark(self, source: int) -> int | None:
         return self.takeover.watermark(source)
+
+    def owner(self, source: int) -> int | None:
+        each = self.takeover.state.takeover.partitions.get(source)
+        return each.contenders[0] if each and each.owned else None
 
 
 @dataclass
@@ -128,6 +133,7 @@ class OutboxWorld:
         sources, partitions = self.rng.randint(1, 3), self.rng.randint(1, 3)
         self.truth = Truth(self.rng, sources, partitions)
         self.near = self.rng.choice([0, 1, 5, 1_024])
+        self.near_misses = self.rng.choice([1, 2, 3, 5])
         self.partitions = [Partition(number, self._takeover(0, None)) for number in range(partitions)]
         self.committed: list[Place | None] = [None] * partitions
         self.lives = [self._life(number) for number in range(partitions)]
@@ -136,7 +142,9 @@ class OutboxWorld:
         self.late: list[tuple[int, OutboxRecord]] = []  # records of drivers that are dead
         self.newest = 0
         self.finishing = False
-        self.totals = dict.fromkeys(("records", "counted", "repeated", "restarts", "takeovers", "zombies", "split"), 0)
+        self.totals = dict.fromkeys(
+            ("records", "counted", "repeated", "restarts", "takeovers", "zombies", "split", "waits"), 0
+        )
 
     def _takeover(self, position: int, state: str | None) -> OutboxTakeover:
         decoded = None if state is None else decode_state(state)
@@ -152,8 +160,11 @@ class OutboxWorld:
         place.log.append(record)
         self.totals["records"] += 1
         source = -1 if isinstance(record, OverRecord) else record.source
-        before = place.watermark(source)
+        before, owner = place.watermark(source), place.owner(source)
         outcomes = place.takeover.feed(len(place.log) - 1, record)
+        if before is not None and owner is not None and isinstance(record, PassedRecord) and record.passed < before:
+            self.totals["waits"] += place.owner(source) not in (owner, None)  # it was near for long
+        place.states[len(place.log)] = encode_state(place.takeover.state)
         if isinstance(record, OverRecord):
             place.over |= {run for run in range(1, record.run + 1) if run == record.run or record.all_before}
         elif before is not None:
@@ -360,6 +371,9 @@ class OutboxWorld:
             life.position += 1
             count -= 1
         state, index = encode_state(life.takeover.state), life.index + len(life.counted)
+        place = self.partitions[life.partition]
+        if life.position > life.read_before and place.states.get(life.position, state) != state:
+            place.faults.append("a life has another state than a reader without interruption")
         read = max(life.position, life.read_before)
         life.checkpoints = [*life.checkpoints[-5:], (life.takeover.resume_at, state, index, read)]
 

@@ -31,7 +31,8 @@ MUTANT_RUNS = 150
 def schedule(seed: int) -> tuple[OutboxWorld, list[str]]:
     """Runs one schedule; returns what went wrong."""
     world = OutboxWorld(seed)
-    with mock.patch.object(limits, "TAKEOVER_NEAR_EVENTS", world.near):
+    patient = {"TAKEOVER_NEAR_EVENTS": world.near, "TAKEOVER_NEAR_MISSES_MAX": world.near_misses}
+    with mock.patch.multiple(limits, TAKEOVER_NEAR_MISS_SHARE=1, **patient):
         world.run()
     return world, list(world.faults())
 
@@ -88,8 +89,17 @@ def _takes_the_first_part(self: OutboxTakeover, position: int, record: EventReco
 
 def _forgets_followers(self: Takeover) -> TakeoverState:
     state = _state(self)
-    first = {p: replace(each, contenders=each.contenders[:1]) for p, each in state.partitions.items()}
+    first = {p: replace(each, contenders=each.contenders[:1], near_misses=0) for p, each in state.partitions.items()}
     return replace(state, partitions=first)
+
+
+def _forgets_near_misses(cls: type[Takeover], state: TakeoverState) -> Takeover:
+    less = {p: replace(each, near_misses=0) for p, each in state.partitions.items()}
+    restored: Takeover = _restored(cls, replace(state, partitions=less))
+    return restored
+
+
+_restored = Takeover.restored.__func__  # type: ignore[attr-defined]
 
 
 def _starts_anywhere(self: Takeover, hello: Hello) -> list[Step]:
@@ -108,9 +118,10 @@ _open = Takeover.open
         (((OutboxTakeover, "_event", _takes_the_first_part),), "counts with"),
         (((OutboxTakeover, "resume_at", OutboxTakeover.next_position),), "a life"),
         (((Takeover, "state", _forgets_followers),), "a life"),
+        (((Takeover, "restored", classmethod(_forgets_near_misses)),), "a life"),
         (((Takeover, "open", _starts_anywhere),), "is lost"),
     ],
-    ids=["repeats", "over", "passed", "parts", "resume", "state", "gap"],
+    ids=["repeats", "over", "passed", "parts", "resume", "state", "misses", "gap"],
 )
 def test_a_broken_rule_is_found(mutations: tuple[tuple[type, str, object], ...], said: str) -> None:
     with contextlib.ExitStack() as stack:

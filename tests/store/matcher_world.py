@@ -158,6 +158,10 @@ class Load:
             next_at += self._pause_s
             if (left := next_at - time.monotonic()) > 0:
                 stop.wait(left)
+        self.end()
+
+    def end(self) -> None:
+        """Waits until every event is stored."""
         assert self._producer.flush(WAIT_S_MAX) == 0
 
     def add(self, number: int) -> None:

@@ -9,7 +9,12 @@ from pydantic import ValidationError
 
 from headgate.event.kafka import Header
 from headgate.event.model import Event
-from headgate.limits import LINK_RUNS_MAX, OUTBOX_SOURCES_MAX, OUTBOX_STATE_BYTES_MAX
+from headgate.limits import (
+    LINK_RUNS_MAX,
+    OUTBOX_SOURCES_MAX,
+    OUTBOX_STATE_BYTES_MAX,
+    TAKEOVER_NEAR_MISSES_MAX,
+)
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.takeover_state import PartitionState, RunState, TakeoverState
 from headgate.store.config import TopicsConfig
@@ -159,7 +164,9 @@ def states(draw: st.DrawFn) -> OutboxState:
         roles = [draw(st.sampled_from(["contends", "retired", "neither"])) for _ in numbers]
         contenders = tuple(n for n, role in zip(numbers, roles, strict=True) if role == "contends")
         retired = tuple(n for n, role in zip(numbers, roles, strict=True) if role == "retired")
-        partitions[source] = PartitionState(draw(st.integers(0, NUMBER_MAX)), contenders, retired, bool(contenders))
+        misses = draw(st.integers(0, TAKEOVER_NEAR_MISSES_MAX)) if len(contenders) > 1 else 0
+        watermark = draw(st.integers(0, NUMBER_MAX))
+        partitions[source] = PartitionState(watermark, contenders, retired, bool(contenders), misses)
     newest = draw(st.integers(numbers[-1] if numbers else 0, NUMBER_MAX))
     return OutboxState(newest, TakeoverState(alive, partitions))
 
@@ -174,7 +181,7 @@ def test_a_state_comes_back(state: OutboxState) -> None:
 def test_the_largest_state_fits_into_a_commit() -> None:
     numbers = range(NUMBER_MAX - LINK_RUNS_MAX + 1, NUMBER_MAX + 1)
     alive = tuple(RunState(n, NUMBER_MAX, OUTBOX_SOURCES_MAX, True) for n in numbers)
-    each = PartitionState(NUMBER_MAX, tuple(numbers), (), True)
+    each = PartitionState(NUMBER_MAX, tuple(numbers), (), True, TAKEOVER_NEAR_MISSES_MAX)
     state = OutboxState(NUMBER_MAX, TakeoverState(alive, dict.fromkeys(range(OUTBOX_SOURCES_MAX), each)))
     text = encode_state(state)
     assert len(text.encode()) <= OUTBOX_STATE_BYTES_MAX

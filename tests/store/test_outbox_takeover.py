@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.limits import LINK_ROWS_PER_EVENT_MAX, TAKEOVER_NEAR_EVENTS
+from headgate.limits import LINK_ROWS_PER_EVENT_MAX, TAKEOVER_NEAR_MISS_SHARE, TAKEOVER_NEAR_MISSES_MAX
 from headgate.outbox.takeover import RunActive, RunRejected
 from headgate.store.kafka.outbox_decoder import EventRecord, HelloRecord, OutboxRecord, OverRecord, PassedRecord
 from headgate.store.kafka.outbox_state import decode_state, encode_state
@@ -64,13 +64,33 @@ def test_an_event_counts_with_its_own_record_and_once() -> None:
     ]
 
 
-def test_a_newer_run_takes_over_when_it_is_near_and_only_what_is_left_counts() -> None:
+def test_a_newer_run_takes_over_when_it_has_caught_up_and_only_what_is_left_counts() -> None:
     log = Log()
-    far = 10 * TAKEOVER_NEAR_EVENTS
-    log.add(hello(1, 0), passed(1, far), hello(2, 0))
-    assert counted(log.add(event(2, far - TAKEOVER_NEAR_EVENTS - 2), event(1, far))) == [(1, far, (1,))]
-    assert log.add(event(2, far - TAKEOVER_NEAR_EVENTS)) == [RunActive(2, 20)]
-    assert counted(log.add(event(1, far + 1), event(2, far), event(2, far + 1))) == [(2, far + 1, (1,))]
+    log.add(hello(1, 0), passed(1, 100), hello(2, 0))
+    assert log.add(passed(2, 0)) == [], "a run that has begun and is near has brought nothing yet"
+    assert counted(log.add(event(2, 98), event(1, 100))) == [(1, 100, (1,))]
+    assert log.add(event(2, 100)) == [RunActive(2, 20)]
+    assert counted(log.add(event(1, 101), event(2, 101), event(2, 102))) == [(2, 101, (1,)), (2, 102, (1,))]
+
+
+def test_a_newer_run_of_a_partition_without_events_takes_over_at_once() -> None:
+    log = Log()
+    log.add(hello(1, 0), passed(1, 100), hello(2, 100))
+    assert log.add(passed(2, 100)) == [RunActive(2, 20)]
+
+
+def test_a_newer_run_that_is_always_behind_takes_over_when_it_has_been_near_for_long() -> None:
+    """Here a reader restarts at every record: near misses are a part of its state."""
+    log = Log()
+    log.add(hello(1, 0), passed(1, 9_000), hello(2, 0))
+    for offset in range(9_000, 12_000):
+        state = decode_state(encode_state(log.takeover.state))
+        log.takeover = OutboxTakeover(PARTITIONS, lambda source: 0, log.takeover.resume_at, state)
+        assert counted(log.add(event(1, offset))) == [(1, offset, (1,))]
+        if log.add(event(2, offset - 5)) == [RunActive(2, 20)]:
+            break
+    assert offset - 9_000 < 2 * TAKEOVER_NEAR_MISSES_MAX * TAKEOVER_NEAR_MISS_SHARE
+    assert counted(log.add(event(2, offset), event(2, offset + 1))) == [(2, offset + 1, (1,))]
 
 
 def test_what_comes_after_over_does_not_count() -> None:
@@ -153,6 +173,17 @@ def test_parts_of_the_run_before_are_not_mixed_in() -> None:
     log = Log()
     log.add(hello(1, 0), event(1, 1, 2, more=True), hello(2, 0))
     assert counted(log.add(event(2, 1, 5, more=True), event(1, 1, 3), event(2, 1, 6))) == [(2, 1, (5, 6))]
+
+
+def test_an_incomplete_event_of_a_run_that_was_followed_is_forgotten() -> None:
+    """Run 2 takes source 0 over, and has source 1 still to take: what run 1 then says of source 0 is nothing wrong."""
+    log = Log()
+    log.add(*(hello(run, 0, source=source, sources=2) for run in (1, 2) for source in (0, 1)))
+    log.add(PassedRecord(1, 10, 1, 5), event(1, 0, 2, more=True))
+    assert log.add(passed(2, 0)) == []
+    assert log.takeover.resume_at == len(log.records)
+    assert log.add(event(1, 0, 3), passed(1, 1)) == []
+    assert [run.run for run in log.takeover.state.takeover.runs] == [1, 2]
 
 
 def test_targets_of_one_event_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

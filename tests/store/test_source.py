@@ -18,6 +18,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from headgate.errors import HeadgateError
+from headgate.event.model import Event
 from headgate.store.config import KafkaConfig, SourceConfig
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.consumers import committed_reader
@@ -240,3 +242,57 @@ def test_records_wait_while_there_is_no_broker_and_go_to_the_one_that_is_there(s
     stop.set()
     running.join(30)
     assert {one.event.id for one in known(store)} <= set(written.valid)
+
+
+class Gate:
+    """Refuses odd events, and holds the source while the test says so."""
+
+    def __init__(self) -> None:
+        self.wait = 1.0
+        self.sizes: list[tuple[int, int]] = []
+
+    def wait_s(self) -> float:
+        return self.wait
+
+    def check(self, event: Event) -> None:
+        if int(event.id[1:]) % 2:
+            raise HeadgateError("this one may not come in")
+
+    def stored(self, events: int, size_bytes: int) -> None:
+        self.sizes.append((events, size_bytes))
+
+
+def test_over_its_quota_a_source_waits_and_what_a_policy_refuses_is_kept_with_the_reason(
+    store: KafkaStore, topic: str
+) -> None:
+    written, gate = Written(store.config.bootstrap, topic), Gate()
+    stop, done, seen = threading.Event(), threading.Event(), Counter[str]()
+
+    def take(admitted: int, refused: int) -> None:
+        seen.update(admitted=admitted, refused=refused)
+        if seen.total() >= 50 + len(written.hostile):
+            done.set()
+
+    reader = SourceReader(store.config, topics(topic), "one", identity, take, gate)
+    running = threading.Thread(target=reader.run, args=(stop,))
+    running.start()
+    deadline = time.monotonic() + 60
+    while "has exceeded its quota" not in reader.problem:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    written.write(range(50), random.Random(1))
+    for _ in range(3):  # looks of a source that is held
+        reader.problem = ""
+        while "has exceeded its quota" not in reader.problem:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert not seen
+    gate.wait = 0.0
+    assert done.wait(60)
+    stop.set()
+    running.join(30)
+    assert sorted(int(one.event.id[1:]) for one in known(store)) == list(range(0, 50, 2))
+    reasons = [reason for *_, reason in refused(store.config)]
+    assert reasons.count("this one may not come in") == 25
+    assert sum(count for count, _ in gate.sizes) == 25
+    assert all(size > 0 for count, size in gate.sizes if count)

@@ -12,8 +12,8 @@ import pytest
 from headgate.control.admission import Admission
 from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.control.objects import Kind, ObjectKey
-from headgate.control.quota_copy import QuotaCopy
 from headgate.control.quota_rules import READERS
+from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.errors import OverloadedError
 from headgate.event.arrow import EVENT_SCHEMA
@@ -30,7 +30,7 @@ BROKERS = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in ("ns/b", "n
 class World:
     def __init__(self, folder: Path) -> None:
         self.store = Store.open(folder / "control.db")
-        self.quotas = QuotaCopy(self.store)
+        self.quotas = SharedQuotas(self.store)
         self.quotas.refresh()
         PartitionWriter(Partition(folder / "log" / "0", "stop"), EVENT_SCHEMA).close()
         self.readers = Readers(ChunkLog(LogDirectory(folder / "log", "stop")), BROKERS.get, self.quotas)
@@ -60,7 +60,7 @@ def test_readers_over_the_quota_are_refused_until_another_one_ends(tmp_path: Pat
                 await world.open(stack)
             assert (caught.value.code, caught.value.http_status) == ("readers-quota", 429)
             await world.open(stack, "free/b")
-            world.readers.show()
+            world.quotas.show()
             assert {name: gauge.value for name, gauge in QUOTA_READERS.children.items()} == {"ns": 2}
             await first.aclose()
             await world.open(stack)
@@ -70,7 +70,7 @@ def test_readers_over_the_quota_are_refused_until_another_one_ends(tmp_path: Pat
             world.store.delete(ObjectKey(Kind.RESOURCE_QUOTA, "ns", "q"))
             world.quotas.refresh()
             await world.open(stack)
-        world.readers.show()
+        world.quotas.show()
         assert not QUOTA_READERS.children
         assert not world.readers._by_namespace
         await world.readers.close()

@@ -54,6 +54,8 @@ def test_only_events_without_a_value():
     [
         ("form", "x", "unknown parameter 'form'"),
         ("limit", "0", "limit='0'"),
+        ("last", "0", "last='0'"),
+        ("last", "501", "last='501'"),
         ("limit", "many", "limit='many'"),
         ("limit", "nan", "limit='nan'"),
         ("wait", "61", "wait='61'"),
@@ -72,6 +74,14 @@ def test_what_makes_no_sense_is_refused_by_name(name: str, value: str, said: str
         asked((name, value))
     assert refused.value.http_status in (400, 422)
     assert said in str(refused.value)
+
+
+def test_the_last_events():
+    assert asked(("last", "50")).last == 50
+    assert asked(("limit", "5")).last is None
+    for other in (("from", "earliest"), ("first", "true")):
+        with pytest.raises(HeadgateError, match="each say where to begin"):
+            asked(("last", "5"), other)
 
 
 def test_twice_and_too_many():

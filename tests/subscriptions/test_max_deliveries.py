@@ -22,8 +22,11 @@ class Grave:
         await asyncio.sleep(0)
         self.letters.append(letter)
 
-    def has_room(self) -> bool:
+    def has_room(self, _namespace: str) -> bool:
         return self.room
+
+    def is_over_quota(self, _namespace: str) -> bool:
+        return False
 
 
 async def exhaust(world: World, times: int) -> None:

@@ -226,6 +226,39 @@ def test_replies_and_triggers_are_senders(shop: Shop, subscriber: Subscriber) ->
     assert shop.types("inbox") == [*before, "answer"]
 
 
+def test_who_asked_for_a_replay_is_the_sender_of_its_events(shop: Shop) -> None:
+    for name in ("past", "archive"):
+        shop.server.create("brokers", "shop", name, {})
+        shop.server.wait_object_ready("brokers", "shop", name)
+    shop.policy("archivists", "archive", {"sub": "root"})
+    assert shop.publish("crew", "kept", broker="past")[0] == 202
+    path = "/apis/headgate.dev/v1/namespaces/shop/replays"
+    wanted = {"broker": "past", "url": f"{shop.server.url}/shop/archive", "filter": "ce.type == 'kept'"}
+
+    def replayed(user: str) -> dict[str, Any]:
+        status, made = shop.ask(user, "POST", path, wanted)
+        assert status == 201, made
+        eventually(lambda: shop.ask("root", "GET", f"{path}/{made['id']}")[1]["state"] == "done")
+        found: dict[str, Any] = shop.ask("root", "GET", f"{path}/{made['id']}")[1]
+        return found
+
+    assert replayed("root")["delivered"] == 1
+    assert shop.types("archive") == ["kept"]
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "bob"},
+        "subjects": [{"kind": "User", "name": "bob"}],
+        "roleRef": {"kind": "ClusterRole", "name": "headgate:editor"},
+    }
+    assert (
+        shop.ask("root", "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings", binding)[0] == 201
+    )
+    eventually(lambda: shop.ask("bob", "GET", path)[0] == 200)
+    assert replayed("bob")["failed"] == 1, "the policy names somebody else"
+    assert shop.types("archive") == ["kept"]
+
+
 def eventually(holds: Callable[[], bool]) -> None:
     ends = time.monotonic() + WAIT_S
     while not holds():

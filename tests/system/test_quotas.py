@@ -6,6 +6,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -127,3 +128,61 @@ def test_a_namespace_has_so_many_readers_at_work(server: Server) -> None:
         eventually(lambda: status() == 200)
         server.delete("resourcequotas", NAMESPACE, "readers")
     server.delete("brokers", NAMESPACE, "read")
+
+
+def test_what_processes_hold_is_limited_and_shown(server: Server) -> None:
+    namespace = "quota-c"
+    stored, consumers, dead = (f"headgate.dev/{name}" for name in ("stored-bytes", "consumers", "dead-letters"))
+    server.create("brokers", namespace, "orders", {})
+    server.wait_object_ready("brokers", namespace, "orders")
+    hard = {stored: "4k", consumers: 1, dead: 1}
+    server.create("resourcequotas", namespace, "limits", {"hard": hard})
+    mine = Publisher(server, f"{namespace}/orders")
+
+    def used() -> dict[str, int]:
+        found = server.get("resourcequotas", namespace, "limits").get("status", {}).get("used", {})
+        return {name: int(value) for name, value in found.items()}
+
+    def widen(**wider: str) -> None:
+        found = server.get("resourcequotas", namespace, "limits")
+        found["spec"]["hard"] |= {f"headgate.dev/{name.replace('_', '-')}": value for name, value in wider.items()}
+        server.call("PUT", f"{server.objects_url('resourcequotas', namespace)}/limits", found)
+
+    answers = [mine.publish(str(number), "t") for number in range(100)]
+    assert answers.count(202) > 1
+    assert answers[-1] == 429
+    eventually(lambda: used().get(stored, 0) >= 4_000)
+    eventually(lambda: metric(server, f'headgate_quota_stored_bytes{{namespace="{namespace}"}}') >= 4_000)
+    widen(stored_bytes="1M")
+    assert mine.publish("wider", "t") == 202
+
+    server.create("subscriptions", namespace, "desk", {"broker": "orders"})
+    server.wait_object_ready("subscriptions", namespace, "desk")
+    pull = f"{server.objects_url('subscriptions', namespace)}/desk/pull"
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(server.call, "POST", pull, {"consumer": "a", "wait": 20})
+
+        def is_refused() -> bool:
+            try:
+                server.call("POST", pull, {"consumer": "b"})
+            except ApiError as error:
+                return error.status == 429 and f"{consumers} is limited to 1" in error.message
+            return False
+
+        eventually(is_refused)
+        eventually(lambda: used().get(consumers) == 1)
+        assert mine.publish("for-a", "t") == 202
+        assert first.result()
+    assert server.call("POST", pull, {"consumer": "b"}), "there is room again"
+
+    delivery = {"retry": 0, "deadLetterSink": {"uri": "http://127.0.0.1:9/"}}
+    spec = {"broker": "orders", "subscriber": {"uri": "http://127.0.0.1:9/"}, "delivery": delivery}
+    server.create("triggers", namespace, "failing", spec)
+    server.wait_trigger_ready(namespace, "failing")
+    for number in range(3):
+        assert mine.publish(f"dead-{number}", "t") == 202
+    eventually(lambda: metric(server, "headgate_quota_dead_letters_delayed_total") >= 2)
+    eventually(lambda: used().get(dead) == 1)
+    for one in ("triggers/failing", "subscriptions/desk", "resourcequotas/limits", "brokers/orders"):
+        kind, name = one.split("/")
+        server.delete(kind, namespace, name)

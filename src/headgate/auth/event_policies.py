@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from headgate.auth.audiences import BOUND, is_beyond
 from headgate.auth.authorizer import AccessDecision, Authorizer
 from headgate.auth.routes import PUBLISH
 from headgate.auth.rules import AccessRule, Attributes
@@ -75,6 +76,7 @@ class EventAdmission:
     reason: str = ""
 
 
+_ANOTHER_AUDIENCE: Final = AccessDecision(False)
 _EVERY: Final = EventAdmission(True)
 _NO_POLICY: Final = EventAdmission(False, reason=f'no EventPolicy applies, and the default is "{DefaultMode.DENY_ALL}"')
 _NOT_NAMED: Final = EventAdmission(False, reason="no EventPolicy that applies names the user")
@@ -163,6 +165,8 @@ class PublishAuthorizer:
 
     def allowed(self, user: User, wanted: Attributes) -> AccessDecision:
         """See `Authorizer`."""
+        if is_beyond(user, wanted):
+            return _ANOTHER_AUDIENCE
         decision = self._roles.allowed(user, wanted)
         if decision.allowed or wanted[:4] != PUBLISH[:4]:
             return decision
@@ -171,6 +175,8 @@ class PublishAuthorizer:
 
     def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
         """See `Authorizer`: what policies let in is no right that somebody could give away."""
+        if BOUND in user.extra:
+            return ()
         return self._roles.rules_of(user, namespace)
 
 

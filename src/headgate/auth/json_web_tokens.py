@@ -23,6 +23,7 @@ from jwt.exceptions import (
     PyJWTError,
 )
 
+from headgate.auth.audiences import bound
 from headgate.auth.claims import ClaimMapper
 from headgate.auth.errors import CredentialsRefusedError
 from headgate.auth.issuer_keys import ALGORITHMS, IssuerKey, IssuerKeys
@@ -100,7 +101,10 @@ class TokenVerifier:
         keys = await issuer.keys.find(kid, algorithm)
         key = _signing_key(token, keys, algorithm)
         self._check_claims(token, key, algorithm, issuer)
-        return VerifiedToken(issuer.mapper.user_of(claims), float(claims["exp"]), issuer, key.thumbprint)
+        named = claims["aud"]
+        taken = {named} if isinstance(named, str) else set(named)
+        user = bound(issuer.mapper.user_of(claims), taken.intersection(issuer.audiences))
+        return VerifiedToken(user, float(claims["exp"]), issuer, key.thumbprint)
 
     def _issuer(self, claims: Mapping[str, Any]) -> TrustedIssuer:
         named = claims.get("iss")

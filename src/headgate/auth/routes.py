@@ -189,6 +189,10 @@ def _cluster() -> Iterator[RightOfRoute]:
         place = "namespaces/{namespace}/" if plural.startswith("local") else ""
         yield RightOfRoute("POST", f"/apis/{group}/v1/{place}{plural}", Attributes("create", group, plural), what)
     for path, what in (
+        ("/", "the way of a browser to the console"),
+        ("/ui", "the console"),
+        ("/ui/{file}", "a file of the console"),
+        ("/ui/{folder}/{file}", "a file of the console"),
         ("/livez", "whether the server lives"),
         ("/readyz", "whether it is ready; with `?verbose` the right is to `/readyz/verbose`"),
         ("/healthz", "the same as /readyz"),
@@ -223,7 +227,8 @@ _SEEK: Final = Attributes("create", OWN, "subscriptions", "seek")
 _ANALYZE: Final = Attributes("create", OWN, "subscriptions", "analyze")
 _STATS: Final = Attributes("get", OWN, "subscriptions", "stats")
 READINESS: Final = "/readyz"
-_HEALTH: Final = ("/livez", READINESS, "/healthz")
+HEALTH_PATHS: Final = frozenset({"/livez", READINESS, "/healthz"})
+"""What probes ask, which have no token: it is told to everybody, whatever the roles say."""
 EVERY_RIGHT: Final = Attributes(ANY, ANY, ANY)
 """What a path of the API needs that is in no line of the table: else discovery, which everybody may have, hid it."""
 _DISCOVERY_SLASHES: Final = 3
@@ -315,7 +320,7 @@ def _tree() -> _Node:
     root = _Node()
     for route in ROUTES:
         node, names = root, []
-        for segment in route.path.split("/")[1:]:
+        for segment in route.path.removesuffix("/").split("/")[1:]:
             if segment.startswith("{"):
                 names.append(segment.strip("{}"))
                 node.variable = node.variable or _Node()
@@ -367,8 +372,9 @@ def _wanted(method: str, path: str, query: bytes) -> Attributes:
     route, values = found
     verb, group, resource, subresource, _, _, is_path = route.wanted
     if is_path:
-        asked = path.removesuffix("/")
-        return Attributes(verb, path=asked + _VERBOSE if asked in _HEALTH and "verbose" in _given(query) else asked)
+        asked = path.removesuffix("/") or "/"
+        is_verbose = asked in HEALTH_PATHS and "verbose" in _given(query)
+        return Attributes(verb, path=asked + _VERBOSE if is_verbose else asked)
     namespace, name = values.get("namespace", ""), values.get("name", "")
     if resource == "namespaces":
         namespace = name  # as in Kubernetes: a role of the namespace may be about the namespace itself

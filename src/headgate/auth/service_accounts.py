@@ -1,6 +1,6 @@
 """Service accounts: users that are programs, by the names that Kubernetes gives them.
 
-Triggers send as service accounts, too: as those that Knative would make for them.
+Triggers send as service accounts, too: as those that Knative would make for them. So do sources on Kafka.
 """
 
 from __future__ import annotations
@@ -36,5 +36,13 @@ def sender_of(trigger: str) -> User:
     """A trigger `namespace/name` as a user; anonymous where the name is empty."""
     if not trigger:
         return ANONYMOUS
-    namespace = trigger.partition("/")[0]
-    return authenticated(subject_of(trigger), (_GROUP, f"{_GROUP}:{namespace}"))
+    return _account(trigger.partition("/")[0], subject_of(trigger))
+
+
+def source_sender(namespace: str, source: str) -> User:
+    """A source as a user: the service account `source-NAME` of the namespace whose broker gets its events."""
+    return _account(namespace, service_account(namespace, f"source-{source}"))
+
+
+def _account(namespace: str, name: str) -> User:
+    return authenticated(name, (_GROUP, f"{_GROUP}:{namespace}"))

@@ -5,7 +5,7 @@ The API, manifests and tests all come in here; the store behind it trusts what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -27,8 +27,9 @@ from headgate.control.errors import (
 from headgate.control.filter_causes import filter_cause, refuse_erased_filter, scan_warning
 from headgate.control.grants import Grants
 from headgate.control.managers import Manager, Managers, applied, given_managers, managers_of, owned, updated
-from headgate.control.objects import EventPolicy, Kind, Object, ObjectKey, Routed, Trigger
+from headgate.control.objects import EventPolicy, Kind, Object, ObjectKey, ResourceQuota, Routed, Trigger
 from headgate.control.patches import MERGE_PATCH, DocumentChange, change_of, patched
+from headgate.control.quota_rules import not_counted_causes
 from headgate.control.store import Store
 from headgate.control.subscription_spec import compiler_input
 from headgate.control.validate import change_causes, object_causes
@@ -72,10 +73,19 @@ class Admission:
         store: Where objects go; its compiler compiles their filters.
         policy: Which URLs events may go to.
         grants: What authors may give away; None: everything.
+        not_counted: Resources of quotas that this deployment does not count, and so does not limit.
     """
 
-    def __init__(self, store: Store, policy: UrlPolicy = _LOCAL, grants: Grants | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        policy: UrlPolicy = _LOCAL,
+        grants: Grants | None = None,
+        *,
+        not_counted: Collection[str] = (),
+    ) -> None:
         self.store = store
+        self._not_counted = not_counted
         self._policy = policy
         self._grants = grants or Grants(store, policy)
 
@@ -295,6 +305,8 @@ class Admission:
         decoded = decode_object(kind, document, field_validation=validation)
         obj = with_defaults(placed(decoded.obj, namespace, name))
         causes = list(object_causes(obj, self._policy))
+        if isinstance(obj, ResourceQuota):
+            causes += not_counted_causes(obj, self._not_counted)
         plan, hint = None, ""
         try:
             plan = self._plan(obj)

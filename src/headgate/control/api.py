@@ -6,7 +6,7 @@ Whatever touches SQLite, YAML or the compiler runs in a thread: watches and shor
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from functools import partial
 from typing import Final
 
@@ -90,6 +90,7 @@ class ControlApi:
         policy: Which URLs events may go to.
         grants: Who may do what, and give away what; None: everybody everything.
         clock_s: Seconds since 1970, for ages.
+        not_counted: See `Admission`.
     """
 
     def __init__(
@@ -99,10 +100,11 @@ class ControlApi:
         grants: Grants | None = None,
         *,
         clock_s: Callable[[], float] = time.time,
+        not_counted: Collection[str] = (),
     ) -> None:
         self._store = store
         self._grants = grants or Grants(store, policy)
-        self._admission = Admission(store, policy, self._grants)
+        self._admission = Admission(store, policy, self._grants, not_counted=not_counted)
         self._clock_s = clock_s
         self._feed = ChangeFeed(store)
         self._propagation = Propagation(store, self._feed)

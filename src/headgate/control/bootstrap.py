@@ -77,6 +77,9 @@ _ADMIN: Final = (
 _IDENTITY: Final = ("/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow")
 """For receivers of deliveries, who check tokens of this server, or allow deliveries, and are no clients of it."""
 
+_CONSOLE: Final = ("/", "/ui", "/ui/*")
+"""Pages without data: who opens them has not signed in yet."""
+
 ROLES: Final[dict[str, tuple[PolicyRule, ...]]] = {
     "headgate:admin": _ADMIN,
     "headgate:editor": _EDITOR,
@@ -94,7 +97,7 @@ ROLES: Final[dict[str, tuple[PolicyRule, ...]]] = {
         _rule(OWN, "filters/dialects selfsubjectnamespaces", "get"),
     ),
     "system:discovery": (_paths("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version"),),
-    "system:public-info-viewer": (_paths("/livez", "/readyz", "/healthz", "/version", *_IDENTITY),),
+    "system:public-info-viewer": (_paths("/livez", "/readyz", "/healthz", "/version", *_IDENTITY, *_CONSOLE),),
     "system:monitoring": (_paths("/metrics", "/livez", "/livez/*", "/readyz", "/readyz/*", "/healthz", "/healthz/*"),),
 }
 """The cluster roles by name."""

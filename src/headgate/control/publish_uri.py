@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 RESERVED_NAMESPACES: Final = frozenset(
-    {"api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "console"}
-    | {".well-known"}
+    {"api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "ui"} | {".well-known"}
 )
 """First path segments of the HTTP port that are not namespaces."""
 

@@ -7,13 +7,13 @@ own domain, as Kubernetes names what it does not know.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Final
 
 import msgspec
 
-from headgate.control.errors import Cause, ExceededQuotaError, QuotaExcess, invalid, not_one_of, required
+from headgate.control.errors import Cause, ExceededQuotaError, QuotaExcess, forbidden, invalid, not_one_of, required
 from headgate.control.objects import Kind, ObjectKey, ResourceQuota
 from headgate.limits import QUOTA_QUANTITY_CHARS_MAX
 
@@ -22,8 +22,18 @@ FILTER_COST: Final = "headgate.dev/filter-cost"
 PUBLISH_EVENTS: Final = "headgate.dev/publish-events-per-second"
 PUBLISH_BYTES: Final = "headgate.dev/publish-bytes-per-second"
 READERS: Final = "headgate.dev/readers"
-COUNTED_ELSEWHERE: Final = (PUBLISH_BYTES, PUBLISH_EVENTS, READERS)
-"""What no object uses: it is counted in the processes that hold it, and no status says it."""
+CONSUMERS: Final = "headgate.dev/consumers"
+"""Consumers of subscriptions that are connected."""
+DEAD_LETTERS: Final = "headgate.dev/dead-letters"
+"""Dead letters in the store."""
+STORED_BYTES: Final = "headgate.dev/stored-bytes"
+"""Of events in the log, until retention frees their segment."""
+RATES: Final = (PUBLISH_BYTES, PUBLISH_EVENTS)
+"""What is used anew all the time; no status says it."""
+COUNTED_ELSEWHERE: Final = (CONSUMERS, DEAD_LETTERS, READERS, STORED_BYTES)
+"""What no object uses: it is counted in the processes that hold it, see `control.shared_quotas`."""
+NOT_ON_KAFKA: Final = (CONSUMERS, DEAD_LETTERS, STORED_BYTES)
+"""What a deployment on Kafka does not limit: its servers do not know what the others have."""
 
 
 def count_of(kind: Kind) -> str:
@@ -32,7 +42,7 @@ def count_of(kind: Kind) -> str:
 
 
 COUNTS: Final[Mapping[str, Kind]] = {count_of(kind): kind for kind in Kind if kind.is_namespaced}
-RESOURCES: Final = (*COUNTS, FILTER_COST, *COUNTED_ELSEWHERE)
+RESOURCES: Final = (*COUNTS, FILTER_COST, *RATES, *COUNTED_ELSEWHERE)
 """What a quota can limit."""
 
 _QUANTITY: Final = re.compile(
@@ -79,6 +89,13 @@ def quota_causes(quota: ResourceQuota) -> Iterator[Cause]:
             quantity(written)
         except ValueError as error:
             yield invalid(f"spec.hard[{name}]", written, str(error))
+
+
+def not_counted_causes(quota: ResourceQuota, not_counted: Collection[str]) -> Iterator[Cause]:
+    """A cause for every resource that the deployment does not count: nobody would hold its limit."""
+    for name in quota.spec.hard:
+        if name in not_counted:
+            yield forbidden(f"spec.hard[{name}]", "no server of a deployment on Kafka knows what the others have of it")
 
 
 def limits_of(quota: ResourceQuota) -> dict[str, int]:

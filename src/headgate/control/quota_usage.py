@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import cast
 
 import msgspec
 
 from headgate.control.database import Database
 from headgate.control.objects import Kind, ObjectKey, ResourceQuota, decode_stored
+from headgate.control.quota_board import Usage
 from headgate.control.quota_object import ResourceQuotaStatus
-from headgate.control.quota_rules import COUNTS, FILTER_COST, check_room
+from headgate.control.quota_rules import COUNTED_ELSEWHERE, COUNTS, FILTER_COST, check_room
 from headgate.control.rows import counter
 
 
@@ -42,27 +43,33 @@ class QuotaTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def stale(self, since: int | None) -> list[ResourceQuota]:
-        """Quotas whose status is not what the tables say, with the status that is.
+    def stale(self, since: int | None, usage: Usage | None = None, also: Collection[str] = ()) -> list[ResourceQuota]:
+        """Quotas whose status is not what is used, with the status that is.
 
         Args:
             since: Those of namespaces in which something was written after this resourceVersion; None: all.
+            usage: Of what no object says; None: no status says it.
+            also: More namespaces to look at.
         """
         with self._database.read() as connection:
             there = connection.execute("SELECT 1 FROM objects WHERE kind = ? LIMIT 1", (Kind.RESOURCE_QUOTA,))
             if there.fetchone() is None:
                 return []
-            looked_at = None if since is None else _written_since(connection, since)
+            written = None if since is None else _written_since(connection, since)
+            looked_at = None if written is None else {*written, *also}
             stale = []
             for quota in _quotas(connection, looked_at):
-                status = self._status(connection, quota)
+                status = self._status(connection, quota, usage)
                 if status != quota.status:
                     stale.append(msgspec.structs.replace(quota, status=status))
             return stale
 
-    def _status(self, connection: sqlite3.Connection, quota: ResourceQuota) -> ResourceQuotaStatus:
+    def _status(self, connection: sqlite3.Connection, quota: ResourceQuota, usage: Usage | None) -> ResourceQuotaStatus:
         hard = {name: str(limit) for name, limit in quota.spec.hard.items()}
         used = _used(connection, quota.metadata.namespace, hard)
+        if usage is not None:
+            for name in hard.keys() & set(COUNTED_ELSEWHERE):
+                used[name] = usage.get(name, {}).get(quota.metadata.namespace, 0)
         return ResourceQuotaStatus(hard=hard, used={name: str(count) for name, count in used.items()})
 
 

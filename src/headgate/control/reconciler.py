@@ -13,10 +13,12 @@ import structlog
 from headgate.control.database import StoreUnavailableError
 from headgate.control.event_policies import applying_policies, policy_status
 from headgate.control.objects import Eventing, EventPolicy, Kind, ObjectKey, Routed, WithStatus, decode_stored
+from headgate.control.quota_board import Usage
 from headgate.control.rows import RowSelection
 from headgate.control.status import BrokerState, ServerUrls, broker_state, broker_status, served_brokers
 from headgate.control.store import Store
 from headgate.control.writes import kube_time
+from headgate.limits import QUOTA_STATUS_S
 
 POLL_S: Final = 0.05
 """Between two looks at the store's data_version, each a few microseconds."""
@@ -35,6 +37,7 @@ class Reconciler:
         clock_s: Seconds since 1970.
         poll_s: Seconds between two looks.
         report_s: Seconds between two rewrites of a trigger's status for reports alone.
+        usage: What namespaces use that no object says; may block. None: no status says it.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Reconciler:
         clock_s: Callable[[], float] = time.time,
         poll_s: float = POLL_S,
         report_s: float = REPORT_S,
+        usage: Callable[[], Usage] | None = None,
     ) -> None:
         self._store = store
         self._server = server
@@ -56,6 +60,9 @@ class Reconciler:
         self._brokers: dict[str, BrokerState] = {}
         self._reported_s: dict[int, float] = {}
         self._due_s: dict[int, float] = {}
+        self._read_usage = usage
+        self._usage: Usage | None = {} if usage is not None else None
+        self._usage_due_s = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set; a store that fails is tried again at the next look."""
@@ -91,8 +98,10 @@ class Reconciler:
         if seen is None or seen["version"] != counters["version"]:
             written, moved = self._reconcile_brokers(now_s)
         stale: list[WithStatus] = [*self._stale_routed(seen, counters, moved, now_s)]
-        if seen is None or seen["version"] != counters["version"]:
-            stale += self._store.quotas.stale(seen["version"] if seen is not None else None)
+        moved_usage = self._look_at_usage(now_s)
+        if seen is None or seen["version"] != counters["version"] or moved_usage:
+            since = seen["version"] if seen is not None else None
+            stale += self._store.quotas.stale(since, self._usage, moved_usage)
         if stale:
             stale.reverse()
             # Each is freed after its write: ten thousand at once would stop the event loop beside for 20 ms.
@@ -103,7 +112,22 @@ class Reconciler:
         return len(written)
 
     def _is_due(self) -> bool:
-        return bool(self._due_s) and min(self._due_s.values()) <= self._clock_s()
+        now_s = self._clock_s()
+        if self._read_usage is not None and self._usage_due_s <= now_s:
+            return True
+        return bool(self._due_s) and min(self._due_s.values()) <= now_s
+
+    def _look_at_usage(self, now_s: float) -> set[str]:
+        """Namespaces that use more or less of what no object says than at the last look, which was a while ago."""
+        if self._read_usage is None or self._usage is None or self._usage_due_s > now_s:
+            return set()
+        self._usage_due_s = now_s + QUOTA_STATUS_S
+        before, self._usage = self._usage, self._read_usage()
+        return {
+            namespace
+            for resource in before.keys() | self._usage.keys()
+            for namespace, _ in before.get(resource, {}).items() ^ self._usage.get(resource, {}).items()
+        }
 
     def _reconcile_brokers(self, now_s: float) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Write the statuses of brokers and policies; the second answer names those whose triggers are concerned."""

@@ -9,6 +9,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
+from headgate.auth.audiences import broker_audience
 from headgate.auth.event_policies import DefaultMode
 from headgate.control.auth_spec import AuthSpec
 from headgate.control.conditions import TRUE, UNKNOWN, false, summary, timed, warning
@@ -58,7 +59,7 @@ class ServerUrls:
     def addresses(self, path: str) -> tuple[Address, ...]:
         """Those of the broker `namespace/name`."""
         schemes = [(url.partition("://")[0], url) for url in self.urls]
-        audience = f"{GROUP}/broker/{path}" if self.default_mode is not None else ""
+        audience = broker_audience(path) if self.default_mode is not None else ""
         return tuple(
             Address(
                 name=scheme,

@@ -22,7 +22,9 @@ from typing import Final, TypeVar
 import structlog
 
 from headgate import limits
+from headgate.control.quota_rules import DEAD_LETTERS
 from headgate.control.routing import DeliveryRules, Target
+from headgate.control.shared_quotas import SharedQuotas
 from headgate.deadletters.store import (
     DeadLetterState,
     DeadLetterStore,
@@ -43,6 +45,7 @@ from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, Outcome
 from headgate.delivery.tasks import tell_failure
 from headgate.event.hops import root_of
+from headgate.event.identity import namespace_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.outbox.shards import WHOLE, Shard
@@ -64,6 +67,7 @@ class DeadLetters:
         find: The target of an id, as routing has it now.
         shard: Which dispatcher's they are.
         committer: Ends the transactions of the file; None for SQLite alone.
+        quotas: How many a namespace may have; None: any number.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class DeadLetters:
         find: Callable[[int], Target | None],
         shard: Shard = WHOLE,
         committer: Committer | None = None,
+        quotas: SharedQuotas | None = None,
     ) -> None:
         self._service = service
         self._find = find
@@ -98,6 +103,11 @@ class DeadLetters:
         self._broken = False  # a write failed as none does on a full or busy disk: none follows
         self._told_at = float("-inf")
         self.totals = self._store.totals()
+        self._quotas = quotas
+        self._pending = Counter[str]()
+        """Those that are being stored, by namespace."""
+        if quotas is not None:
+            quotas.count(DEAD_LETTERS, self._held)
         self._sender: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -107,14 +117,31 @@ class DeadLetters:
 
     async def put(self, dead_letter: DeadLetter) -> None:
         """Store a dead letter; returns when it is on disk, which it waits for as long as there is no room."""
+        namespace = namespace_of(dead_letter.trigger)
+        while self.is_over_quota(namespace):
+            await asyncio.sleep(limits.DEADLETTER_RETRY_S)
         done: asyncio.Future[None] = self._loop.create_future()
         self._new.append((StoredDeadLetter.new(dead_letter), done))
         self._write_soon()
-        await done
+        self._pending[namespace] += 1
+        try:
+            await done
+        finally:
+            _drop(self._pending, namespace)
 
-    def has_room(self) -> bool:
-        """Whether a dead letter would be taken now."""
-        return not self.totals.full
+    def has_room(self, namespace: str) -> bool:
+        """Whether a dead letter of a namespace would be taken now."""
+        return not (self.totals.full or self.is_over_quota(namespace))
+
+    def is_over_quota(self, namespace: str) -> bool:
+        """See `DeadLetterQueue`."""
+        if self._quotas is None or not self._quotas.is_used_up(DEAD_LETTERS, namespace):
+            return False
+        self._tell("a namespace has all the dead letters of its quota, deliveries wait", namespace=namespace)
+        return True
+
+    def _held(self, namespace: str) -> int:
+        return self._store.held[namespace] + self._pending[namespace]
 
     async def redrive(self, ids: Sequence[int], *, pace_us: int) -> int:
         """Send dead letters to their subscribers again, of each target one every `pace_us`; returns how many."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -28,6 +29,7 @@ import msgspec
 
 from headgate import limits
 from headgate.delivery.dead_letter import DeadLetter
+from headgate.event.identity import namespace_of
 from headgate.event.model import Event
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.storage.commit import Committer
@@ -73,6 +75,8 @@ SELECT id FROM letters WHERE target = ? AND state = ? AND state != 'kept' AND du
 ORDER BY due_us, id LIMIT ?
 """
 _LAST_PACED: Final = "SELECT max(due_us) FROM letters WHERE target = ? AND state = 'redriving' AND failures = 0"
+_DELETE: Final = "DELETE FROM letters WHERE id = ?"
+_HELD: Final = "SELECT substr(trigger, 1, instr(trigger, '/') - 1), count(*) FROM letters GROUP BY 1"
 _TABLE: Final = "letters"
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
@@ -263,12 +267,17 @@ class DeadLetterStore(StoreFile):
 
     Attributes:
         reader: What is read of it.
+        held: Dead letters by namespace, as the last transaction left them; other threads may read it.
     """
 
     def __init__(self, path: Path, shard: Shard = WHOLE, committer: Committer | None = None) -> None:
         super().__init__(path, _SCHEMA, committer=committer)
         self._shard = shard
         self.reader = DeadLetterReader(self._connection)
+        self.held = self._count()
+
+    def _count(self) -> Counter[str]:
+        return Counter(dict(self._connection.execute(_HELD).fetchall()))
 
     @property
     def last_id(self) -> int:
@@ -310,6 +319,7 @@ class DeadLetterStore(StoreFile):
                     found[position] = place(id_, found[target], found[position])
                     connection.execute(_INSERT, (id_, *found[2:]))
                     connection.execute("INSERT INTO events VALUES (?, ?)", (id_, event))
+        self.held = self._count()
 
     def totals(self) -> Totals:
         """How full it is."""
@@ -324,8 +334,10 @@ class DeadLetterStore(StoreFile):
             How many of the new ones are on disk now, from the first on.
         """
         run, many = self._connection.execute, self._connection.executemany
+        more = Counter[str]()
         with self._transaction():
-            many("DELETE FROM letters WHERE id = ? AND state = ?", [(one.id, one.began) for one in gone])
+            for one in gone:
+                more.subtract(_namespaces(run(f"{_DELETE} AND state = ? RETURNING trigger", (one.id, one.began))))
             many(
                 "UPDATE letters SET state = ?, failures = ?, since_us = ?, due_us = ?, problem = ?"
                 " WHERE id = ? AND state = ?",
@@ -339,7 +351,9 @@ class DeadLetterStore(StoreFile):
                 row = run(_INSERT, (self._shard.next_id(self.last_id), *_row(dead_letter, len(raw))))
                 if row.rowcount:  # else: it was there already
                     run("INSERT INTO events VALUES (?, ?)", (row.lastrowid, raw))
+                    more[namespace_of(dead_letter.trigger)] += 1
                 taken += 1
+        self.held.update(more)
         return taken
 
     def resume(self, now_us: int) -> None:
@@ -399,10 +413,16 @@ class DeadLetterStore(StoreFile):
 
     def discard(self, ids: Iterable[int]) -> int:
         """Forget dead letters; returns how many there were."""
-        run = self._connection.execute
+        run, gone = self._connection.execute, Counter[str]()
         with self._transaction():
-            count = sum(run("DELETE FROM letters WHERE id = ?", (id_,)).rowcount for id_ in ids)
-        return count
+            for id_ in ids:
+                gone.update(_namespaces(run(f"{_DELETE} RETURNING trigger", (id_,))))
+        self.held.subtract(gone)
+        return gone.total()
+
+
+def _namespaces(rows: Iterable[tuple[str]]) -> list[str]:
+    return [namespace_of(trigger) for (trigger,) in rows]
 
 
 def _row(dead_letter: StoredDeadLetter, size_bytes: int) -> tuple[object, ...]:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from headgate.auth.context import current_user
 from headgate.auth.service_accounts import sender_of
+from headgate.auth.user import User
 from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import DeliveryRules
 from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication, SecretStore
@@ -56,6 +57,7 @@ class Recipient:
         replies_to: The broker that replies go to, `namespace/name`; empty where none are taken.
         subscriber: Whose health an attempt tells of; None when it goes elsewhere.
         access: How requests authenticate; None when they do not.
+        sender: As whom events enter the server's own brokers; None: as the trigger.
     """
 
     url: str
@@ -66,6 +68,7 @@ class Recipient:
     replies_to: str = ""
     subscriber: Subscriber | None = None
     access: Access | None = None
+    sender: User | None = None
 
     @classmethod
     def subscriber_of(cls, subscriber: Subscriber, origin: Origin = Origin.DELIVERY) -> Recipient:
@@ -160,7 +163,7 @@ class AttemptService:
         message: OutgoingMessage,
         heard: Callable[[Outcome], None] | None = None,
     ) -> Outcome:
-        """Make one attempt, as the user that the trigger is.
+        """Make one attempt, as the recipient's sender, else as the user that the trigger is.
 
         Args:
             to: Where.
@@ -172,7 +175,7 @@ class AttemptService:
             How it ended; an answer whose reply could not be stored is a failed attempt.
         """
         headers, body, event, answered, root, count, stored_us = message
-        current_user.set(sender_of(to.name))
+        current_user.set(to.sender or sender_of(to.name))
         span = None
         if self._tracing is not None:
             span = self._tracing.attempt(to.name, event, delivery.failures, count, to.origin, stored_us)

@@ -293,6 +293,9 @@ class Attempts:
                 break
             result = self._look(target, delivery, event)
             if result == "error" and target.delivery.filter_errors_dead_lettered:
+                if self._dead_letters.is_over_quota(target.namespace):
+                    self._wait_for_room(state, delivery)
+                    continue
                 await self._give_up_unjudged(state, delivery, event)
                 result = "dead_lettered"
             if result:
@@ -302,6 +305,11 @@ class Attempts:
         if members:
             self.permits.charge(state, attempt, size_bytes)
         return members
+
+    def _wait_for_room(self, state: TargetState, delivery: Delivery) -> None:
+        """A delivery that would become a dead letter is tried again later: its namespace has all that it may have."""
+        metrics.QUOTA_DEAD_LETTERS_WAITING.inc()
+        self._back_off(state, [delivery], limits.DEADLETTER_QUOTA_PAUSE_S)
 
     def _at_hand(self, delivery: Delivery) -> SharedEvent | None:
         """The event of a delivery where that takes no waiting. Raises EventGoneError."""
@@ -317,9 +325,8 @@ class Attempts:
         message = self._look.message(state.target, event).encode()
         outcome = Outcome(CODE_FILTER_ERROR, body=message[: limits.ERROR_BODY_BYTES_MAX])
         now_us = self._clock_us()
-        await self._dead_letters.put(
-            dead_letter_of(state.target, delivery, event, outcome, reason="filter-error", now_us=now_us)
-        )
+        made = dead_letter_of(state.target, delivery, event, outcome, reason="filter-error", now_us=now_us)
+        await self._dead_letters.put(made)
 
     def _heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
         """What an attempt says of the target's speed, whatever becomes of the event."""
@@ -363,28 +370,36 @@ class Attempts:
                 results.append((delivery, ""))
             elif state.gone:
                 results.append((delivery, "failed"))
+            elif state.target.delivery.has_sink and self._dead_letters.is_over_quota(state.target.namespace):
+                # Not `put`, which would wait with the permit: nothing is lost, and others get on.
+                metrics.QUOTA_DEAD_LETTERS_WAITING.inc()
+                pause_s = max(pause_s, limits.DEADLETTER_QUOTA_PAUSE_S)
+                results.append((delivery, ""))
             else:
-                now_us = self._clock_us()
-                result = await give_up(self._dead_letters, state.target, delivery, event, outcome, now_us=now_us)
-                results.append((delivery, result))
+                given_up = give_up(self._dead_letters, state.target, delivery, event, outcome, now_us=self._clock_us())
+                results.append((delivery, await given_up))
         return results, pause_s
 
     def _failed(self, state: TargetState, results: Results, outcome: Outcome, pause_s: float) -> None:
         """The deliveries of a failed attempt end, or back off."""
         again: list[Delivery] = []
-        due_us = self._clock_us() + int(pause_s * 1e6)
         for delivery, result in results:
             if state.gone:
                 self._owner.end(state, delivery, result if result == "dead_lettered" else "gone")
             elif not result:
-                state.deliveries.back_off(delivery)
-                delivery.due_us = due_us
                 again.append(delivery)
             else:
                 self._given_up(state, delivery, result, outcome)
         if again:
-            self._pause(state, again, pause_s)
-            self._owner.changed(state)
+            self._back_off(state, again, pause_s)
+
+    def _back_off(self, state: TargetState, deliveries: Sequence[Delivery], pause_s: float) -> None:
+        due_us = self._clock_us() + int(pause_s * 1e6)
+        for delivery in deliveries:
+            state.deliveries.back_off(delivery)
+            delivery.due_us = due_us
+        self._pause(state, deliveries, pause_s)
+        self._owner.changed(state)
 
     def _given_up(self, state: TargetState, delivery: Delivery, result: str, outcome: Outcome) -> None:
         self._service.health.given_up(state.subscriber, delivery, outcome)

@@ -63,8 +63,11 @@ class DeadLetterQueue(Protocol):
     async def put(self, dead_letter: DeadLetter) -> None:
         """Store a dead letter; returns when it is on disk, which it waits for as long as there is no room."""
 
-    def has_room(self) -> bool:
-        """Whether a dead letter would be taken now."""
+    def has_room(self, namespace: str) -> bool:
+        """Whether a dead letter of a namespace would be taken now."""
+
+    def is_over_quota(self, namespace: str) -> bool:
+        """Whether a namespace has as many dead letters as it may: who can, does something else than to wait."""
 
 
 def dead_letter_of(

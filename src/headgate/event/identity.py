@@ -15,3 +15,8 @@ def identity(path: str, uid: str) -> str:
 def path_of(identity: str) -> str:
     """`namespace/name` of an identity."""
     return identity.rpartition("/")[0]
+
+
+def namespace_of(broker: str) -> str:
+    """The namespace of a broker, by its identity or its path."""
+    return broker.partition("/")[0]

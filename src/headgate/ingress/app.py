@@ -125,6 +125,7 @@ class Ingress:
             raise HeadersTooLargeError(f"the headers must not be larger than {REQUEST_HEAD_BYTES_MAX} bytes")
         if declared.isdigit() and (len(declared) > 18 or int(declared) > limit_bytes):
             _refuse_size(limit_bytes)
+        self._intake.check_quota(broker)  # before anything of the body is waited for
         message = await receive()
         if message["type"] == "http.disconnect":
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pyarrow as pa
 from headgate.control.log_spec import LogRule
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, columns_to_batch, time_range_us, to_batch
 from headgate.event.http import canonical
+from headgate.event.identity import namespace_of
 from headgate.event.model import Event, EventColumns
 from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.ingress.errors import StoredEventFormatError
@@ -33,12 +35,14 @@ class Entries:
         rule: Of the broker.
         events: At least one.
         produced: Values of the column `produced`, one an event, when their producer numbers them; else empty.
+        size_bytes: What they count in the namespace's quota of stored bytes.
     """
 
     broker: str
     rule: LogRule
     events: Sequence[Event]
     produced: Sequence[str] = ()
+    size_bytes: int = 0
 
     def __len__(self) -> int:
         return len(self.events)
@@ -74,12 +78,16 @@ def encode(groups: Sequence[Entries | Forwarded]) -> Encoded:
     batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
     values: list[str | None] = []
     also: list[str | None] = []
+    sizes: defaultdict[str, int] = defaultdict(int)
     for each in groups:
         if isinstance(each, Entries):
             _add_values(each, values, also)
+            sizes[namespace_of(each.broker)] += each.size_bytes
         else:
             values += each.chunk.filter_values
             also += each.chunk.also
+            for namespace, size_bytes in each.chunk.sizes.items():
+                sizes[namespace] += size_bytes
     rules = [each.rule if isinstance(each, Entries) else each.chunk for each in groups]
     return Encoded(
         batch,
@@ -88,6 +96,7 @@ def encode(groups: Sequence[Entries | Forwarded]) -> Encoded:
         also=also,
         bloom_bytes=max(rule.bloom_bytes or BLOOM_BYTES_MIN for rule in rules),
         codec=max(rule.codec or Codec.NONE for rule in rules),
+        sizes=sizes,
     )
 
 

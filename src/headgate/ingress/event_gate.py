@@ -54,17 +54,14 @@ class EventGate:
             EventForbiddenError: One of them is not admitted; it names that one.
             EventPolicyTimeError: To judge all of them takes too long.
         """
-        found = self._authority.policies.admission(sender, broker)
-        if found.every:
+        filters = self._filters(sender, broker)
+        if filters is None:
             return
-        if not found.filters:
-            what = f'user "{sender.name}" may not send events to {broker}: {found.reason}'
-            raise EventForbiddenError(what, hint=_HINT)
         begun = turn = self._clock_s()
         stored_us = time.time_ns() // 1_000
         for index, event in enumerate(events):
             view = EventView(event, stored_us)
-            for cel in found.filters:
+            for cel in filters:
                 now = self._clock_s()
                 if now - begun > EVENT_POLICY_S_MAX:
                     _give_up(broker, index, len(events))
@@ -75,6 +72,32 @@ class EventGate:
                     break
             else:
                 _refuse(sender, broker, event, index if len(events) > 1 else None)
+
+    def check(self, sender: User, broker: str, event: Event) -> None:
+        """Lets one event pass; for a thread of its own.
+
+        Raises:
+            EventForbiddenError: It is not admitted.
+        """
+        filters = self._filters(sender, broker)
+        if filters is not None:
+            view = EventView(event, time.time_ns() // 1_000)
+            if not any(_is_true(cel, view) for cel in filters):
+                _refuse(sender, broker, event, None)
+
+    def _filters(self, sender: User, broker: str) -> tuple[str, ...] | None:
+        """One of these must be true of each event; None: every event is admitted.
+
+        Raises:
+            EventForbiddenError: None is.
+        """
+        found = self._authority.policies.admission(sender, broker)
+        if found.every:
+            return None
+        if not found.filters:
+            what = f'user "{sender.name}" may not send events to {broker}: {found.reason}'
+            raise EventForbiddenError(what, hint=_HINT)
+        return found.filters
 
 
 def _is_true(cel: str, view: EventView) -> bool:

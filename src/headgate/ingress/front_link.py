@@ -39,6 +39,7 @@ class AppendChunk(msgspec.Struct, array_like=True, tag=0, frozen=True):
         also: More values for the chunk's filter.
         bloom_bytes: Size of the chunk's filter.
         codec: Compression of the chunk.
+        sizes: About its bytes, by namespace.
     """
 
     front: int
@@ -48,6 +49,7 @@ class AppendChunk(msgspec.Struct, array_like=True, tag=0, frozen=True):
     also: list[str | None]
     bloom_bytes: int | None
     codec: Codec | None
+    sizes: dict[str, int] = {}
 
 
 class AskProducer(msgspec.Struct, array_like=True, tag=1, frozen=True):
@@ -174,6 +176,7 @@ class RemotePartition:
             list(chunk.also),
             chunk.bloom_bytes,
             chunk.codec,
+            dict(chunk.sizes),
         )
         try:
             return self._connection.call(message, chunk.batch.serialize()).first

@@ -94,6 +94,7 @@ class FrontOwner:
             also=message.also,
             bloom_bytes=message.bloom_bytes,
             codec=message.codec,
+            sizes=message.sizes,
         )
         under_way = self._under_way[message.front]
         done = commit.enqueue(Forwarded(chunk), len(body))

@@ -163,10 +163,14 @@ class EventPartitions:
         if len(events) == 1:
             index = self._index(events[0])
             index = self._next() if index is None else index
-            await self._appender.append({index: Entries(broker.identity, broker.rule, events)}, size_bytes)
+            entries = Entries(broker.identity, broker.rule, events, size_bytes=size_bytes)
+            await self._appender.append({index: entries}, size_bytes)
             return
         split = self._split(events).items()
-        parts = {index: Entries(broker.identity, broker.rule, part) for index, part in split}
+        parts = {
+            index: Entries(broker.identity, broker.rule, part, size_bytes=size_bytes * len(part) // len(events))
+            for index, part in split
+        }
         await self._appender.append(parts, size_bytes)
 
     async def store_numbered(
@@ -246,8 +250,8 @@ class Partitions(EventPartitions):
                 part.append(event)
         under_way = []
         for index, (numbers, part) in parts.items():
-            entries = Entries(producing.broker, rule, part, produced(producing.producer, numbers))
             share_bytes = size_bytes * len(part) // len(events)
+            entries = Entries(producing.broker, rule, part, produced(producing.producer, numbers), share_bytes)
             done = asyncio.ensure_future(self._logs[index].enqueue(entries, share_bytes, producing.chain))
             producing.submitted(index, numbers[-1], done)
             under_way.append(done)

@@ -21,6 +21,7 @@ from headgate.ingress.write_timeout import WriteTimeoutProtocol
 from headgate.limits import (
     FRONT_DRAIN_S_MAX,
     KEEP_ALIVE_S,
+    PIPELINE_BYTES,
     REQUEST_HEAD_BYTES_MAX,
     REQUEST_HEAD_S_MAX,
     REQUEST_HEADERS_MAX,
@@ -28,6 +29,7 @@ from headgate.limits import (
 )
 from headgate.observe.metrics import REQUESTS_REFUSED
 
+_LENGTH_DIGITS: Final = 16
 _END = b"content-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = STATUS_LINE[431] + _END
 _INVALID = "Invalid HTTP request received."
@@ -54,6 +56,10 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
     request that comes in one read costs no timer. Bytes are counted as they arrive, so that bound is exact to one read
     of the socket.
 
+    Of requests that a client sends before it has the answers to those before them, one is parsed ahead and the others
+    stay unparsed, at most PIPELINE_BYTES of them parsed in one go: what nobody answers yet takes neither the time of
+    others nor memory.
+
     What comes with a body and is no data of it (trailers, extensions of chunks) is dropped, and bounded like a head:
     from one piece of data to the next, or to the end.
 
@@ -65,6 +71,10 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
     _bare_bytes = 0
     """Received without any data of a body since the request began, its head ended, or data came."""
     _in_body = False
+    _body_left = 0
+    """Bytes of the body that are still to come, as far as its length was told."""
+    _behind = b""
+    """Received and not parsed: it comes behind a request that waits for the answer to another one."""
     _upgrades = False
     """The head requests another protocol, and so the parser takes no body."""
     _refused = False
@@ -107,9 +117,20 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Parses as much as may be under way; the rest waits for answers."""
+        behind, self._behind = self._behind + data, b""
+        at = 0
+        while at < len(behind) and not (self._refused or self.transport.is_closing()):
+            if self.pipeline:
+                self._behind = behind[at:]
+                self.flow.pause_reading()
+                return
+            end = at + max(PIPELINE_BYTES, self._body_left)
+            self._take(behind if at == 0 and end >= len(behind) else behind[at:end])
+            at = end
+
+    def _take(self, data: bytes) -> None:
         """Counts bytes that bring no data, and parses."""
-        if self._refused:
-            return
         self._bare_bytes += len(data)
         self._unset_keepalive_if_required()
         try:
@@ -161,6 +182,10 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
             return
         self._in_body = True
         self._bare_bytes = 0
+        self._body_left = 0
+        for name, value in self.headers:
+            if name == b"content-length":
+                self._body_left = _length(value)
         if self._slot is not None:
             self._connections.begin_request(self._slot)
         if len(self.headers) > REQUEST_HEADERS_MAX:
@@ -172,6 +197,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         self._bare_bytes = 0
+        self._body_left = max(0, self._body_left - len(body))
         if not self._refused:
             super().on_body(body)
 
@@ -180,7 +206,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         if self._upgrades:
             return
         self._in_body = False
-        self._bare_bytes = 0
+        self._bare_bytes = self._body_left = 0
         if not self._refused:
             super().on_message_complete()
 
@@ -190,6 +216,8 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         super().on_response_complete()
         if not pipelined and self._slot is not None:
             self._connections.end_request(self._slot)
+        if self._behind and not self.transport.is_closing():
+            self.data_received(b"")
 
     def evict(self) -> None:
         """Closes a connection on which no request has begun."""
@@ -208,6 +236,9 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
     def _look(self) -> None:
         """The request that has begun is still not whole."""
         self._timer = None
+        if self._behind:  # the server lets it wait, not the client
+            self._watch()
+            return
         left_s = self._began_at + REQUEST_S_MAX - self.loop.time()
         if self._in_body and left_s > 0:
             self._timer = self.loop.call_later(left_s, self._look)
@@ -225,6 +256,11 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(answer)
         self.transport.close()
+
+
+def _length(value: bytes) -> int:
+    """What a header says of a body's length; 0 for what is no number, which the parser refuses."""
+    return int(value) if value.isdigit() and len(value) < _LENGTH_DIGITS else 0
 
 
 def http_config(app: ASGIApp, host: str, port: int, protocol: Callable[..., asyncio.Protocol] | None = None) -> Config:

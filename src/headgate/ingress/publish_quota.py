@@ -1,4 +1,6 @@
-"""Publish quotas: how many events and bytes a second a namespace's producers may store, by token buckets in each front.
+"""Publish quotas: how many events and bytes a second a namespace's producers may store, and how many bytes in all.
+
+Rates are held by token buckets in each front.
 
 A bucket lets a request in while it is not in debt, whatever the request's size: so any request can pass, and what is
 stored over a longer time is what the quota says. Each front of a deployment has an equal part of a quota.
@@ -11,10 +13,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.control.quota_copy import QuotaCopy
-from headgate.control.quota_rules import PUBLISH_BYTES, PUBLISH_EVENTS
+from headgate.control.quota_board import QuotaBoard
+from headgate.control.quota_rules import PUBLISH_BYTES, PUBLISH_EVENTS, RATES, STORED_BYTES
+from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.errors import OverloadedError
+from headgate.event.identity import namespace_of
 from headgate.limits import QUOTA_BURST_S, QUOTA_RETRY_AFTER_S_MAX
 from headgate.observe.metrics import QUOTA_BYTES, QUOTA_EVENTS, QUOTA_REFUSED
 
@@ -23,13 +27,21 @@ class PublishQuotaError(OverloadedError):
     """The namespace's producers have stored as much as its quota allows for now."""
 
     code = "publish-quota"
+    advice = "send more slowly"
 
     def __init__(self, namespace: str, resource: str, limit: int, wait_s: float) -> None:
         super().__init__(
             f"the namespace {namespace!r} has exceeded its quota: {resource} is limited to {limit}",
-            hint="send more slowly, or ask for a larger quota: kubectl describe quota shows the limits",
+            hint=f"{self.advice}, or ask for a larger quota: kubectl describe quota shows the limits",
         )
         self.retry_after_s = max(1, math.ceil(min(wait_s, QUOTA_RETRY_AFTER_S_MAX)))
+
+
+class StoredBytesQuotaError(PublishQuotaError):
+    """The namespace has as many bytes in the log as its quota allows."""
+
+    code = "stored-bytes-quota"
+    advice = "wait until retention frees old events"
 
 
 class TokenBucket:
@@ -71,12 +83,13 @@ class PublishQuota:
 
     Args:
         namespace: Whose it is.
-        limits: Limits by resource; of events or bytes a second at least.
+        limits: Limits by resource, one at least.
         fronts: How many fronts share them.
         now_s: Monotonic seconds.
         before: The quota that it replaces.
 
     Attributes:
+        namespace: As given.
         limits: As given.
     """
 
@@ -84,8 +97,8 @@ class PublishQuota:
         self, namespace: str, limits: Mapping[str, int], fronts: int, now_s: float, before: PublishQuota | None
     ) -> None:
         self.limits = limits
-        self._namespace = namespace
-        self._buckets = {name: TokenBucket(limit / fronts, now_s) for name, limit in limits.items()}
+        self.namespace = namespace
+        self._buckets = {name: TokenBucket(limits[name] / fronts, now_s) for name in RATES if name in limits}
         for name, bucket in self._buckets.items():
             if before is not None and name in before._buckets:
                 bucket.inherit(before._buckets[name])
@@ -102,8 +115,11 @@ class PublishQuota:
         for name, bucket in self._buckets.items():
             wait_s = bucket.wait_s(now_s)
             if wait_s:
-                QUOTA_REFUSED.labels(self._namespace).inc()
-                raise PublishQuotaError(self._namespace, name, self.limits[name], wait_s)
+                raise PublishQuotaError(self.namespace, name, self.limits[name], wait_s)
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until something is let in; 0 for at once."""
+        return max((bucket.wait_s(now_s) for bucket in self._buckets.values()), default=0.0)
 
     def take(self, events: int, size_bytes: int) -> None:
         """Counts a request that was let in; negative numbers take back one that was not stored."""
@@ -118,37 +134,58 @@ class PublishQuota:
         self._counted[1].inc(size_bytes)
 
 
-_RATES: Final[tuple[str, ...]] = (PUBLISH_EVENTS, PUBLISH_BYTES)
+_LIMITED: Final = (*RATES, STORED_BYTES)
 
 
-class PublishQuotas(QuotaCopy):
+class PublishQuotas(SharedQuotas):
     """The quotas of all namespaces in one front.
 
     Args:
         store: The objects.
         fronts: How many fronts the deployment has.
         clock_s: Monotonic seconds.
+        board: What the other fronts of this server have; None where nobody else stores anything.
+        stored: The bytes that a namespace has in the partitions of this front; None where nobody counts them.
     """
 
-    def __init__(self, store: Store, fronts: int, clock_s: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(store)
+    def __init__(
+        self,
+        store: Store,
+        fronts: int,
+        clock_s: Callable[[], float] = time.monotonic,
+        board: QuotaBoard | None = None,
+        stored: Callable[[str], int] | None = None,
+    ) -> None:
+        super().__init__(store, board)
+        self.count(STORED_BYTES, stored or (lambda _: 0))
         self._fronts = fronts
         self._clock_s = clock_s
         self._limited: dict[str, PublishQuota] = {}
 
     def get(self, identity: str) -> PublishQuota | None:
         """The quota of a broker's namespace, by the broker's identity; None for none. Asked for every request."""
-        return self._limited.get(identity.partition("/")[0]) if self._limited else None
+        return self._limited.get(namespace_of(identity)) if self._limited else None
 
     def check(self, quota: PublishQuota) -> None:
-        """See `PublishQuota.check`."""
-        quota.check(self._clock_s())
+        """Lets a request in, before its events are decoded.
+
+        Raises:
+            PublishQuotaError: The namespace has stored as much as it may, for now or in all.
+        """
+        namespace = quota.namespace
+        try:
+            quota.check(self._clock_s())
+            if self.is_used_up(STORED_BYTES, namespace):
+                raise StoredBytesQuotaError(namespace, STORED_BYTES, quota.limits[STORED_BYTES], math.inf)
+        except PublishQuotaError:
+            QUOTA_REFUSED.labels(namespace).inc()
+            raise
 
     def changed(self) -> None:
         """See `QuotaCopy.changed`."""
         before, now_s, limited = self._limited, self._clock_s(), {}
         for namespace, every in self.limits.items():
-            limits = {name: every[name] for name in _RATES if name in every}
+            limits = {name: every[name] for name in _LIMITED if name in every}
             old = before.get(namespace)
             if old is not None and old.limits == limits:
                 limited[namespace] = old  # a status was written, nothing else

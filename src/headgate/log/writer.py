@@ -16,10 +16,11 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -46,6 +47,9 @@ def wall_clock_us() -> int:
     return time.time_ns() // 1000
 
 
+NO_SIZES: Final[Mapping[str, int]] = MappingProxyType({})
+
+
 class Encoded(NamedTuple):
     """A chunk to be written.
 
@@ -56,6 +60,7 @@ class Encoded(NamedTuple):
         also: More values for the chunk's filter, no record's own; None and "" say that a record has none.
         bloom_bytes: Size of the chunk's filter, 16..255; None: the writer's.
         codec: Compression of the chunk; None: the writer's.
+        sizes: About the bytes of the records by whose they are; whoever counts them says what that means.
     """
 
     batch: pa.RecordBatch
@@ -64,6 +69,7 @@ class Encoded(NamedTuple):
     also: Sequence[str | None] = ()
     bloom_bytes: int | None = None
     codec: Codec | None = None
+    sizes: Mapping[str, int] = NO_SIZES
 
 
 class PartitionWriter:
@@ -158,6 +164,11 @@ class PartitionWriter:
     def first_offset(self) -> int:
         """First offset kept."""
         return self._committed.first_offset()
+
+    @property
+    def segment_offset(self) -> int:
+        """Offset of the first record of the segment that the last chunk went into; 0 before any."""
+        return int(self._segment.stem) if self._segment is not None else 0
 
     @property
     def schema(self) -> pa.Schema:

@@ -73,6 +73,10 @@ class SparkRun:
         with spark_errors(f"run {self.number} does not answer"):
             return tasks_of(self._context, str(self._query.runId))
 
+    def has_ended_batch(self, number: int) -> bool:
+        """Whether a batch has ended, as the checkpoint says: `recentProgress` is empty in real-time mode."""
+        return (self._checkpoint / "commits" / str(number)).exists()
+
     def stop(self) -> None:
         """End the query and its connections; returns when its tasks have ended. May be called twice.
 

@@ -8,17 +8,24 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
-from headgate.limits import HISTORY_POINT_S, HISTORY_POINTS_MAX, RATE_WINDOW_S
+from headgate.limits import (
+    BROKERS_COUNTED_MAX,
+    HISTORY_POINT_S,
+    HISTORY_POINTS_MAX,
+    NAMESPACES_COUNTED_MAX,
+    RATE_WINDOW_S,
+)
 from headgate.observe import metrics
 from headgate.observe.exposition import ProcessMetrics, read
 
+_T = TypeVar("_T")
 _GIVEN_UP: Final = ("failed", "dead_lettered", "expired", "lost")
 _BUCKETS: Final = metrics.NAMESPACE_DELIVERY_SECONDS.buckets
 
@@ -156,13 +163,14 @@ def snapshot(pages: Iterable[ProcessMetrics], time_s: float) -> Snapshot:
         whole_given_up += sum(ended.get(result, 0.0) for result in _GIVEN_UP)
         for found in page.histograms.get("headgate_delivery_seconds", {}).values():
             _add(whole_delivered, found.counts)
-        for broker, count in page.counters.get(metrics.BROKER_EVENTS_ACCEPTED.name, {}).items():
+        for broker, count in _named(page.counters.get(metrics.BROKER_EVENTS_ACCEPTED.name, {}), BROKERS_COUNTED_MAX):
             brokers[broker] = brokers.get(broker, 0.0) + count
             namespace = broker.partition("/")[0]
             received[namespace] = received.get(namespace, 0.0) + count
-        for namespace, count in page.counters.get(metrics.NAMESPACE_GIVEN_UP.name, {}).items():
+        for namespace, count in _named(page.counters.get(metrics.NAMESPACE_GIVEN_UP.name, {}), NAMESPACES_COUNTED_MAX):
             given_up[namespace] = given_up.get(namespace, 0.0) + count
-        for namespace, found in page.histograms.get(metrics.NAMESPACE_DELIVERY_SECONDS.name, {}).items():
+        taken = page.histograms.get(metrics.NAMESPACE_DELIVERY_SECONDS.name, {})
+        for namespace, found in _named(taken, NAMESPACES_COUNTED_MAX):
             _add(delivered.setdefault(namespace, [0] * len(whole_delivered)), found.counts)
     named = received.keys() | given_up.keys() | delivered.keys()
     namespaces = {
@@ -170,6 +178,12 @@ def snapshot(pages: Iterable[ProcessMetrics], time_s: float) -> Snapshot:
         for name in named
     }
     return Snapshot(time_s, Sums(whole_received, whole_given_up, tuple(whole_delivered)), namespaces, brokers)
+
+
+def _named(numbers: Mapping[str, _T], labels_max: int) -> Iterator[tuple[str, _T]]:
+    """The numbers by label; where there were more labels than are kept, `other` is the rest of them and no name."""
+    is_full = len(numbers) >= labels_max
+    return ((label, number) for label, number in numbers.items() if not (is_full and label == metrics.OTHER))
 
 
 def between(old: Snapshot, new: Snapshot, namespace: str | None) -> Rates:

@@ -163,6 +163,10 @@ def _by_namespace(name: str, text: str) -> Family[Counter]:
     return Family(Counter, name, text, "namespace", labels_max=limits.QUOTA_NAMESPACES_SHOWN_MAX)
 
 
+def _gauges_by_namespace(name: str, text: str) -> Family[Gauge]:
+    return Family(Gauge, name, text, "namespace", labels_max=limits.QUOTA_NAMESPACES_SHOWN_MAX)
+
+
 def _gauge(name: str, text: str) -> Gauge:
     return Family(Gauge, name, text).only
 
@@ -180,6 +184,7 @@ REQUESTS_REFUSED = _counters(
     *("invalid-event", "event-too-large", "unsupported-format", "headers-too-large", "too-large", "too-slow"),
     *(
         "publish-quota",
+        "stored-bytes-quota",
         "unknown-broker",
         "method-not-allowed",
         "overloaded",
@@ -219,12 +224,21 @@ QUOTA_BYTES = _by_namespace(
 QUOTA_REFUSED = _by_namespace(
     "headgate_quota_refused_total", "Publish requests refused because their namespace had exceeded its quota"
 )
-QUOTA_READERS = Family(
-    Gauge,
-    "headgate_quota_readers",
-    "Readers at work now, of namespaces whose quota limits them",
-    "namespace",
-    labels_max=limits.QUOTA_NAMESPACES_SHOWN_MAX,
+QUOTA_READERS = _gauges_by_namespace(
+    "headgate_quota_readers", "Readers at work now, of namespaces whose quota limits them"
+)
+QUOTA_CONSUMERS = _gauges_by_namespace(
+    "headgate_quota_consumers", "Consumers connected now, of namespaces whose quota limits them"
+)
+QUOTA_DEAD_LETTERS = _gauges_by_namespace(
+    "headgate_quota_dead_letters", "Dead letters in the store, of namespaces whose quota limits them"
+)
+QUOTA_STORED_BYTES = _gauges_by_namespace(
+    "headgate_quota_stored_bytes", "Bytes of events in the log, of namespaces whose quota limits them"
+)
+QUOTA_DEAD_LETTERS_WAITING = _counter(
+    "headgate_quota_dead_letters_delayed_total",
+    "Deliveries tried again and not given up, as their namespace has as many dead letters as its quota allows",
 )
 STORE_SECONDS = _seconds("headgate_store_seconds", "Stage stored: request's head read to its events on disk")
 CONNECTIONS = _gauge("headgate_connections", "Connections of clients open now")

@@ -25,11 +25,14 @@ still, and the newer one walks the last few events to it. The limit lies ahead o
 deadlock: while the owner stands at X, a newer one holds nothing (all its rows are below W), so it is never the one
 that is not being read.
 
-A reader of a log (`holds=False`) cannot stop reading one run: who waits would have to be held without a bound. There
-a newer run takes over as soon as it is near W, and walks the last TAKEOVER_NEAR_EVENTS events to W as the owner. A
-run that starts above W is refused. So nothing is ever held, and W, the contenders and the owner of each partition are
-the whole state: `state` gives it, and a reader that restarts goes on with it. In which order the steps come depends
-on nothing but the log.
+A reader of a log (`holds=False`) cannot stop reading one run: who waits would have to be held without a bound. So
+nothing limits the owner there. A newer run takes over at the first moment at which it has passed W, as above. That
+moment may not come, so near misses are counted: frames of the newest run that end near W and below it, one in
+TAKEOVER_NEAR_MISS_SHARE, as P decides. After TAKEOVER_NEAR_MISSES_MAX of them it takes over, and walks the last
+TAKEOVER_NEAR_EVENTS events to W as the owner. (Once, a run took over as soon as it was near. A new run is near before
+it has brought anything, and its first event may take seconds.) A run that starts above W is refused. So nothing is
+ever held, and W, the contenders, the owner and the near misses of each partition are the whole state: `state` gives
+it, and a reader that restarts goes on with it. In which order the steps come depends on nothing but the log.
 
 A run dies as a whole: one connection of it closes, all of it is closed (Spark fails the query anyway). If a run dies
 after it took partition 0 over and before it took partition 1, the older run is retired in 0 and the owner in 1:
@@ -49,6 +52,7 @@ from dataclasses import dataclass, field
 
 from headgate import limits
 from headgate.outbox.protocol import Hello, Row
+from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.takeover_state import PartitionState, RunState, TakeoverState
 
 
@@ -98,6 +102,7 @@ class _Partition:
     contenders: list[_Contender] = field(default_factory=list)  # in order of run
     owned: bool = False  # whether contenders[0] is the owner
     limit: int | None = None  # X
+    near_misses: int = 0  # of contenders[-1], where nothing can be held
 
     def find(self, run: int) -> _Contender | None:
         return next((c for c in self.contenders if c.run == run), None)
@@ -136,7 +141,7 @@ class Takeover:
             there = takeover._partitions[partition]
             # Where a contender started, and how far it is, matters with its own next frame only, which tells.
             there.contenders = [_Contender(run, generations[run], 0, 0) for run in each.contenders]
-            there.owned = each.owned
+            there.owned, there.near_misses = each.owned, each.near_misses
         for run in state.runs:
             contends = {p for p, each in state.partitions.items() if run.run in each.contenders}
             owned = {p for p in contends if state.partitions[p].owned and state.partitions[p].contenders[0] == run.run}
@@ -158,6 +163,7 @@ class Takeover:
                     tuple(contender.run for contender in state.contenders),
                     tuple(number for number, run in runs if p in run.retired),
                     state.owned,
+                    state.near_misses,
                 )
                 for p, state in sorted(self._partitions.items())
             },
@@ -215,9 +221,10 @@ class Takeover:
             run = self._runs[number] = _Run(hello.generation, hello.partitions)
         run.seen.add(partition)
         state.contenders.append(_Contender(number, hello.generation, hello.start, hello.start))
+        state.near_misses = 0
         return self._settle(partition)
 
-    def frames(self, run: int, partition: int, rows: list[Row], passed: int) -> list[Step]:
+    def frames(self, run: int, partition: int, rows: list[Row], passed: int, *, is_once: bool = True) -> list[Step]:
         """Complete events from one connection.
 
         Args:
@@ -225,6 +232,7 @@ class Takeover:
             partition: The connection's partition.
             rows: In order of offset, all below `passed`, none below an earlier `passed`.
             passed: P of this connection now.
+            is_once: False of a frame that may come again with a later state: it is no near miss.
         """
         state = self._partitions.get(partition)
         contender = state.find(run) if state else None
@@ -238,6 +246,8 @@ class Takeover:
         else:
             contender.held += self._from(rows, state.watermark)
             accepted = []
+            if is_once and contender is state.contenders[-1] and self._is_near_miss(state, passed):
+                state.near_misses += 1
         return accepted + self._settle(partition)
 
     def close(self, run: int, partition: int) -> list[Step]:
@@ -287,21 +297,31 @@ class Takeover:
                 break
             followers = [c for c in state.contenders[1:] if c.reads and c.start <= state.watermark]
             near = [c for c in followers if c.passed >= state.watermark - limits.TAKEOVER_NEAR_EVENTS]
-            ready = [c for c in near if c.passed >= state.watermark] if self._holds else near
+            ready = [c for c in near if c.passed >= state.watermark or self._has_waited(state, c)]
             if ready:
                 self._retire_before(partition, state, ready[-1])
                 continue
-            if near and state.limit is None:
+            if near and self._holds and state.limit is None:
                 state.limit = state.watermark + limits.TAKEOVER_NEAR_EVENTS
             break
         return steps
+
+    def _is_near_miss(self, state: _Partition, passed: int) -> bool:
+        """Whether a frame up to `passed` counts as a near miss."""
+        if self._holds or not state.watermark - limits.TAKEOVER_NEAR_EVENTS <= passed < state.watermark:
+            return False
+        return dispatcher_of(passed, limits.TAKEOVER_NEAR_MISS_SHARE) == 0  # a hash: offsets of batches have patterns
+
+    @staticmethod
+    def _has_waited(state: _Partition, contender: _Contender) -> bool:
+        return contender is state.contenders[-1] and state.near_misses >= limits.TAKEOVER_NEAR_MISSES_MAX
 
     def _retire_before(self, partition: int, state: _Partition, follower: _Contender) -> None:
         while state.contenders[0] is not follower:
             older = self._runs[state.contenders.pop(0).run]
             older.owned.discard(partition)
             older.retired.add(partition)
-        state.owned, state.limit = False, None
+        state.owned, state.limit, state.near_misses = False, None, 0
 
     def _promote(self, partition: int, state: _Partition, owner: _Contender) -> list[Step]:
         state.owned = True
@@ -349,6 +369,7 @@ class Takeover:
             return []
         index = state.contenders.index(contender)
         state.contenders.pop(index)
+        state.near_misses = 0
         if index == 0 and state.owned:
             state.owned, state.limit = False, None
         elif index > 0 and state.limit is not None:

@@ -32,12 +32,14 @@ class PartitionState:
         contenders: Runs, in order.
         retired: Runs that are alive and were followed here, in order.
         owned: Whether the first contender is the owner.
+        near_misses: How often the last contender ended near W and below it.
     """
 
     watermark: int
     contenders: tuple[int, ...] = ()
     retired: tuple[int, ...] = ()
     owned: bool = False
+    near_misses: int = 0
 
 
 @dataclass(frozen=True, slots=True)

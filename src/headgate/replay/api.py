@@ -23,6 +23,7 @@ from headgate import limits
 from headgate.control.egress import UrlPolicy
 from headgate.control.http import JSON, decode_as, json_response, path_id, read_body
 from headgate.control.objects import OWN_API_VERSION, JsonObject, Kind, ObjectKey, Trigger
+from headgate.control.queries import user_of
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
@@ -107,7 +108,9 @@ class ReplaysApi:
     async def _create(self, request: Request) -> Response:
         asked = decode_as(await read_body(request, frozenset({JSON})), ReplayRequest, "the body is no replay")
         namespace = request.path_params["namespace"]
-        spec = await run_in_threadpool(self._spec, namespace, asked)
+        user = user_of(request)
+        owner = "" if user.is_anonymous else user.name
+        spec = await run_in_threadpool(self._spec, namespace, asked, owner)
         return json_response(_view(await self._replays.create(spec)), status_code=201)
 
     async def _found(self, request: Request) -> Replay:
@@ -117,7 +120,7 @@ class ReplaysApi:
             raise ReplayNotFoundError(f"there is no replay {id_}", hint="headgate replay list")
         return found
 
-    def _spec(self, namespace: str, asked: ReplayRequest) -> ReplaySpec:
+    def _spec(self, namespace: str, asked: ReplayRequest, owner: str) -> ReplaySpec:
         """Checked; blocking."""
         if bool(asked.trigger) == bool(asked.url):
             raise InvalidInputError("a replay has one target: trigger or url")
@@ -156,6 +159,7 @@ class ReplaysApi:
             asked.rate,
             asked.dry_run,
             time.time_ns() // 1_000,
+            owner,
         )
 
 

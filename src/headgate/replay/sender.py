@@ -24,6 +24,7 @@ import msgspec
 import structlog
 
 from headgate import limits
+from headgate.auth.user import authenticated
 from headgate.control.routing import Target
 from headgate.delivery import encoding
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
@@ -223,7 +224,8 @@ class Replaying:
             run.subscriber = self._service.subscribers.of(target)
             to = Recipient.subscriber_of(run.subscriber, Origin.REPLAY)
         else:
-            to = Recipient(url=run.spec.url, origin=Origin.REPLAY)
+            owner = run.spec.owner
+            to = Recipient(url=run.spec.url, origin=Origin.REPLAY, sender=authenticated(owner) if owner else None)
         permits = asyncio.Semaphore(1 if to.rules.ordered else to.rules.parallelism)
 
         async def one(where: Located) -> None:

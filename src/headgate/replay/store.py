@@ -62,6 +62,7 @@ class ReplaySpec(msgspec.Struct, frozen=True):
         rate_per_s: Events a second at most.
         dry_run: Count, and send nothing.
         created_us: Microseconds since 1970 UTC.
+        owner: The user who asked for it; empty where nobody is asked who he is.
     """
 
     namespace: str
@@ -74,6 +75,7 @@ class ReplaySpec(msgspec.Struct, frozen=True):
     rate_per_s: float
     dry_run: bool
     created_us: int
+    owner: str = ""
 
 
 class ReplayProgress(msgspec.Struct, frozen=True):

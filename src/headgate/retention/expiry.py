@@ -163,7 +163,7 @@ class Expiry:
     async def _result(self, state: TargetState, delivery: Delivery) -> str:
         target = state.target
         place = f"partition {delivery.partition}, offset {delivery.offset}"
-        is_kept = target.delivery.has_sink and self._dead_letters.has_room()
+        is_kept = target.delivery.has_sink and self._dead_letters.has_room(target.namespace)
         if is_kept or delivery.verdict != Verdict.MATCH:
             try:
                 event = await load_or_none(self._events, delivery.partition, delivery.offset)

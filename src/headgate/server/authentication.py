@@ -18,6 +18,7 @@ from headgate.auth.context import ENTRY, USER, USER_HEADER, current_entry, curre
 from headgate.auth.credentials import AUTHORIZATION, Credentials
 from headgate.auth.errors import CredentialsRefusedError
 from headgate.auth.issuers import trusted_issuers
+from headgate.auth.routes import HEALTH_PATHS
 from headgate.auth.static_tokens import TokenFile
 from headgate.auth.user import ANONYMOUS, User
 from headgate.errors import HeadgateError
@@ -28,10 +29,10 @@ from headgate.server.refusal import send_refusal
 from headgate.server.rpc_meta import HEALTH
 from headgate.settings import Settings
 
-_OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz"})
-"""What probes ask, which have no token; only without a query, as `?verbose` says more."""
 _SUBSCRIBERS_PATHS: Final = frozenset({"/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow"})
 """Of receivers of deliveries, who are no clients: they check tokens of this server, or allow deliveries by a key."""
+_CONSOLE: Final = "/ui/"
+"""Pages without data, from where people sign in."""
 _CHALLENGE: Final = "www-authenticate"
 _HTTP_STATUSES: Final = {
     grpc.StatusCode.OK: 200,
@@ -129,8 +130,7 @@ class AuthenticatedRequests:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> str:
         """Answers a request; says why it was refused, if it was for want of a user."""
         try:
-            is_open = scope["path"] in _OPEN_PATHS and not scope["query_string"]
-            if self._authenticator is None or is_open or scope["path"] in _SUBSCRIBERS_PATHS:
+            if self._authenticator is None or _is_open(scope["path"], scope["query_string"]):
                 scope[USER] = ANONYMOUS
             else:
                 user = _recalled(self._authenticator, scope)
@@ -252,6 +252,13 @@ class UsersOfCalls(grpc.GenericRpcHandler):
             await answer(request, context)
 
         return grpc.stream_stream_rpc_method_handler(answered)
+
+
+def _is_open(path: str, query: bytes) -> bool:
+    """Whether nobody is asked who he is."""
+    if path in HEALTH_PATHS:
+        return not query  # `?verbose` says more
+    return path in _SUBSCRIBERS_PATHS or path in ("/", "/ui") or path.startswith(_CONSOLE)
 
 
 def _recalled(authenticator: Authenticator, scope: Scope) -> User | None:

@@ -19,6 +19,7 @@ from typing import Any
 import structlog
 
 from headgate import limits
+from headgate.control.shared_quotas import SharedQuotas
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import Cursors
 from headgate.delivery.gauges import Gauges
@@ -77,6 +78,7 @@ class DispatcherOptions:
         drain_s: How long attempts in flight may last on stop.
         retention: Trims the outbox for as long as the dispatcher works; cancelled on stop.
         clocks: Time, and the jitter of pauses.
+        quotas: How many dead letters and consumers a namespace may have; None: any number.
         files: The outbox's system calls.
     """
 
@@ -97,6 +99,7 @@ class DispatcherOptions:
     drain_s: float = limits.DISPATCHER_DRAIN_S_MAX
     retention: Callable[[PartitionWriter], Coroutine[Any, Any, None]] | None = None
     clocks: Clocks = SYSTEM
+    quotas: SharedQuotas | None = None
     files: FileOps | None = None
 
     @property
@@ -185,6 +188,7 @@ class Dispatcher:
                 cursors=files.cursors,
                 dead_letters=own.dead_letters,
                 reports=options.store,
+                quotas=options.quotas,
             ),
             self,
             on_table=lambda table: self.subscriptions.update(table),
@@ -233,7 +237,7 @@ class Dispatcher:
             dead_letters=self.dead_letters,
             clock_us=self._options.clocks.now_us,
         )
-        return Subscriptions(files.subscriptions, resources)
+        return Subscriptions(files.subscriptions, resources, self._options.quotas)
 
     @property
     def unfinished(self) -> int:
@@ -279,6 +283,8 @@ class Dispatcher:
             self._expiry.run(),
             self.replays.run(),
         ]
+        if options.quotas is not None:
+            works += [options.quotas.follow(), options.quotas.share()]
         if options.retention is not None:
             works.append(options.retention(self._files.writer))
         parts = [_part(work) for work in works]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 import uvloop
@@ -20,6 +21,7 @@ from headgate.control.bootstrap import bootstrap
 from headgate.control.database import StoreUnavailableError
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
+from headgate.control.quota_board import usage_in
 from headgate.control.recompile import recompile_all
 from headgate.control.reconciler import Reconciler
 from headgate.control.reseal import reseal_all
@@ -78,7 +80,8 @@ async def _serve(context: child.Context) -> None:
             counts = await asyncio.to_thread(load, Admission(store, policy), settings.manifests)
             _log.info("manifests applied", **counts)
         ca_certs = tls.read_ca(settings.tls_ca) if settings.tls_ca is not None else ""
-        reconciler = Reconciler(store, server=ServerUrls(settings.urls, ca_certs, default_mode(settings)))
+        urls = ServerUrls(settings.urls, ca_certs, default_mode(settings))
+        reconciler = Reconciler(store, server=urls, usage=partial(usage_in, settings.usage_directory))
         await asyncio.to_thread(reconciler.step)
         await asyncio.to_thread(store.signing_keys.tend)
         await asyncio.to_thread(store.handshakes.prepare)

@@ -10,6 +10,8 @@ import uvloop
 from starlette.applications import Starlette
 
 from headgate.control.http import ERROR_HANDLERS
+from headgate.control.quota_board import QuotaBoard
+from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
 from headgate.limits import ATTEMPTS_MAX, LINK_CONNECTIONS_MAX
@@ -19,6 +21,7 @@ from headgate.replay.api import ReplaysApi
 from headgate.retention.expiry import BacklogBounds
 from headgate.scan.chunks import ChunkLog
 from headgate.server import child, local_http, ready, retention, rpc
+from headgate.server.authentication import UsersOfFronts
 from headgate.server.composition import Dispatcher, DispatcherOptions, opened
 from headgate.server.inward import inward_of
 from headgate.server.reader_client import ReaderScanner
@@ -43,6 +46,8 @@ async def _dispatch(context: child.Context) -> None:
     tracer = tracing.configure(context.part.name)
     mark.note("reads what is unfinished")
     store = Store.open(settings.data / "control.db", keys=keyring_of(settings))
+    quotas = SharedQuotas(store, QuotaBoard(settings.usage_directory, context.part.name))
+    await asyncio.to_thread(quotas.refresh)
 
     def on_ready() -> None:
         gc.freeze()
@@ -64,6 +69,7 @@ async def _dispatch(context: child.Context) -> None:
         scanner=ReaderScanner(settings.reader_socket),
         tracing=tracer,
         bounds=BacklogBounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),
+        quotas=quotas,
         on_ready=on_ready,
         on_look=on_look,
         retention=functools.partial(retention.trim_outbox, settings, shard.index),
@@ -71,7 +77,9 @@ async def _dispatch(context: child.Context) -> None:
     try:
         async with (
             opened(options, stop) as dispatcher,
-            local_http.answering(_api(options, store, dispatcher), settings.dispatcher_socket(shard.index)),
+            local_http.answering(
+                UsersOfFronts(_api(options, store, dispatcher)), settings.dispatcher_socket(shard.index)
+            ),
             rpc.serving(
                 [SubscriptionsRpc(dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc(shard.index)}"
             ),

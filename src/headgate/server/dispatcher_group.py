@@ -21,6 +21,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from headgate.auth.context import USER, USER_HEADER, header_of
+from headgate.auth.user import ANONYMOUS
 from headgate.control.http import JSON
 from headgate.control.objects import JsonObject, Kind, ObjectKey
 from headgate.control.store import Store
@@ -85,6 +87,12 @@ class DispatcherQuestion:
         """What a client asks; `target` replaces path and query."""
         return cls(request.method, target or sent_path(request.scope), body, request)
 
+    @property
+    def user(self) -> Sequence[Header]:
+        """The header that names the client's user to a process of this server; to no other one."""
+        user = self.client.scope.get(USER, ANONYMOUS)
+        return () if user is ANONYMOUS else ((USER_HEADER, header_of(user)),)
+
 
 class DispatcherReach(Protocol):
     """How dispatchers are asked.
@@ -144,7 +152,7 @@ class LocalDispatchers:
 
     async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
         """See `DispatcherReach.ask`."""
-        return await asked(self._sockets[number], question, ())
+        return await asked(self._sockets[number], question, question.user)
 
     def routes(self, routes: Sequence[Route]) -> list[Route]:
         """See `DispatcherReach.routes`."""

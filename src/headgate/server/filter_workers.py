@@ -146,9 +146,10 @@ class FilterWorkers:
             FilterRunEndedError: It took too long, or too much memory.
             FilterWorkerError: No process can be started.
         """
-        turns = self._users.setdefault(user, _Turns())
+        turns = self._users.get(user) or _Turns()
         if self._count >= FILTER_RUNS_MAX or turns.count >= FILTER_RUNS_OF_USER_MAX:
             raise FilterRunsOverloadError("enough trials of filters are under way", hint="send one after the other")
+        self._users[user] = turns
         self._count += 1
         turns.count += 1
         try:

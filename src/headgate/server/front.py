@@ -19,8 +19,12 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
+from headgate.auth.configuration import read
+from headgate.console.routes import ConsoleRoutes
+from headgate.console.sign_in import sign_in_of
 from headgate.control.grants import Grants
 from headgate.control.http import ERROR_HANDLERS
+from headgate.control.quota_board import QuotaBoard
 from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
 from headgate.ingress.app import Ingress
@@ -74,6 +78,7 @@ class FrontStore:
         inquiries: Answers what became of an event; None for `api`.
         dispatchers: Are asked for what they keep; None for those of this server.
         fronts: How many fronts share the quotas of namespaces; None: those of this server.
+        stored: The bytes that a namespace has in the partitions that this front writes; None where nobody counts them.
     """
 
     objects: Store
@@ -86,6 +91,7 @@ class FrontStore:
     inquiries: ASGIApp | None = None
     dispatchers: DispatcherReach | None = None
     fronts: int | None = None
+    stored: Callable[[str], int] | None = None
 
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]
@@ -119,8 +125,14 @@ async def _own_log(context: child.Context, _stop: asyncio.Event) -> AsyncIterato
             partitions=log.partitions,
             producers=log.producers,
             checks={"log": lambda: log.problem},
-            work=(retention.trim_log(settings, log.writers), log.producers.keep(log.ends), log.probe()),
+            work=(
+                retention.trim_log(settings, log.writers),
+                log.producers.keep(log.ends),
+                log.probe(),
+                log.stored.keep(),
+            ),
             writers=tuple(log.writers.values()),
+            stored=log.stored.of,
         )
 
 
@@ -140,7 +152,8 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         stack.callback(http.close)
         store = await stack.enter_async_context(opened(context, stop))
         brokers = ServedBrokers(store.objects)
-        quotas = PublishQuotas(store.objects, store.fronts or settings.fronts)
+        board = QuotaBoard(settings.usage_directory, context.part.name)
+        quotas = PublishQuotas(store.objects, store.fronts or settings.fronts, board=board, stored=store.stored)
         rights = Rights(settings, store.objects)
         authorization = Authorization(rights.grants.authorizer)
         own = Starlette(routes=[news_route(brokers, quotas, *rights.copies)], exception_handlers=ERROR_HANDLERS)
@@ -163,7 +176,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         await stack.enter_async_context(local_http.answering(UsersOfFronts(gate), settings.front_inward(number)))
         serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
         sampling = sample(store.writers, connections=http.connections, on_sample=mark.beat)
-        following = (brokers.follow(), quotas.follow(), rights.follow())
+        following = (brokers.follow(), quotas.follow(), quotas.share(), rights.follow())
         work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
         await http.started()
@@ -205,6 +218,12 @@ def other_paths(
     reading = [Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])]
     pulling = [Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()]
     replays = ReplaysFront(group, grants)
+    config = settings.authentication_config
+    sign_in = sign_in_of(
+        read(config) if config is not None else (),
+        settings.console_client_id,
+        available=settings.has_authentication,
+    )
     keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
     control = api or ProcessProxy(settings.control_socket)
     asking = [Route(path, inquiries or control, methods=["GET"]) for path in (WHY_TRIGGER, *OF_BROKERS)]
@@ -212,6 +231,7 @@ def other_paths(
     return Starlette(
         routes=[
             *health.routes(settings, checks),
+            *ConsoleRoutes(sign_in).routes(),
             *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
             *(pulling if Role.DISPATCHER in roles else RoleAbsent(Role.DISPATCHER).routes(pulling)),
             *trying.routes(),

@@ -13,6 +13,7 @@ from headgate.ingress.front_link import OwnerLink, RemotePartition
 from headgate.ingress.front_owner import FrontOwner
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producers
+from headgate.ingress.stored_bytes import CountingWriter, StoredBytes
 from headgate.limits import LOG_PROBE_S
 from headgate.log.commit import GroupCommit
 from headgate.log.directory import LogDirectory, Partition
@@ -30,12 +31,14 @@ class FrontLog:
         commits: The same, as many requests share them.
         partitions: All of the log's.
         producers: Those that number their events.
+        stored: What namespaces have in this front's partitions.
     """
 
     writers: Mapping[int, PartitionWriter]
     commits: Mapping[int, GroupCommit[Entries | Forwarded]]
     partitions: Partitions
     producers: Producers
+    stored: StoredBytes
 
     def ends(self) -> dict[int, int]:
         """The next offset of each partition of this front."""
@@ -72,13 +75,14 @@ async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
             for one in range(settings.partitions)
             if front_of(one, settings.fronts) == number
         }
-        commits = {one: event_commit(writer) for one, writer in writers.items()}
+        stored = StoredBytes(directory, number, writers)
+        commits = {one: event_commit(CountingWriter(writer, stored, one)) for one, writer in writers.items()}
         owners = {
             one: OwnerLink(settings.front_log_socket(one), number) for one in range(settings.fronts) if one != number
         }
         elsewhere = _Elsewhere(tuple(owners.values())).newest if owners else None
         producers = Producers(directory, number, elsewhere)
-        log = FrontLog(writers, commits, _partitions(settings, commits, owners, stack), producers)
+        log = FrontLog(writers, commits, _partitions(settings, commits, owners, stack), producers, stored)
         await asyncio.to_thread(producers.recover, log.ends())
         stack.push_async_callback(_close, log)
         if owners:
@@ -91,6 +95,7 @@ async def _close(log: FrontLog) -> None:
     for commit in log.commits.values():
         await commit.close()
     await log.producers.try_snapshot(log.ends())
+    await asyncio.to_thread(log.stored.close)
 
 
 def _partitions(

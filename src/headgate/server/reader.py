@@ -12,8 +12,9 @@ import uvloop
 from starlette.applications import Starlette
 
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.quota_copy import QuotaCopy
+from headgate.control.quota_board import QuotaBoard
 from headgate.control.served import ServedBrokers
+from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.limits import HEARTBEAT_S, READERS_MAX
 from headgate.log.directory import LogDirectory
@@ -79,11 +80,11 @@ async def _serve(context: child.Context, opened: OpenLog) -> None:
     child.on_stop(child.setter(stop))
     async with opened(context, stop) as store:
         brokers = ServedBrokers(store.objects)
-        quotas = QuotaCopy(store.objects)
+        quotas = SharedQuotas(store.objects, QuotaBoard(settings.usage_directory, context.part.name))
         await asyncio.to_thread(brokers.refresh)
         await asyncio.to_thread(quotas.refresh)
         readers = Readers(RetainedLog(store.log, brokers.retention_us), store.objects.served, quotas)
-        following = [asyncio.create_task(copy.follow()) for copy in (brokers, quotas)]
+        following = [asyncio.create_task(work) for work in (brokers.follow(), quotas.follow(), quotas.share())]
         routes = [*ReadApi(readers).routes(), scan_route(readers.scanner), count_route(readers.counter)]
         app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
         serving = rpc.serving([ReadRpc(readers).service()], f"unix:{settings.reader_rpc}")
@@ -94,7 +95,6 @@ async def _serve(context: child.Context, opened: OpenLog) -> None:
             ends = [stopped, *following]
             while not any(task.done() for task in ends):
                 mark.beat()
-                readers.show()
                 await asyncio.wait(ends, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
             mark.ready(False)
         stopped.cancel()

@@ -9,6 +9,7 @@ from pathlib import Path
 from headgate import limits
 from headgate.control.egress import UrlPolicy
 from headgate.control.routing import RoutingTable
+from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService
@@ -119,6 +120,7 @@ class ShardState:
         dead_letters: `deadletters.db`.
         reports: Where it is told what is seen of targets.
         committer: Ends the transactions of dead letters; None for SQLite alone.
+        quotas: How many dead letters a namespace may have; None: any number.
         flush_s: Between two transactions of cursors at least.
     """
 
@@ -128,6 +130,7 @@ class ShardState:
     dead_letters: Path
     reports: TargetReports
     committer: Committer | None = None
+    quotas: SharedQuotas | None = None
     flush_s: float = limits.CURSOR_FLUSH_S
 
 
@@ -181,7 +184,12 @@ class ShardDeliveries:
             clocks=means.clocks,
         )
         self.dead_letters = DeadLetters(
-            state.dead_letters, self.service, lambda id_: self.scheduler.find(id_), shard, state.committer
+            state.dead_letters,
+            self.service,
+            lambda id_: self.scheduler.find(id_),
+            shard,
+            state.committer,
+            state.quotas,
         )
         self.scheduler = Scheduler(
             listener,

@@ -14,6 +14,7 @@ from typing import Any, Final
 import structlog
 
 from headgate import limits
+from headgate.control.quota_board import forget_usage
 from headgate.observe import metrics
 from headgate.observe.exposition import Publisher
 from headgate.server import child, datadir, parts, preflight, ready
@@ -72,6 +73,7 @@ class Supervisor:
                 preflight.check_files(self._settings)
             else:
                 instance.make_name(self._settings.data)
+            forget_usage(self._settings.usage_directory)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stopping.set)
             publisher = Publisher(self._settings.metrics_directory, "supervisor")

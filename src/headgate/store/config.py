@@ -203,8 +203,8 @@ class QuotasConfig(_Model):
     """How the servers of a deployment share the publish quotas of namespaces.
 
     Attributes:
-        fronts: Fronts of all servers together, each of which has an equal part of a quota. Without a value: those of
-            this server, so that each server lets through as much as the quota says.
+        fronts: Fronts and processes of sources of all servers together, each of which has an equal part of a quota.
+            Without a value: those of this server, so that each server lets through as much as the quota says.
     """
 
     fronts: int | None = Field(default=None, ge=1, le=QUOTA_FRONTS_MAX)

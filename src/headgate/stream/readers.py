@@ -11,12 +11,11 @@ from contextlib import aclosing
 
 from headgate.control.errors import UnknownBrokerError
 from headgate.control.log_spec import ServedBroker
-from headgate.control.quota_copy import QuotaCopy
 from headgate.control.quota_rules import READERS
+from headgate.control.shared_quotas import SharedQuotas
 from headgate.errors import OverloadedError
-from headgate.event.identity import path_of
+from headgate.event.identity import namespace_of, path_of
 from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
-from headgate.observe import metrics
 from headgate.rpc.credits import Credits
 from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.pages import LogScanner, Scanner
@@ -48,10 +47,12 @@ class Readers:
     """
 
     def __init__(
-        self, log: ReadableLog, served: Callable[[str], ServedBroker | None], quotas: QuotaCopy | None = None
+        self, log: ReadableLog, served: Callable[[str], ServedBroker | None], quotas: SharedQuotas | None = None
     ) -> None:
         self._quotas = quotas
         self._by_namespace = Counter[str]()
+        if quotas is not None:
+            quotas.count(READERS, self._by_namespace.__getitem__)
         self._log = log
         self._served = served
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
@@ -93,7 +94,7 @@ class Readers:
             UnknownBrokerError: The broker has been deleted, and nothing more comes.
             ReadersQuotaError: Its namespace has as many as it may have.
         """
-        namespace = wanted.query.broker.partition("/")[0]
+        namespace = namespace_of(wanted.query.broker)
         self._check_quota(namespace)
         self._by_namespace[namespace] += 1
         self._count += 1
@@ -111,18 +112,12 @@ class Readers:
                 del self._by_namespace[namespace]
 
     def _check_quota(self, namespace: str) -> None:
-        limit = self._quotas.limits.get(namespace, {}).get(READERS) if self._quotas is not None else None
-        if limit is not None and self._by_namespace[namespace] >= limit:
+        if self._quotas is not None and self._quotas.is_used_up(READERS, namespace):
+            limit = self._quotas.limit(READERS, namespace)
             raise ReadersQuotaError(
                 f"the namespace {namespace!r} has exceeded its quota: {READERS} is limited to {limit}",
                 hint="close a reader, or ask for a larger quota: kubectl describe quota shows the limits",
             )
-
-    def show(self) -> None:
-        """Sets the gauge of readers, of namespaces whose quota limits them."""
-        if self._quotas is not None:
-            limited = [namespace for namespace, limits in self._quotas.limits.items() if READERS in limits]
-            metrics.QUOTA_READERS.replace({namespace: self._by_namespace[namespace] for namespace in limited})
 
     async def _check_broker(self, identity: str) -> None:
         path, now_s = path_of(identity), time.monotonic()

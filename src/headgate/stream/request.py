@@ -33,20 +33,20 @@ class ReadRequest:
     Attributes:
         query: Which events.
         start: Where to begin; see `starts.start_offsets`.
-        last: Begin at the last events of each partition that are wanted, so many; None for `start`.
         first: CEL text: begin at the first event from there on of which it is true; None to begin at once.
         limit: Events at most; None: no bound.
         follow: At the end, wait for what comes.
         wait_s: Without `follow`: how long to wait at the end for a first event.
+        last: Begin at so many last events of each partition that are wanted; None for `start`.
     """
 
     query: Query
     start: str = EARLIEST
-    last: int | None = None
     first: str | None = None
     limit: int | None = None
     follow: bool = False
     wait_s: float = 0.0
+    last: int | None = None
 
 
 def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:
@@ -87,11 +87,11 @@ def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *,
     return ReadRequest(
         query,
         given.get("from", EARLIEST)[:URL_CHARS_MAX],
-        int(_number(given, "last", 1, READ_LAST_EVENTS_MAX)) if "last" in given else None,
         condition(given["first"], "first") if "first" in given else None,
         int(_number(given, "limit", 1, READ_EVENTS_MAX)) if "limit" in given else None,
         _flag(given, "follow", follow),
         _number(given, "wait", 0, READ_WAIT_S_MAX) if "wait" in given else 0.0,
+        int(_number(given, "last", 1, READ_LAST_EVENTS_MAX)) if "last" in given else None,
     )
 
 

@@ -69,7 +69,7 @@ async def _give_up(resources: SubscriptionResources, state: SubscriptionState, u
     event = await load_or_none(resources.events, unacked.partition, unacked.offset)
     dead_letters = resources.dead_letters if target.delivery.has_sink else None
     if event is not None and dead_letters is not None:
-        if not dead_letters.has_room():
+        if not dead_letters.has_room(target.namespace):
             return False  # it stays as it is until there is room
         await dead_letters.put(_dead_letter(target, unacked, event, resources.clock_us()))
     if unacked not in leases:  # acknowledged meanwhile, or there was a seek

@@ -17,6 +17,12 @@ class PullsOverloadError(OverloadedError):
     code = "pulls"
 
 
+class ConsumersQuotaError(OverloadedError):
+    """As many consumers of a namespace's subscriptions are connected as its quota allows."""
+
+    code = "consumers-quota"
+
+
 class ConsumerBusyError(ConflictError):
     """Another consumer has the exclusive subscription."""
 

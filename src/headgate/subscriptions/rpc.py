@@ -68,10 +68,11 @@ class SubscriptionsRpc:
         subscriptions = self._subscriptions
         stream = self._streams[key] = _ConsumerStream(subscriptions, name, consumer, call)
         try:
-            await stream.begin()
-            await attended(
-                stream.settle(), stream.receive(first), stream.hand_out(), stream.keep(), stream.until_replaced()
-            )
+            with subscriptions.consuming(name, consumer):
+                await stream.begin()
+                await attended(
+                    stream.settle(), stream.receive(first), stream.hand_out(), stream.keep(), stream.until_replaced()
+                )
         finally:
             if stream.admitted:
                 with contextlib.suppress(SubscriptionNotFoundError):  # it may have been deleted

@@ -10,18 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Iterator
 from typing import Final
 
 import structlog
 
 from headgate import limits
 from headgate.control.routing import RoutingTable
+from headgate.control.shared_quotas import SharedQuotas
 from headgate.errors import HeadgateError
 from headgate.log import positions
 from headgate.observe.logs import Recurring
 from headgate.scan.search import OnProgress
 from headgate.subscriptions import analysis, backfill, dead_letter_policy
+from headgate.subscriptions.connected import ConnectedConsumers
 from headgate.subscriptions.consumers import ConsumerList, consumers_of
 from headgate.subscriptions.errors import PullsOverloadError, SeekBusyError
 from headgate.subscriptions.leases import AckResult
@@ -50,9 +52,13 @@ class Subscriptions:
     Args:
         store: Their cursors.
         resources: What they share.
+        quotas: How many consumers the subscriptions of a namespace may have; None: any number.
     """
 
-    def __init__(self, store: SubscriptionStore, resources: SubscriptionResources) -> None:
+    def __init__(
+        self, store: SubscriptionStore, resources: SubscriptionResources, quotas: SharedQuotas | None = None
+    ) -> None:
+        self._connected = ConnectedConsumers(quotas)
         self._resources = resources
         self._outbox = resources.outbox
         self._clock_us = resources.clock_us
@@ -93,7 +99,26 @@ class Subscriptions:
             SubscriptionNotFoundError: There is none.
             ConsumerBusyError: It is exclusive, and another consumer has it.
             PullsOverloadError: Too many wait.
+            ConsumersQuotaError: The namespace has as many consumers as it may.
         """
+        with self.consuming(name, consumer):
+            return await self._pull(name, consumer, count_max, wait_s, is_gone)
+
+    @contextlib.contextmanager
+    def consuming(self, name: str, consumer: str) -> Iterator[None]:
+        """A consumer of a subscription is connected for as long as the block lasts; raises as `pull`."""
+        self._registry.get(name)  # what is not there is said before what is exceeded
+        with self._connected.connected(name, consumer):
+            yield
+
+    async def _pull(
+        self,
+        name: str,
+        consumer: str,
+        count_max: int,
+        wait_s: float,
+        is_gone: Callable[[], Awaitable[bool]] | None,
+    ) -> PullResult:
         if self._pulls >= limits.PULLS_MAX:
             raise PullsOverloadError(f"{limits.PULLS_MAX} pulls are under way", hint="try again later")
         self._pulls += 1

@@ -67,6 +67,11 @@ class SparkCluster:
         """`spark.master` for programs."""
         return f"spark://127.0.0.1:{self._port}"
 
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the master and the workers that run; executors are children of workers."""
+        return [process.pid for process in self._running.values()]
+
     def __enter__(self) -> SparkCluster:
         self.start()
         return self

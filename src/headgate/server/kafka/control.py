@@ -25,6 +25,7 @@ from headgate.control.egress import UrlPolicy
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
 from headgate.control.objects import Kind
+from headgate.control.quota_rules import NOT_ON_KAFKA
 from headgate.control.reconciler import Reconciler
 from headgate.control.served import ServedBrokers
 from headgate.control.signing_keys import tend_signing_keys
@@ -104,7 +105,7 @@ async def _serve(context: child.Context) -> None:
         policy = url_policy(settings)
         rights = Rights(settings, store)
         await asyncio.to_thread(rights.refresh)
-        api = ControlApi(store, policy, rights.grants)
+        api = ControlApi(store, policy, rights.grants, not_counted=NOT_ON_KAFKA)
 
         def note() -> str:
             return "leads" if objects.is_leading else f"follows {leader_of(path) or 'nobody yet'}"
@@ -194,7 +195,8 @@ def leader_duties(
         await asyncio.to_thread(store.set_public_url, settings.url)
         await asyncio.to_thread(store.handshakes.prepare)
         if settings.manifests is not None:
-            counts = await asyncio.to_thread(load, Admission(store, policy), settings.manifests)
+            admission = Admission(store, policy, not_counted=NOT_ON_KAFKA)
+            counts = await asyncio.to_thread(load, admission, settings.manifests)
             _log.info("manifests applied", **counts)
         await reconcile()
 

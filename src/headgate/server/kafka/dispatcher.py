@@ -20,6 +20,7 @@ from headgate.errors import FatalError
 from headgate.limits import ATTEMPTS_MAX
 from headgate.observe import tracing
 from headgate.server import child, local_http, parts, ready
+from headgate.server.authentication import UsersOfFronts
 from headgate.server.inward import inward_of
 from headgate.server.kafka import instance
 from headgate.server.kafka.group import KafkaDispatcherOptions, kafka_dispatcher
@@ -116,7 +117,7 @@ async def _dispatch(context: child.Context) -> None:
     try:
         async with kafka_dispatcher(options, stop) as dispatcher:
             socket = settings.dispatcher_socket(context.part.index)
-            async with local_http.answering(partitions_api(dispatcher.partitions), socket):
+            async with local_http.answering(UsersOfFronts(partitions_api(dispatcher.partitions)), socket):
                 await dispatcher.run()
     finally:
         await asyncio.to_thread(runs.close, _REPORTS_S)

@@ -19,6 +19,7 @@ from headgate.server.kafka import instance
 from headgate.server.kafka.leader import ObjectRequests
 from headgate.server.kafka.partition_owners import PartitionOwners
 from headgate.server.kafka.peers import PeerServers
+from headgate.server.kafka.sharing import quota_sharers
 from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
 from headgate.store.kafka.appender import KafkaAppender
@@ -55,7 +56,7 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
             # Whoever answers them asks other servers for the client.
             inquiries=ObjectRequests(settings, peers, objects, showing),
             dispatchers=PartitionOwners(settings, config.topics.outbox.partitions, owners, peers),
-            fronts=context.on_kafka.quotas.fronts,
+            fronts=quota_sharers(context),
         )
 
 

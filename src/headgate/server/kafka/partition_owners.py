@@ -121,9 +121,8 @@ class PartitionOwners:
         for socket in self._sockets:
             try:
                 path = partition_path(number, question.target)
-                answer = await asked(
-                    socket, DispatcherQuestion(question.method, path, question.body, question.client), ()
-                )
+                local = DispatcherQuestion(question.method, path, question.body, question.client)
+                answer = await asked(socket, local, local.user)
             except PartUnavailableError as error:
                 failed = error
                 continue

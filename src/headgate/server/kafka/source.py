@@ -9,14 +9,18 @@ import threading
 from contextlib import closing
 from functools import partial
 
+from headgate.control.event_policy_copy import EventPolicyCopy
 from headgate.control.store import Store
 from headgate.errors import FatalError, InvalidInputError
 from headgate.limits import HEARTBEAT_S
 from headgate.observe.metrics import SOURCE_RECORDS_ADMITTED, SOURCE_RECORDS_REFUSED
 from headgate.server import child, ready
+from headgate.server.authorization import default_mode
 from headgate.server.kafka import instance
+from headgate.server.kafka.sharing import quota_sharers
 from headgate.store.kafka.cache import open_cache
 from headgate.store.kafka.source import SourceReader
+from headgate.store.kafka.source_gate import SourceGates
 
 
 def run(context: child.Context) -> None:
@@ -35,8 +39,11 @@ def _admit(context: child.Context, objects: Store, stop: threading.Event) -> Non
         found = objects.served(broker)
         return found.identity if found is not None else None
 
+    mode = default_mode(context.settings)
+    policies = EventPolicyCopy(objects, mode) if mode is not None else None
+    gates = SourceGates(objects, policies, quota_sharers(context))
     readers = [
-        SourceReader(context.on_kafka.kafka, source, name, identity, partial(_count, source.name))
+        SourceReader(context.on_kafka.kafka, source, name, identity, partial(_count, source.name), gates.of(source))
         for source in context.on_kafka.sources
     ]
     failures: list[InvalidInputError] = []

@@ -70,7 +70,9 @@ class Election:
             "group.protocol": "classic",  # of the newer one the broker decides the session's length
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": round(ELECTION_SESSION_S * 1_000),
-            "heartbeat.interval.ms": round(ELECTION_SESSION_S * 1_000 / 4),
+            "heartbeat.interval.ms": round(
+                ELECTION_SESSION_S * 1_000 / 12
+            ),  # by its answer the others hear of an election
             "max.poll.interval.ms": round(ELECTION_POLL_S_MAX * 1_000),
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,

@@ -36,12 +36,6 @@ def read_topic(spark: SparkSession, config: KafkaConfig, start: Mapping[int, int
     return log_columns(spark.readStream.format("kafka").options(**_options(config, start)).load(), RECORD)
 
 
-def read_range(spark: SparkSession, config: KafkaConfig, start: Mapping[int, int], end: Mapping[int, int]) -> DataFrame:
-    """The records of `events` from offsets up to others, each below those of `end`; see `read_topic`."""
-    options = _options(config, start) | {"endingOffsets": _offsets(config.topic("events"), end)}
-    return log_columns(spark.read.format("kafka").options(**options).load(), RECORD)
-
-
 def _options(config: KafkaConfig, start: Mapping[int, int]) -> dict[str, str]:
     if not start:
         raise InvalidInputError("a run needs at least one partition of the topic events")

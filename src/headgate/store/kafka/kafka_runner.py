@@ -12,21 +12,14 @@ from pyspark.sql import SparkSession
 
 from headgate.control.routing import RoutingTable
 from headgate.errors import InvalidInputError, UnavailableError
-from headgate.match.dataframe import MatchTable, TableBuilder, match_events
+from headgate.limits import RUN_WARM_EVENTS
+from headgate.match.dataframe import MatchTable, TableBuilder
 from headgate.match.driver_link import LinkAddress, Message
 from headgate.match.errors import RunFailedError
 from headgate.match.matcher import RoutingSource
 from headgate.match.query import spark_errors
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.event_columns import read_range
-from headgate.store.kafka.match_run import (
-    SINK_IDENTITY,
-    KafkaRun,
-    OutboxDriver,
-    check_slots,
-    sink_rows,
-    start_kafka_run,
-)
+from headgate.store.kafka.match_run import KafkaRun, OutboxDriver, check_slots, start_kafka_run
 from headgate.store.kafka.outbox_places import OutboxPlaces
 from headgate.store.kafka.run_registry import MatcherLeadLostError, RunRegistry
 
@@ -83,14 +76,11 @@ class KafkaTables:
 
     Args:
         spark: From `start_session`, with the jars of `spark_jars`.
-        config: Of the deployment.
     """
 
-    def __init__(self, spark: SparkSession, config: KafkaConfig) -> None:
+    def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._config = config
         self._builder = TableBuilder(spark)
-        self._is_warm = False
 
     def build(self, table: RoutingTable) -> MatchTable:
         """The filters of a routing table.
@@ -101,25 +91,6 @@ class KafkaTables:
         """
         with spark_errors(f"the filters of generation {table.generation} cannot be used"):
             return self._builder.build((target.id, target.broker, target.filter) for target in table.targets)
-
-    def warm(self, table: RoutingTable, start: Mapping[int, int]) -> None:
-        """Builds the table and, once, plans a query over no event: the first run of this process starts sooner.
-
-        Args:
-            table: The filters.
-            start: An offset of every partition of `events`.
-
-        Raises:
-            RunFailedError: Spark refuses.
-            SparkGoneError: There is no JVM any more.
-        """
-        filters = self.build(table)
-        if self._is_warm:
-            return
-        self._is_warm = True
-        with spark_errors("the stand-by cannot be warmed"):
-            events = read_range(self.spark, self._config, start, start)
-            sink_rows(match_events(events, filters, SINK_IDENTITY, marks=True)).collect()
 
 
 class KafkaRunner:
@@ -153,10 +124,12 @@ class KafkaRunner:
     def ends(self) -> dict[int, int]:
         """Where a run beside another one begins: a log cannot be held up until the run's rows count, so not at its end.
 
+        It begins somewhat earlier than it must. What it has of those events does not count, and by then it is warm.
+
         Raises:
             UnavailableError: Kafka does not answer.
         """
-        return self._places.starts()
+        return self._places.starts(earlier=RUN_WARM_EVENTS)
 
     def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> RegisteredRun:
         """Starts a run.

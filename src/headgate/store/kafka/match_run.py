@@ -203,16 +203,14 @@ def start_kafka_run(
     """
     check_slots(spark.sparkContext.defaultParallelism, len(start))
     driver.hello(run, generation, start)
-
-    def sink(jvm: JVMView) -> JavaObject:
-        return _writer(jvm, config, driver.partitions, run, generation)
-
     query: SparkRun | None = None
     try:
-        query = start_query(
+        query = start_outbox_query(
             spark,
-            lambda: sink_rows(match_events(read_topic(spark, config, start), table, SINK_IDENTITY, marks=True)),
-            sink,
+            table,
+            config=config,
+            partitions=driver.partitions,
+            start=start,
             run=run,
             generation=generation,
             scratch=scratch,
@@ -226,6 +224,50 @@ def start_kafka_run(
         driver.over(run, generation)
         raise
     return KafkaRun(query, driver)
+
+
+def start_outbox_query(
+    spark: SparkSession,
+    table: MatchTable,
+    *,
+    config: KafkaConfig,
+    partitions: int,
+    start: Mapping[int, int],
+    run: int,
+    generation: int,
+    scratch: Path,
+    batch_s: int,
+) -> SparkRun:
+    """Starts the query of a run, of which the outbox is told nothing; returns when Spark has planned it.
+
+    Args:
+        spark: From `start_session`, with the jars of `spark_jars`.
+        table: The filters, built on `spark`.
+        config: Of the deployment.
+        partitions: How many partitions the topic `outbox` has.
+        start: The first offset of every partition of `events`.
+        run: Its number.
+        generation: Version of the filters in `table`.
+        scratch: Directory for the checkpoint.
+        batch_s: Length of a batch.
+
+    Raises:
+        RunFailedError: Spark refuses the query.
+        SparkGoneError: There is no JVM any more.
+    """
+
+    def sink(jvm: JVMView) -> JavaObject:
+        return _writer(jvm, config, partitions, run, generation)
+
+    return start_query(
+        spark,
+        lambda: sink_rows(match_events(read_topic(spark, config, start), table, SINK_IDENTITY, marks=True)),
+        sink,
+        run=run,
+        generation=generation,
+        scratch=scratch,
+        batch_s=batch_s,
+    )
 
 
 SINK_IDENTITY: Final = (*EVENT_IDENTITY, "append_time_us", *RECORD)

@@ -1,6 +1,6 @@
 """The matcher of a deployment on Kafka: it stands by with a warm Spark, and leads when it is elected.
 
-    stands by   filters followed, tables built, no run                        elected             -> leads
+    stands by   filters followed, tables built, rehearsals, no run            elected             -> leads
     leads       one `Matcher` loop; the numbers of runs are fenced            lead lost, or fenced -> stands by
 
 Two processes that both believe to lead harm nothing but speed: the newer one has fenced the numbers of runs, and has
@@ -32,11 +32,16 @@ from headgate.store.kafka.election import Election
 from headgate.store.kafka.kafka_runner import KafkaLink, KafkaRouting, KafkaRunner, KafkaTables
 from headgate.store.kafka.match_run import OutboxDriver, check_slots
 from headgate.store.kafka.outbox_places import OutboxPlaces
+from headgate.store.kafka.rehearsal import Rehearsal
 from headgate.store.kafka.run_registry import MatcherLeadLostError, RunRegistry
 from headgate.store.kafka.spark_jars import spark_jars
 
 GROUP: Final = "matcher"
 """The consumer group of the election, and the `transactional.id`; with the topic prefix."""
+STANDS_BY: Final = "stands by: another matcher leads"
+"""The note of a matcher that does not lead begins so."""
+REHEARSED: Final = "has rehearsed"
+"""A part of the note of one that is warm."""
 _LOOK_S: Final = 0.1
 """Between two looks of a stand-by."""
 _log = structlog.get_logger(__name__)
@@ -93,9 +98,9 @@ class KafkaMatcher:
         self._filters = filters
         self._scratch = scratch
         self._hooks = hooks or MatcherHooks()
-        self._tables = KafkaTables(spark, config)
+        self._tables = KafkaTables(spark)
         self._lead = _Lead()
-        self._warm: int | None = None  # generation of the tables
+        self._seen: int | None = None  # generation of the tables
 
     def run(self, stop: threading.Event) -> None:
         """Takes part in the election, and matches while it leads.
@@ -107,14 +112,20 @@ class KafkaMatcher:
         """
         with closing(OutboxPlaces(self._config)) as places:
             wait_slots(self._tables.spark, places.sources, stop)
+            rehearsal = Rehearsal(self._tables, self._config, places, self._scratch)
             with self._election() as election:
+
+                def is_called() -> bool:
+                    self._hooks.on_step()
+                    return election.leads or stop.is_set()
+
                 while not stop.is_set():
                     if election.leads:
                         self._match(election, places, stop)
                     else:
                         self._hooks.on_step()
                         if election.is_decided:  # to warm up takes a minute on a busy cluster: not before leading
-                            self._stand_by(places)
+                            self._stand_by(rehearsal, is_called)
                         stop.wait(_LOOK_S)
                     self._raise_problem()
 
@@ -150,14 +161,18 @@ class KafkaMatcher:
 
     # --- standing by --------------------------------------------------------------------------------
 
-    def _stand_by(self, places: OutboxPlaces) -> None:
+    def _stand_by(self, rehearsal: Rehearsal, is_called: Callable[[], bool]) -> None:
         try:
             generation = self._filters.desired_generation()
-            if generation == self._warm:
+            if generation != self._seen:
+                self._seen = generation
+                self._hooks.on_note(STANDS_BY)
+                self._tables.build(self._filters.snapshot())
+            elif rehearsal.is_due(generation):
+                if rehearsal.run(self._filters.snapshot(), is_called):
+                    self._hooks.on_note(f"{STANDS_BY}; {REHEARSED} generation {generation}")
+            else:
                 return
-            self._warm = generation
-            self._hooks.on_note("stands by: another matcher leads")
-            self._tables.warm(self._filters.snapshot(), places.starts())
         except UnavailableError as error:
             _log.warning("the stand-by is not warm", reason=error.message)
         self._hooks.on_ready(True)
@@ -200,7 +215,7 @@ class KafkaMatcher:
             self._hooks.on_note(f"waits: {error.message}")
             _log.warning("the match cannot be driven now", reason=error.message, hint=error.hint)
             self._wait(ended, stop, MATCH_RETRY_S_MIN)
-        self._warm = None
+        self._seen = None
 
     def _wait(self, ended: threading.Event, stop: threading.Event, seconds: float) -> None:
         deadline = time.monotonic() + seconds

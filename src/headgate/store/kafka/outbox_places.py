@@ -50,6 +50,7 @@ class OutboxPlaces:
 
     Attributes:
         sources: How many partitions the topic `events` has.
+        partitions: How many the topic `outbox` has.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
@@ -65,20 +66,34 @@ class OutboxPlaces:
         self._consumer: Consumer = made_client(kafka.Consumer, config, self._faults, own)
         try:
             self.sources = partition_count(self._consumer, self._events, config, self._faults, _DOING)
-            self._partitions = partition_count(self._consumer, self._outbox, config, self._faults, _DOING)
+            self.partitions = partition_count(self._consumer, self._outbox, config, self._faults, _DOING)
         except BaseException:
             self.close()
             raise
 
-    def starts(self) -> dict[int, int]:
+    def starts(self, earlier: int = 0) -> dict[int, int]:
         """The first offset of each source partition for a run that begins now: the lowest W, if it is still there.
+
+        Args:
+            earlier: So many offsets before it, as far as they are still there.
 
         Raises:
             UnavailableError: Kafka does not answer.
             RecordError: A commit is none of ours.
         """
         lowest = lowest_watermarks(self._states(), self.sources)
-        return {source: max(offset, self._first(source)) for source, offset in lowest.items()}
+        return {source: max(offset - earlier, self._bounds(source)[0]) for source, offset in lowest.items()}
+
+    def newest(self, count: int) -> dict[int, int]:
+        """Of each source partition an offset that so many offsets at most follow; empty where no partition has any.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
+        bounds = {source: self._bounds(source) for source in range(self.sources)}
+        if all(first == end for first, end in bounds.values()):
+            return {}
+        return {source: max(first, end - count) for source, (first, end) in bounds.items()}
 
     def newest_run(self) -> int:
         """The highest number of a run that a committed state knows; 0 without one.
@@ -91,13 +106,14 @@ class OutboxPlaces:
 
     def _states(self) -> list[OutboxState | None]:
         kafka = library()
-        places = [kafka.TopicPartition(self._outbox, number) for number in range(self._partitions)]
+        places = [kafka.TopicPartition(self._outbox, number) for number in range(self.partitions)]
         found = committed_places(self._consumer, places, self._config, self._faults, _DOING)
         return [decode_state(place.metadata or "") if place.offset >= 0 else None for place in found]
 
-    def _first(self, source: int) -> int:
+    def _bounds(self, source: int) -> tuple[int, int]:
+        """The first offset of a source partition, and its end."""
         place = library().TopicPartition(self._events, source)
-        return watermarks(self._consumer, place, self._config, self._faults, _DOING)[0]
+        return watermarks(self._consumer, place, self._config, self._faults, _DOING)
 
     def close(self) -> None:
         """Gives everything back; idempotent."""

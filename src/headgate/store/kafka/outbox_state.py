@@ -7,7 +7,7 @@ Base64 of fixed fields, so that OUTBOX_SOURCES_MAX source partitions and LINK_RU
 |---|---|
 | head | u8 version, i64 newest run, u16 source partitions, u8 runs |
 | a run | i64 run, i64 generation, u16 its source partitions, u8 whether it was active |
-| a source partition | u8 1 = known and 2 = owned, i64 W, u8 contenders and u8 retired: one bit a run, in order |
+| a source partition | u8 1 = known, 2 = owned and 4 × near misses, i64 W, u8 contenders and u8 retired: one bit a run |
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _RUN: Final = struct.Struct("<qqHB")
 _SOURCE: Final = struct.Struct("<BqBB")
 _KNOWN: Final = 1
 _OWNED: Final = 2
+_NEAR_MISSES_AT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def encode_state(state: OutboxState) -> str:
         if each is None:
             parts.append(_SOURCE.pack(0, 0, 0, 0))
             continue
-        flags = _KNOWN | (_OWNED if each.owned else 0)
+        flags = _KNOWN | (_OWNED if each.owned else 0) | each.near_misses << _NEAR_MISSES_AT
         parts.append(_SOURCE.pack(flags, each.watermark, _bits(each.contenders, numbers), _bits(each.retired, numbers)))
     return b64encode(b"".join(parts)).decode()
 
@@ -90,9 +91,17 @@ def decode_state(text: str) -> OutboxState:
     for source, (flags, watermark, contenders, retired) in enumerate(_SOURCE.iter_unpack(raw[sources_at:])):
         if not flags & _KNOWN:
             continue
-        each = PartitionState(watermark, _chosen(contenders, numbers), _chosen(retired, numbers), bool(flags & _OWNED))
-        if flags & ~(_KNOWN | _OWNED) or watermark < 0 or contenders & retired or (contenders | retired) >> len(runs):
+        each = PartitionState(
+            watermark,
+            _chosen(contenders, numbers),
+            _chosen(retired, numbers),
+            bool(flags & _OWNED),
+            flags >> _NEAR_MISSES_AT,
+        )
+        if watermark < 0 or contenders & retired or (contenders | retired) >> len(runs):
             raise _wrong(f"source partition {source} has {each}")
+        if each.near_misses and len(each.contenders) < 2:
+            raise _wrong(f"source partition {source} has near misses of nobody")
         if each.owned != bool(each.contenders):
             raise _wrong(f"source partition {source} has an owner that is not there")
         partitions[source] = each

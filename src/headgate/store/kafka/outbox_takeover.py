@@ -28,7 +28,7 @@ decided and not committed is decided again, alike: a restart repeats, and never 
 **An event in several records** counts with its last one. Its targets are gathered from the owner's records alone;
 a run whose first record of an event is at or above W is the owner from that record on, so none is missed. Until it is
 complete, `resume_at` stays at its first record. Records that are read again between `resume_at` and the state's place
-are at or below W, or of a hello that is known: they change nothing.
+are at or below W, or of a hello that is known: they change nothing. (So none of them counts as a near miss.)
 
 Rejected: taking each record as it comes, with an exact set of what has counted (no bound, and a hole shows as order
 lost); a clock that declares runs dead (two readers would decide differently).
@@ -175,8 +175,7 @@ class OutboxTakeover:
         partial = self._partials.get(record.source)
         if partial is not None and partial.run == record.run and record.passed > partial.offset:
             return self._reject(record.run, _incomplete(partial, record.source))
-        steps = self._takeover.frames(record.run, record.source, [], record.passed)
-        return self._outcomes(steps, None)
+        return self._outcomes(self._frames(record, [], record.passed), None)
 
     def _event(self, position: int, record: EventRecord) -> list[Outcome]:
         run, source, offset = record.run, record.source, record.offset
@@ -191,8 +190,8 @@ class OutboxTakeover:
             if partial is not None and partial.offset == offset:
                 targets = _merged(partial.targets, targets)
             rows: list[Row] = [(offset, target, verdict) for target, verdict in targets]
-            return self._outcomes(self._takeover.frames(run, source, rows, offset + 1), record)
-        outcomes = self._outcomes(self._takeover.frames(run, source, [], offset), None)
+            return self._outcomes(self._frames(record, rows, offset + 1), record)
+        outcomes = self._outcomes(self._frames(record, [], offset), None)
         if self._owns(run, source, offset):
             if partial is None:
                 partial = self._partials[source] = _Partial(run, offset, position)
@@ -201,6 +200,10 @@ class OutboxTakeover:
                 reason = f"event {offset} has over {limits.LINK_ROWS_PER_EVENT_MAX} targets"
                 return outcomes + self._reject(run, reason)
         return outcomes
+
+    def _frames(self, record: EventRecord | PassedRecord, rows: list[Row], passed: int) -> list[Step]:
+        # While an event is incomplete, a reader that restarts reads this record again with the state behind it.
+        return self._takeover.frames(record.run, record.source, rows, passed, is_once=not self._partials)
 
     def _owns(self, run: int, source: int, offset: int) -> bool:
         """Whether the run owns the source partition, and the event is the next one to be complete."""
@@ -217,12 +220,11 @@ class OutboxTakeover:
             elif step.rows:
                 assert record is not None, "nothing is held: rows are those of the record"
                 outcomes.append(Matched(record, tuple((target, verdict) for _, target, verdict in step.rows)))
-        if steps:
-            self._forget_partials()
+        self._forget_partials()
         return outcomes
 
     def _forget_partials(self) -> None:
-        """Those that are complete, or whose run is not the owner any more."""
+        """Those that are complete, or whose run is not the owner any more: a run may take over without a step."""
         for source, partial in list(self._partials.items()):
             if not self._owns(partial.run, source, partial.offset):
                 del self._partials[source]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate.event.identity import namespace_of
 from headgate.limits import (
     KAFKA_FETCH_BYTES_MAX,
     KAFKA_READ_S_MAX,
@@ -33,6 +34,7 @@ from headgate.store.kafka.consumers import ELECTION_S, watermarks
 from headgate.store.kafka.library import Faults, library, made_client, translated
 from headgate.store.kafka.pages import headers_of, offset_of
 from headgate.store.kafka.records import KafkaRecord, RecordError
+from headgate.store.kafka.source_gate import OpenGate, SourceGate
 from headgate.store.kafka.source_records import AdmittedRecord, ForeignRecord, RefusedRecord, admit
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class SourceReader:
         instance: Name of this process, the same after a restart and no other one's: a transaction that a crash left
             open is ended by the next process of that name, instead of after KAFKA_TRANSACTION_S_MAX.
         on_admitted: Called after each transaction with how many records were admitted and how many refused.
+        gate: Says what the source may admit; None: everything.
 
     Attributes:
         problem: Why nothing is admitted now; empty while all is well.
@@ -69,6 +72,7 @@ class SourceReader:
         instance: str,
         identity: Callable[[str], str | None],
         on_admitted: Callable[[int, int], object] = lambda _admitted, _refused: None,
+        gate: SourceGate | None = None,
     ) -> None:
         self.problem = ""
         self._config = config
@@ -76,6 +80,8 @@ class SourceReader:
         self._instance = instance
         self._identity = identity
         self._on_admitted = on_admitted
+        self._gate = gate or OpenGate()
+        self._is_held = False  # its namespace is over its quota
         self._faults = Faults()
         self._failure: HeadgateError | None = None  # of a callback: the library would print it
         self._found: list[Message] = []
@@ -115,14 +121,15 @@ class SourceReader:
     def _run(self, stop: threading.Event) -> None:
         kafka = library()
         producer, consumer = self._producer(), self._consumer()
-        self._failure = None
+        self._failure, self._is_held = None, False
         try:
             producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
             consumer.subscribe(list(self._source.topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
             while not stop.is_set():
+                self._hold(consumer)
                 messages, broker = self._read(consumer), self._broker()
                 if consumer.assignment():
-                    self.problem = ""
+                    self.problem = self._waiting if self._is_held else ""
                 if messages:
                     self._admit(consumer, producer, messages, broker)
         except kafka.KafkaException as error:
@@ -135,6 +142,20 @@ class SourceReader:
             producer.purge()
             with suppress(kafka.KafkaException, SystemError):
                 consumer.close()
+
+    def _hold(self, consumer: Consumer) -> None:
+        """Reads nothing while the namespace is over its quota: records wait in their topic, and rebalances go on."""
+        is_held = self._gate.wait_s() > 0
+        if is_held and consumer.assignment():
+            consumer.pause(consumer.assignment())  # those too that have come since
+        elif self._is_held and not is_held:
+            consumer.resume(consumer.assignment())
+        self._is_held = is_held
+
+    @property
+    def _waiting(self) -> str:
+        namespace = namespace_of(self._source.broker)
+        return f"source {self._source.name}: waits, as the namespace {namespace} has exceeded its quota"
 
     # --- reading ---------------------------------------------------------------------------------------
 
@@ -214,7 +235,7 @@ class SourceReader:
     def _admit(self, consumer: Consumer, producer: Producer, messages: Sequence[Message], broker: str) -> None:
         """Writes what the records become, and how far the group has read, in one transaction."""
         kafka, partitions = library(), self._config.topics.events.partitions
-        outcomes = [admit(_foreign(message), broker, partitions) for message in messages]
+        outcomes = [admit(_foreign(message), broker, partitions, self._gate.check) for message in messages]
         behind = {(message.topic(), message.partition()): offset_of(message) + 1 for message in messages}
         members = consumer.consumer_group_metadata()
         places = [kafka.TopicPartition(*place, offset) for place, offset in behind.items()]
@@ -234,6 +255,8 @@ class SourceReader:
             producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
             _rewind(consumer, messages)
             return
+        admitted = [outcome.record.size_bytes for outcome in outcomes if isinstance(outcome, AdmittedRecord)]
+        self._gate.stored(len(admitted), sum(admitted))
         refused = [outcome.reason for outcome in outcomes if isinstance(outcome, RefusedRecord)]
         if refused:
             _log.warning("records refused", source=self._source.name, count=len(refused), first=refused[0])

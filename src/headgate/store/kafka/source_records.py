@@ -15,7 +15,7 @@ Headers of a refused record, behind those that it had:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,7 +75,7 @@ class AdmittedRecord:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRecord:
-    """A record that is no valid event.
+    """A record that is no valid event, or one that the source may not send.
 
     Attributes:
         record: What is written to the topic `refused`.
@@ -86,13 +86,16 @@ class RefusedRecord:
     reason: str
 
 
-def admit(found: ForeignRecord, broker: str, partitions: int) -> AdmittedRecord | RefusedRecord:
+def admit(
+    found: ForeignRecord, broker: str, partitions: int, check: Callable[[Event], None] = lambda _: None
+) -> AdmittedRecord | RefusedRecord:
     """What becomes of a record.
 
     Args:
         found: The record.
         broker: Identity of the broker that is to get it.
         partitions: Of the topic `events`.
+        check: Raises HeadgateError for an event that the source may not send.
     """
     try:
         if found.headers is None:
@@ -101,6 +104,7 @@ def admit(found: ForeignRecord, broker: str, partitions: int) -> AdmittedRecord 
         for name in ATTRIBUTES:
             if name in event.extensions:
                 raise forged(name)
+        check(event)
         record = encode_record(broker, event)
         if record.size_bytes > KAFKA_RECORD_BYTES_MAX:
             raise EventTooLargeError(f"a stored event must not be larger than {KAFKA_RECORD_BYTES_MAX} bytes")

@@ -1,0 +1,1 @@
+"""The console: pages for a browser, which use the public API alone."""

@@ -1,0 +1,88 @@
+/** Brokers: the list, and one of them. */
+import { EVENTING, objectPath, OWN, within } from "../api.js";
+import { count, rate } from "../format.js";
+import { Ago, Choice, Empty, Facts, PageHead, Panel, Problem, Ready, Tile } from "../parts/basics.js";
+import { Conditions } from "../parts/conditions.js";
+import { ObjectEditor } from "../parts/object_editor.js";
+import { Pager, SearchBox, Table, usePages } from "../parts/table.js";
+import { link, refine } from "../router.js";
+import { useRights } from "../rights.js";
+import { notify } from "../store.js";
+import { html, useData, useTitle } from "../ui.js";
+
+const PAGE = 50;
+const EVERY_MS = 3000;
+const GROUP = "eventing.knative.dev";
+
+const COLUMNS = [
+  { name: "State", show: (one) => html`<${Ready} ...${one} />` },
+  { name: "Name", show: (one) => html`<a class="name" href=${link(["brokers", one.namespace, one.name])}>${one.name}</a> <span class="muted">${one.namespace}</span>` },
+  { name: "Address", kind: "fill", show: (one) => html`<code>${one.url}</code>` },
+  { name: "Triggers", kind: "number", show: (one) => count(one.triggers) },
+  { name: "Subscriptions", kind: "number", show: (one) => count(one.subscriptions) },
+  { name: "Received", kind: "number", show: (one) => count(one.stats?.received) },
+  { name: "Received/s", kind: "number", show: (one) => rate(one.stats?.rate) },
+];
+
+export function Brokers({ route }) {
+  const { namespace, search } = route.query;
+  const pages = usePages(JSON.stringify([namespace, search]));
+  useTitle("Brokers");
+  const query = { limit: PAGE, continue: pages.start, search };
+  const { data, error, isOld } = useData(within(OWN, namespace, "brokerstats"), query, { everyMs: EVERY_MS, keep: true });
+  return html`<${PageHead} title="Brokers" />
+    <div class="toolbar">
+      <${SearchBox} label="Search brokers" value=${search} onSearch=${(text) => refine({ search: text })} />
+      ${data && html`<${Pager} pages=${pages} size=${PAGE} shown=${data.items.length} total=${data.total} next=${data.continue} noun="brokers" />`}
+    </div>
+    <${Problem} error=${error} />
+    ${data && (data.items.length
+      ? html`<${Table} label="Brokers" columns=${COLUMNS} rows=${data.items} keyOf=${(one) => one.uid} isOld=${isOld} />`
+      : html`<${Empty} icon="brokers" title="No broker is like that">A broker is a named entry for events. Create one with <code>headgate apply</code> or <code>kubectl apply</code>.<//>`)}`;
+}
+
+export function BrokerPage({ route }) {
+  const [namespace, name] = route.segments;
+  const tab = route.query.tab ?? "overview";
+  const may = useRights(namespace);
+  const path = objectPath(EVENTING, namespace, "brokers", name);
+  const object = useData(path, {}, { everyMs: EVERY_MS });
+  const summary = useData(`${path}/stats`, {}, { everyMs: EVERY_MS });
+  useTitle(name);
+  const broker = object.data;
+  const above = html`<a href=${link(["brokers"], { namespace })}>Brokers</a><span aria-hidden="true">/</span><a href=${link(["brokers"], { namespace })}>${namespace}</a>`;
+  return html`<${PageHead} title=${name} above=${above} status=${summary.data && html`<${Ready} ...${summary.data} />`}>
+      ${may("get", "brokers/catalogue", GROUP) && html`<a class="button" href=${link(["catalogue"], { broker: `${namespace}/${name}` })}>Catalogue</a>`}
+      ${may("get", "brokers/events", GROUP) && html`<a class="button" href=${link(["events"], { broker: `${namespace}/${name}` })}>Look at its events</a>`}
+    <//>
+    <${Choice} label="View" value=${tab} options=${[["overview", "Overview"], ["yaml", "YAML"]]} onChoice=${(one) => refine({ tab: one })} />
+    <${Problem} error=${object.error} />
+    ${broker && tab === "overview" && html`<${BrokerOverview} broker=${broker} summary=${summary.data} />`}
+    ${broker && tab === "yaml" && html`<${ObjectEditor} key=${broker.metadata.generation} root=${EVENTING} plural="brokers" namespace=${namespace} object=${broker} canWrite=${may("update", "brokers", GROUP)} onSaved=${() => (notify("Saved"), object.reload())} />`}`;
+}
+
+function BrokerOverview({ broker, summary }) {
+  const { metadata, spec = {}, status = {} } = broker;
+  return html`${summary && html`<dl class="tiles">
+      <${Tile} label="Received" value=${count(summary.stats?.received)} />
+      <${Tile} label="Rate" value=${rate(summary.stats?.rate)} unit="/s" note="of the last minute" />
+      <${Tile} label="Triggers" value=${count(summary.triggers)} />
+      <${Tile} label="Subscriptions" value=${count(summary.subscriptions)} />
+    </dl>`}
+    <div class="columns">
+      <${Panel} title="Conditions"><${Conditions} of=${status.conditions} /><//>
+      <div>
+        <${Panel} title="Send events here">
+          <pre class="block">${`curl -i ${status.address?.url ?? "…"} \\\n  -H 'ce-specversion: 1.0' -H 'ce-id: 1' -H 'ce-source: /me' \\\n  -H 'ce-type: order.paid' -H 'content-type: application/json' \\\n  -d '{"total": 120}'`}</pre>
+        <//>
+        <${Panel} title="Log">
+          <${Facts} of=${[
+            ["Filter value", html`<code>${spec.log?.filterValue ?? "type"}</code>`],
+            ["Retention", html`<code>${spec.log?.retention ?? "the server's"}</code>`],
+            ["Compression", html`<code>${spec.log?.compression ?? "none"}</code>`],
+            ["Made", html`<${Ago} time=${metadata.creationTimestamp} />`],
+          ]} />
+        <//>
+      </div>
+    </div>`;
+}

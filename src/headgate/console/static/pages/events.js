@@ -1,0 +1,147 @@
+/** Events: the live tail of a broker, with a filter in CEL. */
+import { EVENTING, objectPath } from "../api.js";
+import { count, rate } from "../format.js";
+import { BrokerField } from "../parts/broker_field.js";
+import { Empty, Icon, PageHead, Problem } from "../parts/basics.js";
+import { EventCard } from "../parts/code.js";
+import { link, refine } from "../router.js";
+import { useRights } from "../rights.js";
+import { current } from "../store.js";
+import { follow } from "../tail.js";
+import { html, useData, useEffect, useMemo, useRef, useState, useTitle } from "../ui.js";
+import { toPlayground } from "./playground.js";
+
+const SHOWN_MAX = 100;
+const START = "last:50";
+const FROM = [[START, "the last 50"], ["next", "now on"], ["earliest", "the first kept"], ["other", "a time or place…"]];
+const NOTHING = { events: [], taken: 0, scanned: 0, skipped: 0, isAtEnd: false, error: null };
+
+/** Events of the tail while it runs; while it is paused, what was there then. */
+function useTail(wanted, isPaused) {
+  const [seen, setSeen] = useState(NOTHING);
+  const [held, setHeld] = useState(null);
+  const key = JSON.stringify(wanted);
+  useEffect(() => {
+    setSeen(NOTHING);
+    if (!wanted.broker.includes("/")) return undefined;
+    const stop = new AbortController();
+    follow(wanted, setSeen, stop.signal);
+    return () => stop.abort();
+  }, [key]);
+  useEffect(() => setHeld(isPaused ? seen : null), [isPaused, key]);
+  return { shown: held ?? seen, waiting: held ? seen.taken - held.taken : 0 };
+}
+
+/** Narrows the filter by one more condition. */
+function addCondition(condition) {
+  const { filter = "" } = current().route.query;
+  refine({ filter: filter.trim() ? `${filter} && ${condition}` : condition });
+}
+
+/** How many events came in the last seconds, per second. */
+function useRate(taken) {
+  const samples = useRef([]);
+  const now = performance.now();
+  samples.current = [...samples.current.filter(([at, many]) => now - at < 5000 && many <= taken), [now, taken]];
+  const [[first, before]] = samples.current;
+  return now - first > 500 ? (1000 * (taken - before)) / (now - first) : 0;
+}
+
+export function Events({ route }) {
+  const { namespace = "", broker = "", filter = "", from = START, value = "" } = route.query;
+  const full = broker.includes("/") || !broker ? broker : `${namespace || "default"}/${broker}`;
+  const first = useData(full ? null : `${EVENTING}/${namespace ? `namespaces/${encodeURIComponent(namespace)}/` : ""}brokers`, { limit: 1 });
+  const [isPaused, setPaused] = useState(false);
+  const { shown, waiting } = useTail({ broker: full, from, filter, filterValue: value }, isPaused);
+  const [opened, setOpened] = useState("");
+  useTitle("Events");
+  useEffect(() => {
+    const found = first.data?.items?.[0]?.metadata;
+    if (found && !full) refine({ broker: `${found.namespace}/${found.name}` });
+  }, [first.data]);
+  return html`<${PageHead} title="Events">
+      <button type="button" aria-pressed=${isPaused ? "true" : "false"} onClick=${() => setPaused(!isPaused)}><${Icon} name=${isPaused ? "play" : "pause"} />${isPaused ? "Go on" : "Pause"}</button>
+      <button type="button" disabled=${!shown.events.length} onClick=${() => toPlayground({ filter: { cel: filter || "true" } }, shown.events.slice(0, 50).map((one) => one.event))}>Open in the playground</button>
+    <//>
+    <${Query} full=${full} namespace=${namespace} filter=${filter} from=${from} value=${value} />
+    <${Counters} shown=${shown} isPaused=${isPaused} waiting=${waiting} />
+    <${Problem} error=${shown.error} />
+    ${shown.events.length
+      ? html`<ol class="tail" aria-label="Events, the newest first">
+          ${shown.events.slice(0, SHOWN_MAX).map((one) => html`<${Line} key=${one.place} one=${one} broker=${full} isOpen=${one.place === opened} onOpen=${setOpened} />`)}
+        </ol>`
+      : !shown.error && html`<${Nothing} full=${full} filter=${filter} />`}`;
+}
+
+function Query({ full, namespace, filter, from, value }) {
+  const [text, setText] = useState(filter);
+  const [name, setName] = useState(full);
+  const known = FROM.some(([key]) => key === from && key !== "other");
+  useEffect(() => setText(filter), [filter]);
+  useEffect(() => setName(full), [full]);
+  const send = (event) => {
+    event.preventDefault();
+    refine({ filter: text, broker: name });
+  };
+  return html`<form class="toolbar query" onSubmit=${send}>
+    <${BrokerField} value=${name} namespace=${namespace} onChange=${(one) => (setName(one), one.includes("/") && refine({ broker: one }))} />
+    <label class="cel-box"><span class="unseen">Filter in CEL</span>
+      <input class="mono" data-search spellcheck="false" autocomplete="off" placeholder='Filter in CEL: ce.type == "order.paid" && data.total > 100' value=${text} onInput=${(event) => setText(event.target.value)} />
+    </label>
+    <button type="submit" class="primary">Filter</button>
+    ${filter && html`<button type="button" onClick=${() => refine({ filter: "" })}>Clear</button>`}
+    <label><span>From</span>
+      <select value=${known ? from : "other"} onChange=${(event) => refine({ from: event.target.value === "other" ? new Date(Date.now() - 36e5).toISOString().slice(0, 19) + "Z" : event.target.value })}>
+        ${FROM.map(([key, says]) => html`<option key=${key} value=${key} selected=${key === (known ? from : "other")}>${says}</option>`)}
+      </select>
+    </label>
+    ${!known && html`<label><span class="unseen">Time or position</span><input class="mono" value=${from} onChange=${(event) => refine({ from: event.target.value })} /></label>`}
+    <label><span>Filter value</span><input class="mono narrow" placeholder="any" value=${value} onChange=${(event) => refine({ value: event.target.value })} /></label>
+  </form>`;
+}
+
+function Counters({ shown, isPaused, waiting }) {
+  const speed = useRate(shown.taken);
+  return html`<p class="counters">
+    <span class=${isPaused ? "warn" : "good"}>${isPaused ? `Paused, ${count(waiting)} more` : "Live"}</span>
+    <span><b>${count(shown.taken)}</b> taken</span>
+    <span><b>${rate(speed)}</b>/s</span>
+    <span><b>${count(shown.scanned)}</b> looked at</span>
+    <span><b>${count(shown.skipped)}</b> chunks skipped unread</span>
+  </p>`;
+}
+
+const preview = ({ data, data_base64: bytes }) => (data === undefined ? (bytes ?? "") : JSON.stringify(data));
+
+/** One event. It is the same object as long as it is shown, so it is drawn once. */
+function Line({ one, broker, isOpen, onOpen }) {
+  const { event, place } = one;
+  const [namespace, name] = broker.split("/");
+  return useMemo(
+    () => html`<li class="tail-line ${isOpen ? "open" : ""}">
+      <button type="button" class="tail-head" aria-expanded=${isOpen ? "true" : "false"} onClick=${() => onOpen(isOpen ? "" : place)}>
+        <span class="mono muted">${event.time ? event.time.slice(11, 23) : place}</span>
+        <span class="tail-type">${event.type}</span>
+        <span class="muted tail-source">${event.source}</span>
+        <code class="tail-data">${preview(event).slice(0, 200)}</code>
+      </button>
+      ${isOpen && html`<div class="tail-body">
+        <p class="tail-links"><a href=${link(["events", namespace, name, event.id], { source: event.source })}>What became of it</a><span class="muted">stored at ${place} · click a value to filter by it</span></p>
+        <${EventCard} event=${event} onFilter=${addCondition} />
+      </div>`}
+    </li>`,
+    [one, isOpen, broker],
+  );
+}
+
+function Nothing({ full, filter }) {
+  const [namespace, name] = full.split("/");
+  const may = useRights(namespace);
+  const { data } = useData(name ? objectPath(EVENTING, namespace, "brokers", name) : null);
+  if (!full) return html`<${Empty} icon="brokers" title="Choose a broker">Its events are shown as they come.<//>`;
+  if (filter) return html`<${Empty} icon="search" title="No event is like that yet">The server looks at every event that comes; what the filter takes is shown here.<//>`;
+  return html`<${Empty} icon="events" title="No events yet">
+    <p>Events are shown here as soon as somebody sends one.</p>
+    ${may("create", "brokers/events", "eventing.knative.dev") && data && html`<pre class="block">curl -d '{"total": 120}' -H 'content-type: application/json' -H 'ce-specversion: 1.0' -H 'ce-id: 1' -H 'ce-source: /me' -H 'ce-type: order.paid' ${data.status?.address?.url}</pre>`}
+  <//>`;
+}

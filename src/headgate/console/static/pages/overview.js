@@ -1,0 +1,73 @@
+/** Overview: what is going on, and what needs attention. */
+import { OWN, within } from "../api.js";
+import { count, duration, rate } from "../format.js";
+import { Ago, Empty, PageHead, Panel, Problem, Status, Tile } from "../parts/basics.js";
+import { Chart } from "../parts/chart.js";
+import { Table } from "../parts/table.js";
+import { link } from "../router.js";
+import { html, useData, useMemo, useTitle } from "../ui.js";
+
+const EVERY_MS = 5000;
+const PAGES = { Trigger: "triggers", Broker: "brokers", Subscription: "subscriptions" };
+
+const place = ({ kind, namespace, name }) =>
+  kind === "DeadLetters" ? link(["dead-letters"], { namespace, trigger: name }) : PAGES[kind] && link([PAGES[kind], namespace, name]);
+
+const COLUMNS = [
+  { name: "What", show: (one) => html`<${Status} tone=${one.severity === "Warning" || one.kind === "DeadLetters" ? "warn" : "bad"}>${one.reason || one.type}<//>` },
+  { name: "Where", show: (one) => html`${place(one) ? html`<a class="name" href=${place(one)}>${one.name}</a>` : one.name} <span class="muted">${one.namespace} · ${one.kind === "DeadLetters" ? "dead letters" : one.kind}</span>` },
+  { name: "Why", kind: "fill", show: (one) => one.message },
+  { name: "Since", kind: "number", show: (one) => html`<${Ago} time=${one.since} />` },
+];
+
+export function Overview({ route }) {
+  const { namespace } = route.query;
+  const { data, error } = useData(within(OWN, namespace, "summary"), {}, { everyMs: EVERY_MS });
+  useTitle("Overview");
+  return html`<${PageHead} title="Overview" status=${data && html`<${Status} tone=${data.ready ? "good" : "bad"}>${data.ready ? "Every part is ready" : "Not every part is ready"}<//>`} />
+    <${Problem} error=${error} />
+    ${data && html`<${Numbers} of=${data} namespace=${namespace} /><${Charts} history=${data.history} /><${Attention} of=${data} /><${Parts} parts=${data.parts} />`}`;
+}
+
+const Numbers = ({ of: { rates, latency, backlog, objects, deadLetters }, namespace }) =>
+  html`<dl class="tiles">
+    <${Tile} label="Received" value=${rate(rates.received)} unit="/s" note=${html`<a href=${link(["brokers"], { namespace })}>${count(objects.brokers)} brokers</a>`} />
+    <${Tile} label="Delivered" value=${rate(rates.delivered)} unit="/s" note=${html`<a href=${link(["triggers"], { namespace })}>${count(objects.triggers)} triggers</a>`} />
+    <${Tile} label="Median delivery" value=${duration(latency?.p50)} note=${latency ? `p99 ${duration(latency.p99)}` : "nothing was delivered"} />
+    <${Tile} label="Backlog" value=${count(backlog.deliveries)} tone=${backlog.lagging || backlog.circuitsOpen ? "warn" : ""} note=${`${count(backlog.lagging)} lagging, ${count(backlog.circuitsOpen)} circuits open`} />
+    <${Tile} label="Dead letters" value=${count(deadLetters.kept)} tone=${deadLetters.kept ? "bad" : ""} note=${html`<a href=${link(["dead-letters"], { namespace })}>${deadLetters.kept ? "look at them" : "none is kept"}</a>`} />
+  </dl>`;
+
+function Charts({ history }) {
+  const { from, seconds, received, delivered, failed, p50, p99 } = history;
+  const times = useMemo(() => received.map((_, index) => Date.parse(from) / 1000 + index * seconds), [from, received.length]);
+  return html`<div class="columns even">
+    <${Panel} title="Events a second" aside="15 minutes">
+      <${Chart} label=${`Events a second of the last 15 minutes. Now ${rate(received.at(-1))} received, ${rate(delivered.at(-1))} delivered, ${rate(failed.at(-1))} failed.`}
+        times=${times} format=${rate} lines=${[
+          { name: "received", tone: "accent", values: received, fill: true },
+          { name: "delivered", tone: "good", values: delivered },
+          { name: "failed", tone: "bad", values: failed, dash: [4, 3] },
+        ]} />
+    <//>
+    <${Panel} title="From stored to delivered" aside="15 minutes">
+      <${Chart} label=${`Time from stored to delivered. Now ${duration(p50.at(-1))} at the median, ${duration(p99.at(-1))} for 99 of 100.`}
+        times=${times} format=${duration} lines=${[
+          { name: "p99", tone: "warn", values: p99, dash: [4, 3] },
+          { name: "p50", tone: "accent", values: p50, fill: true },
+        ]} />
+    <//>
+  </div>`;
+}
+
+const Attention = ({ of: { attention, attentionTotal } }) =>
+  html`<${Panel} title="Needs attention" aside=${attention.length < attentionTotal ? `${count(attention.length)} of ${count(attentionTotal)}` : attentionTotal ? count(attentionTotal) : ""}>
+    ${attention.length
+      ? html`<${Table} label="Needs attention" columns=${COLUMNS} rows=${attention} keyOf=${(one) => `${one.kind}/${one.namespace}/${one.name}/${one.type}`} />`
+      : html`<${Empty} title="Nothing needs you">Every condition holds, every circuit is closed, and no dead letter is kept.<//>`}
+  <//>`;
+
+const Parts = ({ parts }) =>
+  html`<${Panel} title="Parts"><ul class="parts">
+    ${parts.map((one) => html`<li key=${one.name}><${Status} tone=${one.ready ? "good" : "bad"} title=${one.note}>${one.name}<//>${!one.ready && one.note && html`<p class="muted">${one.note}</p>`}</li>`)}
+  </ul><//>`;

@@ -1,0 +1,35 @@
+/** Sign in. */
+import { Problem } from "../parts/basics.js";
+import { goToProvider, signInWith } from "../sign_in.js";
+import { useStore } from "../store.js";
+import { html, useState, useTitle } from "../ui.js";
+
+export function SignIn() {
+  const { issuer, clientId } = useStore((state) => state.signIn);
+  const [token, setToken] = useState("");
+  const [error, setError] = useState(null);
+  useTitle("Sign in");
+  const attempt = (work) => async (event) => {
+    event.preventDefault();
+    setError(null);
+    try {
+      await work();
+    } catch (failed) {
+      setError(failed);
+    }
+  };
+  return html`<main class="sign-in">
+    <img src="mark.svg" alt="" width="40" height="40" />
+    <h1>Sign in to Headgate</h1>
+    ${clientId &&
+    html`<button type="button" class="primary" onClick=${attempt(goToProvider)}>Continue with ${new URL(issuer).host}</button>
+      <p class="or"><span>or</span></p>`}
+    <form onSubmit=${attempt(() => signInWith(token))}>
+      <label for="token">Token</label>
+      <input id="token" type="password" autocomplete="off" spellcheck="false" value=${token} onInput=${(event) => setToken(event.target.value)} />
+      <button type="submit" class=${clientId ? "" : "primary"} disabled=${!token.trim()}>Sign in</button>
+    </form>
+    <${Problem} error=${error} />
+    <p class="muted">The token stays in this page's memory. Closing the page signs you out.</p>
+  </main>`;
+}

@@ -1,0 +1,65 @@
+/** Code and data as coloured text. Everything is a text node: what an event holds is never read as anything else. */
+import { html } from "../ui.js";
+
+const TOKENS = /("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\b(true|false|null|in|AND|OR|NOT|LIKE|IN|IS|BETWEEN|EXISTS)\b|\b(\d+(?:\.\d+)?)\b|(&&|\|\||[=!<>]=?|[?:+*/%-])/g;
+const KINDS = ["", "string", "word", "number", "sign"];
+
+/** CEL or another dialect in a line. */
+export function Cel({ text }) {
+  const found = [];
+  let at = 0;
+  for (const match of text.matchAll(TOKENS)) {
+    if (match.index > at) found.push(text.slice(at, match.index));
+    const kind = match.findIndex((group, number) => number > 0 && group !== undefined);
+    found.push(html`<span class=${KINDS[kind]}>${match[0]}</span>`);
+    at = match.index + match[0].length;
+  }
+  return html`<code class="cel">${found}${text.slice(at)}</code>`;
+}
+
+const plainName = /^[A-Za-z_]\w*$/;
+const literal = (value) => JSON.stringify(value);
+
+/** The CEL of a place in an event: `data.items[0].sku`. */
+export const step = (path, key) =>
+  typeof key === "number" ? `${path}[${key}]` : plainName.test(key) ? `${path}.${key}` : `${path}[${literal(key)}]`;
+
+function Value({ path, value, onFilter }) {
+  const kind = value === null ? "word" : typeof value === "string" ? "string" : typeof value === "number" ? "number" : "word";
+  const shown = html`<span class=${kind}>${JSON.stringify(value)}</span>`;
+  if (!onFilter) return shown;
+  const condition = `${path} == ${literal(value)}`;
+  return html`<button type="button" class="value" title=${`Filter by ${condition}`} onClick=${() => onFilter(condition)}>${shown}</button>`;
+}
+
+/** JSON as a tree of lines; a value can be clicked where `onFilter` takes a condition of CEL. */
+export function Json({ value, path = "data", onFilter, depth = 0, name }) {
+  const label = name === undefined ? "" : html`<span class="key">${typeof name === "number" ? "" : `${name}: `}</span>`;
+  const pad = html`<span>${"  ".repeat(depth)}</span>`;
+  if (value === null || typeof value !== "object") {
+    return html`<div class="line">${pad}${label}<${Value} path=${path} value=${value} onFilter=${onFilter} /></div>`;
+  }
+  const entries = Array.isArray(value) ? value.map((one, index) => [index, one]) : Object.entries(value);
+  const [open, close] = Array.isArray(value) ? "[]" : "{}";
+  if (!entries.length || depth > 16) return html`<div class="line">${pad}${label}${open}${entries.length ? "…" : ""}${close}</div>`;
+  return html`<div class="line">${pad}${label}${open}</div>
+    ${entries.slice(0, 200).map(([key, one]) => html`<${Json} key=${key} name=${key} value=${one} path=${step(path, key)} depth=${depth + 1} onFilter=${onFilter} />`)}
+    ${entries.length > 200 && html`<div class="line">${pad}  … ${entries.length - 200} more</div>`}
+    <div class="line">${pad}${close}</div>`;
+}
+
+const SET_BY_SERVER = new Set(["data", "data_base64", "specversion", "hgposition"]);
+
+/** An event: its attributes, then its data. */
+export function EventCard({ event, onFilter }) {
+  const attributes = Object.entries(event).filter(([name]) => !SET_BY_SERVER.has(name));
+  const data = event.data ?? event.data_base64;
+  return html`<div class="event-card">
+    <dl class="attributes">
+      ${attributes.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd class="mono"><${Value} path=${step("ce", name)} value=${value} onFilter=${onFilter} /></dd></div>`)}
+    </dl>
+    ${data === undefined
+      ? html`<p class="muted">No data</p>`
+      : html`<div class="json mono" tabindex="0" role="region" aria-label="Data"><${Json} value=${data} onFilter=${event.data === undefined ? undefined : onFilter} /></div>`}
+  </div>`;
+}

@@ -1,0 +1,39 @@
+/** Conditions of an object in words. */
+import { html } from "../ui.js";
+import { Ago, Status } from "./basics.js";
+
+const WORDS = {
+  Ready: ["It is ready", "It does not work yet", "It is about to work"],
+  BrokerReady: ["Its broker takes events", "Its broker does not take events", "Its broker is not known yet"],
+  DependencyReady: ["It depends on nothing else", "What it depends on is not there", "What it depends on is not known yet"],
+  SubscriberResolved: ["The subscriber has an address", "The subscriber has no address", "The subscriber's address is not known yet"],
+  DeadLetterSinkResolved: ["Dead letters are settled", "The dead-letter sink has no address", "The dead-letter sink is not known yet"],
+  Subscribed: ["Every event from now on is matched by its filter", "Its filter is not in force", "Its filter is about to be in force"],
+  FilterHealthy: ["The filter works on the events that come", "The filter is an error for some events", "No event was matched yet"],
+  FilterAdvisable: ["The filter says what it seems to say", "The filter may not do what you want", ""],
+  SubscriberHealthy: ["The subscriber answers", "The subscriber does not take events", "The subscriber was not asked yet"],
+  BacklogKept: ["Its backlog is well within the bounds", "Its oldest events are about to be given up", ""],
+  EventsKept: ["No event was lost to it", "Events were given up and are kept nowhere", ""],
+  EventPoliciesReady: ["Event policies are in force", "Event policies are not in force", ""],
+};
+/** What is wrong comes first, then what is about to be right. */
+const sorted = (of) => [...of].sort((a, b) => STATES.indexOf(b.status) % 2 - STATES.indexOf(a.status) % 2 || (b.status === "Unknown") - (a.status === "Unknown"));
+
+const STATES = ["True", "False", "Unknown"];
+
+const tone = ({ status, severity }) =>
+  status === "True" ? "good" : status === "Unknown" ? "busy" : severity === "Warning" ? "warn" : "bad";
+
+/** The sentence of a condition; its type where none is known. */
+export const inWords = ({ type, status }) => WORDS[type]?.[STATES.indexOf(status)] || `${type} is ${status}`;
+
+export const Conditions = ({ of = [] }) =>
+  html`<ul class="conditions">
+    ${sorted(of).map(
+      (one) => html`<li key=${one.type}>
+        <${Status} tone=${tone(one)} title=${one.type}>${inWords(one)}<//>
+        <span class="when"><${Ago} time=${one.lastTransitionTime} /></span>
+        ${one.status !== "True" && (one.message || one.reason) && html`<p class="why">${one.reason && html`<code>${one.reason}</code> `}${one.message}</p>`}
+      </li>`,
+    )}
+  </ul>`;

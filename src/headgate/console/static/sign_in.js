@@ -1,0 +1,97 @@
+/** Signing in: OpenID Connect's code flow with PKCE, or a pasted token. No cookie is set, and no token is stored. */
+import { get, OWN, post, useToken } from "./api.js";
+import { forgetRights } from "./rights.js";
+import { current, set } from "./store.js";
+
+const PENDING = "headgate-sign-in"; // what must outlive the way to the provider and back: no token
+const SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+const base64url = (bytes) =>
+  btoa(String.fromCharCode(...new Uint8Array(bytes)))
+    .replaceAll("+", "-")
+    .replaceAll("/", "_")
+    .replaceAll("=", "");
+const random = () => base64url(crypto.getRandomValues(new Uint8Array(32)));
+const redirectUri = () => location.origin + location.pathname;
+
+async function provider() {
+  const { issuer } = current().signIn;
+  const response = await fetch(`${issuer.replace(/\/$/, "")}/.well-known/openid-configuration`);
+  if (!response.ok) throw new Error(`the OpenID provider ${issuer} answered ${response.status}`);
+  return response.json();
+}
+
+/** Sends the browser to the provider. */
+export async function goToProvider() {
+  const { authorization_endpoint: endpoint } = await provider();
+  const [verifier, state, nonce] = [random(), random(), random()];
+  sessionStorage.setItem(PENDING, JSON.stringify({ verifier, state, nonce, hash: location.hash }));
+  const challenge = base64url(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier)));
+  const query = {
+    response_type: "code",
+    client_id: current().signIn.clientId,
+    redirect_uri: redirectUri(),
+    scope: "openid profile email",
+    code_challenge: challenge,
+    code_challenge_method: "S256",
+    state,
+    nonce,
+  };
+  const separator = endpoint.includes("?") ? "&" : "?";
+  location.assign(`${endpoint}${separator}${new URLSearchParams(query)}`);
+}
+
+/** Whether the browser comes from the provider. */
+export const comesFromProvider = () => /[?&](code|error)=/.test(location.search);
+
+/** Takes the code that the provider has sent along, and gets the token for it. */
+export async function returnFromProvider() {
+  const given = new URLSearchParams(location.search);
+  const pending = JSON.parse(sessionStorage.getItem(PENDING) ?? "{}");
+  sessionStorage.removeItem(PENDING);
+  history.replaceState(null, "", redirectUri() + (pending.hash ?? ""));
+  if (given.has("error")) throw new Error(given.get("error_description") ?? given.get("error"));
+  if (!pending.state || given.get("state") !== pending.state) {
+    throw new Error("this answer of the provider belongs to no sign-in that was begun here");
+  }
+  const { token_endpoint: endpoint } = await provider();
+  const body = new URLSearchParams({
+    grant_type: "authorization_code",
+    code: given.get("code"),
+    redirect_uri: redirectUri(),
+    client_id: current().signIn.clientId,
+    code_verifier: pending.verifier,
+  });
+  const response = await fetch(endpoint, { method: "POST", body, credentials: "omit" });
+  if (!response.ok) throw new Error(`the OpenID provider refused the code: ${response.status}`);
+  const { id_token: token } = await response.json();
+  const claims = JSON.parse(atob(token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/")));
+  if (claims.nonce !== pending.nonce) throw new Error("the provider's token belongs to another sign-in");
+  await signInWith(token);
+}
+
+/** Makes every request with this token from now on, if the server believes it. */
+export async function signInWith(token) {
+  useToken(token.trim());
+  forgetRights();
+  try {
+    await learnUser();
+  } catch (error) {
+    useToken("");
+    throw error;
+  }
+}
+
+export function signOut() {
+  useToken("");
+  forgetRights();
+  set({ user: "", mustSignIn: true });
+}
+
+/** Asks who the user is, and which namespaces he may see. */
+export async function learnUser() {
+  const question = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
+  const { status } = await post(SELF, question);
+  set({ user: status.userInfo.username, mustSignIn: false });
+  set({ namespaces: await get(`${OWN}/selfsubjectnamespaces`) });
+}

@@ -1,0 +1,72 @@
+/** A live tail: reads a broker's events as they come, keeps the newest, and says so some times a second at most. */
+import { lines } from "./api.js";
+import { eventsPath } from "./parts/broker_field.js";
+import { searchOf } from "./router.js";
+
+export const KEPT_MAX = 500;
+const TOLD_EVERY_MS = 200;
+const AGAIN_MS = 2000;
+
+/**
+ * @typedef {Object} Seen
+ * @property {{place: string, event: any}[]} events The newest first, at most KEPT_MAX.
+ * @property {number} taken Events that came.
+ * @property {number} scanned Events that the server looked at.
+ * @property {number} skipped Chunks that it passed over unread.
+ * @property {boolean} isAtEnd Whether everything stored was looked at.
+ * @property {Error|null} error
+ */
+
+/**
+ * Follows until the signal says stop; goes on where it was when the connection breaks.
+ * @param {{broker: string, from: string, filter: string, filterValue: string}} wanted
+ * @param {(seen: Seen) => void} tell
+ * @param {AbortSignal} signal
+ */
+export async function follow({ broker, from, filter, filterValue }, tell, signal) {
+  const seen = { events: [], taken: 0, scanned: 0, skipped: 0, isAtEnd: false, error: null };
+  const before = { scanned: 0, skipped: 0 };
+  let place = from;
+  let toldAt = 0;
+  let timer = 0;
+  const say = () => {
+    toldAt = performance.now();
+    timer = 0;
+    if (!signal.aborted) tell({ ...seen, events: seen.events.slice() });
+  };
+  const soon = () => {
+    if (!timer) timer = setTimeout(say, Math.max(0, toldAt + TOLD_EVERY_MS - performance.now()));
+  };
+  signal.addEventListener("abort", () => clearTimeout(timer));
+  while (!signal.aborted) {
+    const query = { follow: "true", filter, filterValue, ...(/^last:\d+$/.test(place) ? { last: place.slice(5) } : { from: place }) };
+    try {
+      for await (const values of lines(eventsPath(broker) + searchOf(query), signal)) {
+        seen.error = null;
+        const found = [];
+        for (const value of values) {
+          if (value.specversion) {
+            const { hgposition, ...event } = value;
+            found.push({ place: hgposition, event });
+          } else if (value.progress) {
+            place = value.progress.position;
+            seen.scanned = before.scanned + value.progress.eventsScanned;
+            seen.skipped = before.skipped + value.progress.chunksSkipped;
+            seen.isAtEnd = value.progress.atEnd;
+          } else if (value.error) throw Object.assign(new Error(value.error.message ?? value.error), { isFinal: true });
+        }
+        seen.taken += found.length;
+        if (found.length) seen.events = [...found.reverse(), ...seen.events].slice(0, KEPT_MAX);
+        soon();
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      seen.error = error;
+      say();
+      if (error.isFinal || (error.status >= 400 && error.status < 500 && error.status !== 429)) return;
+    }
+    before.scanned = seen.scanned;
+    before.skipped = seen.skipped;
+    await new Promise((done) => setTimeout(done, AGAIN_MS));
+  }
+}

@@ -1,0 +1,84 @@
+"""Quotas of what processes hold and no object says: readers, consumers, dead letters, bytes of the log.
+
+Where one process has all of a resource, its limit is exact. Several know what the others have as it was QUOTA_USAGE_S
+ago, so that a namespace may exceed its limit by what it takes meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from headgate.control.quota_board import QuotaBoard
+from headgate.control.quota_copy import QuotaCopy
+from headgate.control.quota_rules import CONSUMERS, DEAD_LETTERS, READERS, STORED_BYTES
+from headgate.control.store import Store
+from headgate.limits import QUOTA_USAGE_S
+from headgate.observe import metrics
+from headgate.observe.logs import Recurring
+
+_GAUGES: Final = {
+    CONSUMERS: metrics.QUOTA_CONSUMERS,
+    DEAD_LETTERS: metrics.QUOTA_DEAD_LETTERS,
+    READERS: metrics.QUOTA_READERS,
+    STORED_BYTES: metrics.QUOTA_STORED_BYTES,
+}
+_log: Final = structlog.get_logger("headgate.control")
+
+
+class SharedQuotas(QuotaCopy):
+    """The limits, and who uses how much of them.
+
+    Args:
+        store: The objects.
+        board: What the other processes have; None where there are none.
+    """
+
+    def __init__(self, store: Store, board: QuotaBoard | None = None) -> None:
+        super().__init__(store)
+        self._board = board
+        self._counted: dict[str, Callable[[str], int]] = {}
+
+    def count(self, resource: str, held: Callable[[str], int]) -> None:
+        """This process has some of a resource.
+
+        Args:
+            resource: Its name.
+            held: How much it has of a namespace; called on the event loop.
+        """
+        self._counted[resource] = held
+
+    def limit(self, resource: str, namespace: str) -> int | None:
+        """How much a namespace may have; None for as much as it likes."""
+        return self.limits[namespace].get(resource) if namespace in self.limits else None
+
+    def is_used_up(self, resource: str, namespace: str) -> bool:
+        """Whether a namespace has as much as it may."""
+        limit = self.limit(resource, namespace)
+        if limit is None:
+            return False
+        others = self._board.others(resource, namespace) if self._board is not None else 0
+        return self._counted[resource](namespace) + others >= limit
+
+    def show(self) -> dict[str, dict[str, int]]:
+        """Sets the gauges, of namespaces that are limited; what they show, by resource and namespace."""
+        limits, shown = self.limits, {}
+        for resource, held in self._counted.items():
+            used = {namespace: held(namespace) for namespace, most in limits.items() if resource in most}
+            _GAUGES[resource].replace(used)
+            if used:
+                shown[resource] = used
+        return shown
+
+    async def share(self) -> None:
+        """Tells the other processes now and then, and hears of them, until it is cancelled."""
+        looks = Recurring(_log, "the usage of quotas cannot be told to other processes", OSError)
+        while True:
+            own = self.show()
+            if self._board is not None:
+                with looks.attempt():
+                    await asyncio.to_thread(self._board.exchange, own)
+            await asyncio.sleep(QUOTA_USAGE_S)

@@ -1,0 +1,146 @@
+"""What a browser gets from the console's paths, and what of other people's code is in it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+
+from headgate.auth.configuration import ClaimMappings, ClaimOrExpression, IssuerSettings, JwtSettings
+from headgate.console.files import FOLDER, read_files
+from headgate.console.routes import ConsoleRoutes
+from headgate.console.sign_in import SignIn, sign_in_of
+from headgate.control.http import ERROR_HANDLERS
+from headgate.errors import InvalidInputError
+
+VENDOR = FOLDER / "vendor"
+LINES_MAX = 3_000
+"""Of our own JavaScript: more would be a framework."""
+ISSUER = JwtSettings(
+    IssuerSettings("https://id.example.com/realms/a", ("headgate-console",)),
+    ClaimMappings(ClaimOrExpression("sub", "")),
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status_code: int
+    headers: dict[str, str]
+    content: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+
+class Client:
+    """Asks the console's routes, without a server."""
+
+    def __init__(self, sign_in: SignIn) -> None:
+        self._app = Starlette(routes=list(ConsoleRoutes(sign_in).routes()), exception_handlers=ERROR_HANDLERS)
+
+    def get(self, path: str, headers: dict[str, str] | None = None) -> Answer:
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        given = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": given}
+        asyncio.run(self._app(scope, receive, send))
+        answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return Answer(sent[0]["status"], answered, b"".join(one.get("body", b"") for one in sent))
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client(SignIn())
+
+
+def test_a_browser_is_led_to_the_console_and_nobody_else(client: Client) -> None:
+    answer = client.get("/", headers={"accept": "text/html,*/*"})
+    assert (answer.status_code, answer.headers["location"]) == (302, "/ui/")
+    assert client.get("/", headers={"accept": "application/json"}).json()["kind"] == "Status"
+    assert client.get("/ui").headers["location"] == "/ui/"
+
+
+def test_every_file_is_served_with_its_type_and_the_headers(client: Client) -> None:
+    types = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "woff2": "font/woff2"}
+    for name, file in read_files().items():
+        answer = client.get(f"/ui/{name}")
+        assert answer.status_code == 200, name
+        assert answer.content == file.body
+        assert answer.headers["content-type"] == types.get(name.rpartition(".")[2], file.media_type)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        policy = dict(one.split(" ", 1) for one in answer.headers["content-security-policy"].split("; "))
+        assert policy["default-src"] == "'none'"
+        assert policy["frame-ancestors"] == "'none'"
+        assert {policy[one] for one in ("script-src", "style-src", "connect-src", "img-src")} == {"'self'"}
+    assert client.get("/ui/").content == read_files()["index.html"].body
+
+
+def test_a_file_that_has_not_changed_is_not_sent_again(client: Client) -> None:
+    tag = client.get("/ui/main.js").headers["etag"]
+    again = client.get("/ui/main.js", headers={"if-none-match": f'"other", W/{tag}'})
+    assert (again.status_code, again.content) == (304, b"")
+    assert client.get("/ui/main.js", headers={"if-none-match": '"other"'}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/ui/none.js", "/ui/../pyproject.toml", "/ui/pages/../main.js", "/ui/pages/none"])
+def test_nothing_else_is_served(client: Client, path: str) -> None:
+    assert client.get(path).status_code == 404
+
+
+def test_the_manifest_knows_every_file_of_others() -> None:
+    manifest = json.loads((VENDOR / "manifest.json").read_text())["files"]
+    assert set(manifest) == {path.name for path in VENDOR.iterdir()} - {"manifest.json"}
+    for name, said in manifest.items():
+        assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == said["sha256"], name
+        assert re.fullmatch(r"\d+\.\d+\.\d+", said["version"])
+    licensed = {name.split(".")[1] for name in manifest if name.startswith("LICENSE.")}
+    assert {one["package"].rpartition("/")[2] for one in manifest.values()} <= licensed
+
+
+def own_scripts() -> dict[str, str]:
+    found = sorted(FOLDER.rglob("*.js"))
+    return {path.relative_to(FOLDER).as_posix(): path.read_text() for path in found if path.parent != VENDOR}
+
+
+def test_the_scripts_stay_small_and_make_no_html() -> None:
+    scripts = own_scripts()
+    assert sum(text.count("\n") for text in scripts.values()) < LINES_MAX
+    for name, text in scripts.items():
+        assert text.startswith("/**"), name
+        for forbidden in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("):
+            assert forbidden not in text, (name, forbidden)
+        for place in re.findall(r'from "([^"]+)"', text):
+            assert (FOLDER / name).parent.joinpath(place).is_file(), (name, place)
+    assert not re.search(r"<script(?![^>]*src=)|<style|style=|https?://", (FOLDER / "index.html").read_text())
+
+
+def test_signing_in_at_an_issuer() -> None:
+    found = sign_in_of([ISSUER], "headgate-console", available=True)
+    assert found == SignIn(True, "https://id.example.com/realms/a", "headgate-console")
+    answer = Client(found).get("/ui/sign-in.json")
+    assert answer.json() == {"available": True, "issuer": found.issuer, "clientId": "headgate-console"}
+    assert "connect-src 'self' https://id.example.com;" in answer.headers["content-security-policy"]
+
+
+def test_signing_in_with_a_token() -> None:
+    assert sign_in_of([ISSUER], "", available=True) == SignIn(available=True)
+    assert sign_in_of([], "", available=False) == SignIn()
+
+
+def test_a_client_that_no_issuer_knows_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="audience 'other'") as caught:
+        sign_in_of([ISSUER], "other", available=True)
+    assert caught.value.hint

@@ -1,0 +1,384 @@
+"""Every page in a real browser: it shows what the API says, follows what changes, and leaves hostile text be text."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+
+import pytest
+from playwright.sync_api import expect
+
+from headgate.testing.server import ApiError
+from tests.console.browser import Console
+from tests.console.conftest import GOLD, HOSTILE, MANY, QUOTED, SHOP, Shop
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+OWN = f"/apis/headgate.dev/v1/namespaces/{SHOP}"
+EVENTING = f"/apis/eventing.knative.dev/v1/namespaces/{SHOP}"
+FRAME_MS_MAX = 200
+"""Of the median frame, on a machine that is busy with other tests; a page that freezes draws none for seconds."""
+
+
+# --- signing in, and what one may -----------------------------------------------------------------
+
+
+def test_signing_in_with_a_token(shop: Shop, visitor: Console) -> None:
+    page = visitor.page
+    page.goto(f"{shop.server.url}/")
+    visitor.title("Sign in")
+    visitor.looks_right("sign-in")
+    page.get_by_label("Token").fill("nonsense")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    visitor.sign_in(shop.viewer)
+    expect(page.locator(".user")).to_have_text("victor")
+    assert page.context.cookies() == []
+    assert page.evaluate("JSON.stringify([localStorage, sessionStorage])") == "[{},{}]"
+    page.get_by_role("button", name="Sign out").click()
+    visitor.title("Sign in")
+
+
+def test_signing_in_at_the_provider(shop: Shop, visitor: Console) -> None:
+    page = visitor.page
+    page.goto(f"{shop.server.url}/ui/#/brokers?namespace={SHOP}")
+    page.get_by_role("button", name="Continue with").click()
+    page.locator("input[name=login]").fill("olga")
+    page.locator("input[name=password]").fill("any")
+    page.locator("button[type=submit]").click()
+    page.locator("button[type=submit]").click()  # consent
+    visitor.title("Brokers")
+    expect(page.locator(".user")).to_have_text("oidc:olga")
+    assert "code=" not in page.url
+    assert page.evaluate("JSON.stringify([localStorage, sessionStorage])") == "[{},{}]"
+    assert [one for one in page.context.cookies() if one["domain"] == "127.0.0.1" and "token" in one["name"]] == []
+
+
+def test_who_may_only_look_sees_no_buttons(shop: Shop, visitor: Console) -> None:
+    visitor.sign_in(shop.viewer)
+    page = visitor.go("triggers/shop/gold-orders")
+    expect(page.get_by_text("Its broker takes events")).to_be_visible()
+    expect(page.get_by_role("button", name="Delete…")).to_have_count(0)
+    page.get_by_role("button", name="YAML").click()
+    expect(page.get_by_text("not change it")).to_be_visible()
+    visitor.go("triggers", namespace=SHOP)
+    expect(page.get_by_role("link", name="gold-orders")).to_be_visible()
+    expect(page.get_by_role("link", name="New trigger")).to_have_count(0)
+
+
+# --- frame ----------------------------------------------------------------------------------------
+
+
+def test_keys_lead_everywhere(console: Console) -> None:
+    page = console.page
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    console.title("Triggers")
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search names and filters")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    console.looks_right("help")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("g")
+    page.keyboard.press("b")
+    console.title("Brokers")
+
+
+def test_the_colours_are_chosen_and_kept(console: Console) -> None:
+    page = console.page
+    theme = "document.documentElement.dataset.theme"
+    page.get_by_role("button", name="Colours: system").click()
+    page.get_by_role("button", name="Colours: light").click()
+    assert page.evaluate(theme) == "dark"
+    page.reload()
+    assert page.evaluate(theme) == "dark"
+
+
+# --- triggers and brokers -------------------------------------------------------------------------
+
+
+def test_triggers_are_listed_as_the_api_has_them(shop: Shop, console: Console) -> None:
+    page = console.go("triggers", namespace=SHOP)
+    expect(page.locator("tbody tr")).to_have_count(len(shop.get(f"{OWN}/triggerstats")["items"]))
+    row = page.locator("tr", has=page.get_by_role("link", name="gold-orders"))
+    expect(row).to_contain_text("Ready")
+    expect(row).to_contain_text(GOLD)
+    expect(page.locator("tr", has=page.get_by_role("link", name="quoted"))).to_contain_text(QUOTED)
+    console.looks_right("triggers")
+    page.get_by_label("Search names and filters").fill("cesql LIKE")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_role("link", name="invoices")).to_be_visible()
+    page.get_by_label("Search names and filters").fill("no such words")
+    expect(page.get_by_text("No trigger is like that")).to_be_visible()
+
+
+def test_a_list_follows_what_changes(shop: Shop, console: Console) -> None:
+    page = console.go("triggers", namespace=SHOP)
+    expect(page.get_by_role("link", name="gold-orders")).to_be_visible()
+    spec = {"broker": "orders", "subscriber": {"ref": {"apiVersion": "v1", "kind": "Service", "name": "x"}}}
+    shop.server.create("triggers", SHOP, "late", spec)
+    row = page.locator("tr", has=page.get_by_role("link", name="late"))
+    expect(row).to_contain_text("RefNotResolvable")
+    shop.server.delete("triggers", SHOP, "late")
+    expect(row).to_have_count(0)
+
+
+def test_ten_thousand_triggers(console: Console) -> None:
+    page = console.go("triggers", namespace="many")
+    expect(page.get_by_text(f"of {MANY:,} triggers")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(50)
+    page.get_by_role("button", name="Next page").click()
+    expect(page.get_by_text("51–100 of")).to_be_visible()
+    page.get_by_label("Search names and filters").fill("many-09999")
+    frames = console.frames(1.5)
+    expect(page.get_by_role("link", name="many-09999")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    print(f"10,000 triggers, searched: frames of {frames.median:.0f} ms, the longest {frames.longest:.0f} ms")
+    assert frames.median < FRAME_MS_MAX
+
+
+def test_a_trigger_in_words_and_as_yaml(shop: Shop, console: Console) -> None:
+    page = console.go("triggers/shop/gold-orders")
+    expect(page.get_by_text("Every event from now on is matched by its filter")).to_be_visible()
+    stats = shop.get(f"{EVENTING}/triggers/gold-orders/stats")["stats"]
+    tile = page.locator(".tile", has_text="Delivered")
+    expect(tile.locator(".value")).to_have_text(f"{stats['delivered']:,}")
+    console.looks_right("trigger")
+    page.get_by_role("button", name="YAML").click()
+    editor = page.get_by_label("YAML")
+    written = editor.input_value()
+    editor.fill(written.replace("100.0", "100.0 &&"))
+    expect(page.get_by_text("The server refuses this")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("spec.filter")
+    expect(page.get_by_role("button", name="Save")).to_be_disabled()
+    editor.fill(written.replace("100.0", "99.0"))
+    expect(page.get_by_text("The server takes this")).to_be_visible()
+    expect(page.locator(".difference .added")).to_contain_text("data.total > 99.0")
+    console.looks_right("trigger-yaml")
+    assert shop.server.get("triggers", SHOP, "gold-orders")["spec"]["filter"] == {"cel": GOLD}, "a try is no write"
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved")).to_be_visible()
+    saved = shop.server.get("triggers", SHOP, "gold-orders")
+    assert saved["spec"]["filter"] == {"cel": GOLD.replace("100.0", "99.0")}
+    shop.server.call(
+        "PUT",
+        f"{shop.server.url}{EVENTING}/triggers/gold-orders",
+        saved | {"spec": saved["spec"] | {"filter": {"cel": GOLD}}},
+    )
+    shop.server.wait_trigger_ready(SHOP, "gold-orders")
+
+
+def test_a_trigger_is_made_and_deleted(shop: Shop, console: Console) -> None:
+    page = console.go("new-trigger", namespace=SHOP)
+    editor = page.get_by_label("YAML")
+    editor.fill(editor.input_value().replace("my-trigger", "by-hand").replace("broker: default", "broker: orders"))
+    page.get_by_role("button", name="Create").click()
+    console.title("by-hand")
+    assert shop.server.get("triggers", SHOP, "by-hand")["spec"]["broker"] == "orders"
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    console.title("Triggers")
+    with pytest.raises(ApiError, match="404"):
+        shop.server.get("triggers", SHOP, "by-hand")
+
+
+def test_brokers(shop: Shop, console: Console) -> None:
+    page = console.go("brokers", namespace=SHOP)
+    row = page.locator("tr", has=page.get_by_role("link", name="orders"))
+    received = shop.get(f"{EVENTING}/brokers/orders/stats")["stats"]["received"]
+    expect(row).to_contain_text(f"{received:,}")
+    console.looks_right("brokers")
+    row.get_by_role("link", name="orders").click()
+    console.title("orders")
+    expect(page.get_by_text("Send events here")).to_be_visible()
+    console.looks_right("broker")
+
+
+# --- playground -----------------------------------------------------------------------------------
+
+
+def test_the_playground_says_what_the_api_says(shop: Shop, console: Console) -> None:
+    page = console.go("playground", namespace=SHOP)
+    text = page.get_by_role("textbox", name="Filter")
+    counts = page.locator(".counts")
+    expect(counts).to_contain_text("1 taken")
+    expect(counts).to_contain_text("1 error")
+    expect(page.locator(".filter-trace tr.decided")).to_be_visible()
+    expect(page.get_by_role("region", name="Who decides")).to_contain_text('ce.type == "order.paid"')
+    console.looks_right("playground")
+    text.fill('ce.type == "order.paid" && data.nonsense(')
+    expect(page.get_by_role("alert").locator(".caret")).to_contain_text("^")
+    text.fill('ce.type == "user.created"')
+    expect(counts).to_contain_text("4 not taken")
+    page.get_by_label("Dialect").select_option("cesql")
+    text.fill("type LIKE 'order.%'")
+    expect(page.get_by_role("region", name="The CEL that it becomes")).to_contain_text("startsWith")
+    expect(counts).to_contain_text("4 taken")
+
+
+def test_a_link_to_the_playground_shows_the_same(shop: Shop, console: Console) -> None:
+    page = console.go("playground")
+    page.get_by_role("textbox", name="Filter").fill(f"ce.type == {json.dumps(HOSTILE)}")
+    page.get_by_role("button", name="Edit events").click()
+    mine = {"specversion": "1.0", "id": "9", "source": "/x", "type": HOSTILE, "data": {"a": HOSTILE}}
+    page.get_by_label("Events as JSON").fill(json.dumps([mine]))
+    page.get_by_role("button", name="Use these").click()
+    expect(page.locator(".counts")).to_contain_text("1 taken")
+    fragment = page.evaluate("location.hash.slice(2)")
+    console.go("brokers")
+    console.title("Brokers")
+    console.go(fragment)
+    expect(page.get_by_role("textbox", name="Filter")).to_have_value(f"ce.type == {json.dumps(HOSTILE)}")
+    expect(page.locator(".verdict-type")).to_have_text(HOSTILE)
+    expect(page.locator("main img")).to_have_count(0)
+
+
+def test_the_last_events_of_a_broker_and_a_trigger_from_a_filter(shop: Shop, console: Console) -> None:
+    page = console.go("playground", namespace=SHOP)
+    page.get_by_label("Broker").fill(f"{SHOP}/orders")
+    page.get_by_role("button", name="Take its last 50").click()
+    expect(page.locator(".verdict-id", has_text="ord-1")).to_have_count(1)
+    expect(page.locator(".verdict-type", has_text=HOSTILE)).to_have_count(1)
+    page.get_by_role("button", name="Make this a trigger").click()
+    console.title("New trigger")
+    expect(page.get_by_label("YAML")).to_have_value(re.compile(re.escape('data.tier == "gold"')))
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def test_events_come_as_they_are_sent(shop: Shop, console: Console) -> None:
+    page = console.go("events", namespace=SHOP, broker=f"{SHOP}/orders")
+    expect(page.locator(".tail-type", has_text=HOSTILE)).to_be_visible()
+    shop.publish({"id": "live-1", "type": "order.live", "data": {"total": 1.5, "country": "DE"}})
+    line = page.locator(".tail-line", has_text="order.live")
+    line.get_by_role("button").click()
+    expect(line).to_contain_text("live-1")
+    console.looks_right("events")
+    line.get_by_role("button", name='"DE"', exact=True).click()
+    expect(page.get_by_label("Filter in CEL")).to_have_value('data.country == "DE"')
+    expect(page.locator(".tail-line")).to_have_count(1)
+    page.get_by_role("button", name="Pause").click()
+    shop.publish({"id": "live-2", "type": "order.live", "data": {"country": "DE"}})
+    expect(page.locator(".counters")).to_contain_text("Paused, 1 more")
+    expect(page.locator(".tail-line")).to_have_count(1)
+    page.get_by_role("button", name="Go on").click()
+    expect(page.locator(".tail-line")).to_have_count(2)
+    page.get_by_label("Filter in CEL").fill("data.country ==")
+    page.get_by_role("button", name="Filter", exact=True).click()
+    expect(page.get_by_role("alert")).to_be_visible()
+
+
+def test_a_thousand_events_a_second(shop: Shop, console: Console) -> None:
+    page = console.go("events", broker=f"{SHOP}/fast", **{"from": "next"})
+    expect(page.get_by_text("No events yet")).to_be_visible()
+    stop = threading.Event()
+
+    def produce() -> None:
+        number = 0
+        began = time.monotonic()
+        while not stop.is_set():
+            events = [{"id": str(number + one), "data": {"total": one, "text": "x" * 100}} for one in range(100)]
+            shop.publish(*events, broker="fast")
+            number += 100
+            stop.wait(max(0.0, began + number / 1000 - time.monotonic()))
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        expect(page.locator(".tail-line").nth(99)).to_be_visible()
+        frames = console.frames(3.0)
+    finally:
+        stop.set()
+        producer.join()
+    print(f"1,000 events/s: frames of {frames.median:.0f} ms, the longest {frames.longest:.0f} ms")
+    assert frames.median < FRAME_MS_MAX
+    expect(page.locator(".tail-line")).to_have_count(100)
+
+
+def test_one_events_life(shop: Shop, console: Console) -> None:
+    page = console.go(f"events/{SHOP}/orders/ord-1")
+    expect(page.locator(".timeline")).to_contain_text("Stored")
+    expect(page.locator(".timeline li", has_text=f"{SHOP}/gold-orders").filter(has_text="202")).to_be_visible()
+    console.go(f"events/{SHOP}/orders/ord-2")
+    fate = page.get_by_role("button", name="gold-orders")
+    expect(fate).to_contain_text("filter is false")
+    fate.click()
+    expect(page.locator("tr.decided")).to_contain_text("false")
+    console.looks_right("event")
+    console.go(f"events/{SHOP}/orders/hostile")
+    expect(page.locator(".event-card")).to_contain_text(HOSTILE)
+    expect(page.locator("main img")).to_have_count(0)
+    console.go(f"events/{SHOP}/orders/never")
+    expect(page.get_by_text("This event is not in the log")).to_be_visible()
+
+
+# --- overview, dead letters, subscriptions --------------------------------------------------------
+
+
+def test_overview(shop: Shop, console: Console) -> None:
+    page = console.go("overview", namespace=SHOP)
+    expect(page.get_by_text("Every part is ready")).to_be_visible()
+    expect(page.locator(".tile", has_text="Dead letters").locator(".value")).to_have_text("2")
+    expect(page.get_by_role("region", name="Needs attention").first).to_contain_text("needs-total")
+    expect(page.locator("canvas")).to_have_count(2)
+    console.looks_right("overview")
+    console.go("overview")
+    expect(page.locator(".tile", has_text="Delivered")).to_contain_text("10,0")
+
+
+def test_dead_letters_are_looked_at_and_sent_again(shop: Shop, console: Console) -> None:
+    page = console.go("dead-letters", namespace=SHOP)
+    group = page.locator(".groups button", has_text="lost")
+    expect(group).to_contain_text("2")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    console.looks_right("dead-letters")
+    page.get_by_role("link", name="lost-1").click()
+    expect(page.locator(".event-card")).to_contain_text("order.lost")
+    page.get_by_role("button", name="Close").click()
+    row = page.locator("tr", has=page.get_by_role("link", name="lost-1"))
+    row.get_by_role("checkbox").check()
+    page.get_by_role("button", name="Discard 1…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Discard").click()
+    expect(row).to_have_count(0)
+    shop.subscriber.answers.pop("lost")
+    page.get_by_role("button", name="Send again all 1…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Send again").click()
+    expect(page.get_by_text("No dead letters")).to_be_visible()
+    assert shop.subscriber.ids("lost")["lost-2"] == 2
+
+
+def test_subscriptions(shop: Shop, console: Console) -> None:
+    page = console.go("subscriptions", namespace=SHOP)
+    page.get_by_role("link", name="large-orders").click()
+    console.title("large-orders")
+    tile = page.locator(".tile", has_text="Backlog")
+    expect(tile.locator(".value")).to_have_text("1")
+    expect(page.get_by_text("Nobody consumes")).to_be_visible()
+    base = f"{shop.server.url}{OWN}/subscriptions/large-orders"
+    pulled = shop.server.call("POST", f"{base}/pull", {"consumer": "worker-1", "wait": 0})
+    expect(page.locator("tr", has_text="worker-1")).to_be_visible()
+    console.looks_right("subscription")
+    shop.server.call("POST", f"{base}/ack", {"consumer": "worker-1", "ids": [one["ackId"] for one in pulled["events"]]})
+    expect(tile.locator(".value")).to_have_text("0")
+    page.get_by_role("button", name="Seek…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Seek").click()
+    expect(tile.locator(".value")).to_have_text("1")
+
+
+def test_catalogue(shop: Shop, console: Console) -> None:
+    page = console.go("catalogue", broker=f"{SHOP}/orders")
+    types = page.locator(".types button")
+    found = shop.get(f"{EVENTING}/brokers/orders/catalogue")["items"]
+    expect(types).to_have_count(len(found))
+    types.filter(has_text="order.lost").click()
+    expect(page.get_by_role("region", name="order.lost")).to_contain_text(f"{SHOP}/lost")
+    expect(page.get_by_role("region", name="An example")).to_contain_text("lost-")
+    console.looks_right("catalogue")
+    types.filter(has_text=HOSTILE).click()
+    expect(page.locator("main img")).to_have_count(0)

@@ -1,0 +1,144 @@
+"""A namespace with all the dead letters of its quota: its deliveries go on, nothing is lost, and nobody else waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate import limits
+from headgate.control.admission import Admission
+from headgate.control.objects import Kind, ObjectKey
+from headgate.control.quota_rules import DEAD_LETTERS
+from headgate.control.shared_quotas import SharedQuotas
+from headgate.control.store import Store
+from headgate.deadletters.sender import DeadLetters
+from headgate.deadletters.store import DeadLetterStore, Ended
+from headgate.observe.metrics import QUOTA_DEAD_LETTERS
+from tests.deadletters.test_sender import letter
+from tests.delivery.harness import (
+    EventLog,
+    Routes,
+    Subscriber,
+    attempt_service,
+    event,
+    log,
+    matcher,
+    run,
+    running,
+    target,
+    until,
+)
+
+__all__ = ["log"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    found = Store.open(tmp_path / "control.db")
+    yield found
+    found.close()
+
+
+def limit(quotas: SharedQuotas, store: Store, most: int, namespace: str = "default") -> None:
+    metadata = {"name": "q", "namespace": namespace}
+    spec = {"hard": {DEAD_LETTERS: most}}
+    Admission(store).apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec})
+    quotas.refresh()
+
+
+def unlimit(quotas: SharedQuotas, store: Store) -> None:
+    store.delete(ObjectKey(Kind.RESOURCE_QUOTA, "default", "q"))
+    quotas.refresh()
+
+
+def test_the_store_knows_what_each_namespace_has_through_everything(tmp_path: Path) -> None:
+    path = tmp_path / "deadletters.db"
+    opened = DeadLetterStore(path)
+    opened.apply(
+        [letter(n, trigger="a/t") for n in range(5)] + [letter(n, target=2, trigger="b/t") for n in range(3)], [], []
+    )
+    opened.apply([letter(0, trigger="a/t")], [], [])  # it is there already
+    assert opened.held == {"a": 5, "b": 3}
+    (first, second, *_) = opened.reader.page("TRUE", (), after=0, limit=9)
+    opened.apply([], [Ended(first.id, first.state), Ended(first.id, first.state), Ended(999, first.state)], [])
+    assert opened.held == {"a": 4, "b": 3}
+    assert opened.discard([second.id, second.id, 888]) == 1
+    assert opened.held["a"] == 3
+    opened.close()
+    again = DeadLetterStore(path)
+    assert again.held == {"a": 3, "b": 3}
+    again.close()
+
+
+def test_one_more_waits_until_there_is_room_or_the_limit_is_raised(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "DEADLETTER_RETRY_S", 0.01)
+
+    async def work() -> None:
+        quotas = SharedQuotas(store)
+        limit(quotas, store, 2)
+        dead = DeadLetters(tmp_path / "d.db", attempt_service(None), lambda _: None, quotas=quotas)
+        await asyncio.gather(*(dead.put(letter(n, trigger="default/t")) for n in range(2)))
+        assert not dead.has_room("default")
+        assert dead.has_room("other")
+        waiting = asyncio.create_task(dead.put(letter(2, trigger="default/t")))
+        await dead.put(letter(0, target=9, trigger="other/t"))  # nobody else waits
+        assert not waiting.done()
+        assert quotas.show() == {DEAD_LETTERS: {"default": 2}}
+        assert {name: gauge.value for name, gauge in QUOTA_DEAD_LETTERS.children.items()} == {"default": 2}
+        (first, *_) = dead._store.reader.page("TRUE", (), after=0, limit=9)
+        await dead.discard([first.id])
+        await waiting
+        waiting = asyncio.create_task(dead.put(letter(3, trigger="default/t")))
+        await dead.put(letter(1, target=9, trigger="other/t"))
+        assert not waiting.done()
+        limit(quotas, store, 3)
+        await waiting
+        limit(quotas, store, 0)
+        assert dead.is_over_quota("default"), "a lowered limit takes nothing away"
+        assert dead._store.held["default"] == 3
+        unlimit(quotas, store)
+        assert dead.has_room("default")
+        await dead.close()
+
+    run(work())
+
+
+def test_deliveries_over_the_quota_are_tried_again_and_hold_no_place(
+    tmp_path: Path, log: EventLog, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that fail for ever, with more events than there are attempts; the quota has room for one dead letter."""
+    monkeypatch.setattr(limits, "DEADLETTER_QUOTA_PAUSE_S", 0.05)
+
+    async def work() -> None:
+        quotas = SharedQuotas(store)
+        limit(quotas, store, 1)
+
+        async def refuse(_: object) -> tuple[int, bytes]:
+            return 400, b"no"
+
+        async with Subscriber(refuse) as failing, Subscriber() as fine, Subscriber() as sink:
+            sink_url = sink.url + "dead"
+            bad = [target(n, failing.url, dead_letter_uri="http://127.0.0.1:9/") for n in (1, 2)]
+            good = target(3, fine.url)
+            routes = Routes(*bad, good)
+            async with running(tmp_path, routes, quotas=quotas) as work_, matcher(work_) as rows:
+                events = [event(n) for n in range(40)]
+                log.append(events)
+                rows.match(*((n, t) for n in range(40) for t in (1, 2, 3)))
+                rows.passed(40)
+                await until(lambda: len(fine.ids) == 40)
+                dead = work_.dispatcher.dead_letters
+                await until(lambda: len(failing.ids) > 120)
+                assert dead._store.held == {"default": 1}
+                assert work_.dispatcher.unfinished == 79, "all others are still there"
+                unlimit(quotas, store)
+                await until(lambda: dead._store.held == {"default": 80})
+                await until(lambda: work_.dispatcher.unfinished == 0)
+            assert sink_url
+
+    run(work())

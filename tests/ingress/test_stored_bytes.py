@@ -1,0 +1,212 @@
+"""Do the counted bytes of namespaces follow what the log holds: through retention, restarts, kills and other fronts?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.control.admission import Admission
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.objects import Kind, ObjectKey
+from headgate.control.quota_board import QuotaBoard, forget_usage, usage_in
+from headgate.control.quota_rules import STORED_BYTES
+from headgate.control.store import Store
+from headgate.event.http import encode_binary
+from headgate.event.model import Event
+from headgate.ingress.app import Ingress
+from headgate.ingress.intake import Intake
+from headgate.ingress.publish_quota import PublishQuotas
+from headgate.limits import QUOTA_RETRY_AFTER_S_MAX
+from headgate.log.retention import retain
+from headgate.server.front_log import FrontLog, front_log
+from headgate.settings import Settings
+from tests.ingress.support import call, fallback
+
+BROKERS = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in ("ns/b", "ns/c", "free/b")}
+
+
+def settings_of(folder: Path, fronts: int = 1) -> Settings:
+    (folder / "run").mkdir(exist_ok=True)
+    return Settings(data=folder, fronts=fronts, partitions=2, segment_mb=1)
+
+
+async def put(log: FrontLog, path: str, size_bytes: int, count: int = 1, key: str = "") -> None:
+    intake = Intake(log.partitions, BROKERS.get)
+    more = {"partitionkey": key} if key else {}
+    events = [Event("1.0", f"{n}", "/s", "t", extensions=more, data=bytes(100)) for n in range(count)]
+    await intake.store(BROKERS[path], events, size_bytes, started_s=intake.clock_s())
+
+
+@contextlib.asynccontextmanager
+async def kept(log: FrontLog):
+    """The log's count is tended meanwhile, and whole."""
+    task = asyncio.create_task(log.stored.keep())
+    while not log.stored._is_whole:
+        await asyncio.sleep(0.01)
+    yield
+    task.cancel()
+
+
+def test_what_is_stored_is_counted_and_known_again_after_a_start(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with front_log(settings_of(tmp_path), 0) as log, kept(log):
+            for _ in range(5):
+                await put(log, "ns/b", 1_000)
+            await put(log, "ns/c", 500, 3)
+            await put(log, "free/b", 70)
+            assert (log.stored.of("ns"), log.stored.of("free"), log.stored.of("none")) == (5_500, 70, 0)
+
+    async def again() -> None:
+        async with front_log(settings_of(tmp_path), 0) as log:
+            assert (log.stored.of("ns"), log.stored.of("free")) == (5_500, 70), "before anything is read"
+            async with kept(log):
+                await put(log, "ns/b", 1)
+                assert (log.stored.of("ns"), log.stored.of("free")) == (5_501, 70)
+
+    asyncio.run(asyncio.wait_for(first(), 60))
+    asyncio.run(asyncio.wait_for(again(), 60))
+
+
+@pytest.mark.parametrize("snapshot", ["none", "old", "damaged", "of a longer log"])
+def test_what_a_kill_left_unwritten_is_counted_from_the_log(tmp_path: Path, snapshot: str) -> None:
+    path = tmp_path / "log" / "stored-bytes-0"
+    found: list[int] = []
+
+    async def first() -> None:
+        async with front_log(settings_of(tmp_path), 0) as log, kept(log):
+            await put(log, "ns/b", 250, 2)
+        old = path.read_bytes()
+        async with front_log(settings_of(tmp_path), 0) as log, kept(log):
+            await put(log, "ns/b", 5_000, 20)
+            await put(log, "free/b", 5_000, 20)
+            found.append(log.stored.of("ns"))
+        newest = path.read_bytes()
+        contents = {"none": None, "old": old, "damaged": newest[:-3], "of a longer log": newest}[snapshot]
+        if contents is None:
+            path.unlink()
+        else:
+            path.write_bytes(contents)
+        if snapshot == "of a longer log":
+            for segment in tmp_path.glob("log/*/*"):
+                segment.unlink()
+
+    async def again() -> None:
+        async with front_log(settings_of(tmp_path), 0) as log, kept(log):
+            found.append(log.stored.of("ns"))
+            found.append(log.stored.of("free"))
+
+    asyncio.run(asyncio.wait_for(first(), 60))
+    asyncio.run(asyncio.wait_for(again(), 60))
+    exact, ns, free = found
+    if snapshot == "of a longer log":
+        assert (ns, free) == (0, 0)
+    else:
+        assert exact == 5_250
+        assert exact / 2 < ns < exact * 2, "from the log it is about as much"
+        assert 2_500 < free < 10_000
+
+
+def test_retention_frees_what_it_removes(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with front_log(settings_of(tmp_path), 0) as log, kept(log):
+            for _ in range(60):
+                await put(log, "ns/b", 100_000, 300)
+            assert log.stored.of("ns") == 6_000_000
+            for writer in log.writers.values():
+                done = retain(writer, now_us=time.time_ns() // 1_000, floor_offset=1 << 60, bytes_max=0)
+                assert done.segments_removed
+            ends = time.monotonic() + 30
+            while log.stored.of("ns") == 6_000_000:
+                assert time.monotonic() < ends
+                await asyncio.sleep(0.05)
+            assert 0 < log.stored.of("ns") < 3_000_000, "the last segment of each partition stays"
+            left = log.stored.of("ns")
+        async with front_log(settings_of(tmp_path), 0) as log, kept(log):
+            assert log.stored.of("ns") == left
+
+    asyncio.run(asyncio.wait_for(work(), 120))
+
+
+def test_what_goes_to_another_fronts_partition_counts_there(tmp_path: Path) -> None:
+    async def work() -> None:
+        settings = settings_of(tmp_path, 2)
+        async with front_log(settings, 0) as one, front_log(settings, 1) as other, kept(one), kept(other):
+            for number in range(40):
+                await put(one, "ns/b", 10, key=f"k{number}")
+            assert one.stored.of("ns") + other.stored.of("ns") == 400
+            assert one.stored.of("ns") > 0
+            assert other.stored.of("ns") > 0
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+    forget_usage(tmp_path / "run" / "usage")
+
+    async def as_one() -> None:
+        async with front_log(settings_of(tmp_path), 0) as log, kept(log):
+            assert log.stored.of("ns") == 400, "another number of fronts"
+
+    asyncio.run(asyncio.wait_for(as_one(), 60))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    found = Store.open(tmp_path / "control.db")
+    yield found
+    found.close()
+
+
+def test_publishing_is_refused_while_a_namespace_has_all_that_it_may(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.ingress.app.QUOTA_REFUSAL_S", 0.0)
+    elsewhere = QuotaBoard(tmp_path / "usage", "front-1")
+
+    def limit(quotas: PublishQuotas, most: int) -> None:
+        metadata = {"name": "q", "namespace": "ns"}
+        spec = {"hard": {STORED_BYTES: most}}
+        Admission(store).apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec})
+        quotas.refresh()
+
+    async def work() -> None:
+        async with front_log(settings_of(tmp_path), 0) as log, kept(log):
+            board = QuotaBoard(tmp_path / "usage", "front-0")
+            quotas = PublishQuotas(store, 1, board=board, stored=log.stored.of)
+            quotas.refresh()
+            app = Ingress(Intake(log.partitions, BROKERS.get, quotas=quotas), fallback)
+
+            async def publish(path: str = "/ns/b"):
+                headers, body = encode_binary(Event("1.0", "1", "/s", "t"))
+                answer, _ = await call(app, path=path, headers=headers, pieces=(body,))
+                assert answer is not None
+                return answer
+
+            assert (await publish()).status == 202
+            limit(quotas, log.stored.of("ns") + 1)
+            assert (await publish("/ns/c")).status == 202, "a request is let in while it is below"
+            refused = await publish()
+            assert (refused.status, refused.problem["code"]) == (429, "stored-bytes-quota")
+            assert refused.headers["retry-after"] == str(QUOTA_RETRY_AFTER_S_MAX)
+            assert "headgate.dev/stored-bytes is limited to" in refused.problem["detail"]
+            assert (await publish("/free/b")).status == 202, "nobody else's"
+            limit(quotas, 1 << 20)
+            assert (await publish()).status == 202, "a wider quota counts at once"
+            elsewhere.exchange({STORED_BYTES: {"ns": 1 << 20}})
+            assert (await publish()).status == 202, "not known yet"
+            board.exchange(quotas.show())
+            assert (await publish()).status == 429, "other fronts have some, too"
+            assert usage_in(tmp_path / "usage")[STORED_BYTES]["ns"] == (1 << 20) + log.stored.of("ns")
+            (tmp_path / "usage" / "front-1.json").write_text("{")
+            board.exchange(quotas.show())
+            assert (await publish()).status == 202
+            forget_usage(tmp_path / "usage")
+            assert not usage_in(tmp_path / "usage")
+            store.delete(ObjectKey(Kind.RESOURCE_QUOTA, "ns", "q"))
+            quotas.refresh()
+            assert quotas.show() == {}
+            assert (await publish()).status == 202
+
+    asyncio.run(asyncio.wait_for(work(), 60))
