@@ -820,9 +820,9 @@ BACKTEST_S_MAX: Final = 600.0
 # --- observe --------------------------------------------------------------------------------------
 METRICS_TRIGGERS_MAX: Final = 100
 """Triggers that metrics name, those with the longest backlog: no monitoring stores a label for each of TRIGGERS_MAX."""
-NAMESPACES_COUNTED_MAX: Final = 200
+NAMESPACES_COUNTED_MAX: Final = 100
 """Namespaces that metrics name; what is in further ones counts as `other`."""
-BROKERS_COUNTED_MAX: Final = 1_000
+BROKERS_COUNTED_MAX: Final = 100
 """Brokers that metrics name, likewise."""
 RATE_WINDOW_S: Final = 60.0
 """What a rate is the mean of."""
