@@ -91,7 +91,8 @@ class Console:
 @contextmanager
 def opened(browser: Browser, url: str) -> Iterator[Console]:
     """A window of its own. No script of a page may fail, and nothing may be loaded that the policy forbids."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    # A colour on its way to another one is not the colour that a person reads.
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
     console = Console(page, url)
