@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,8 +87,8 @@ def test_searches_that_want_everything_or_are_refused() -> None:
         text_search("x" * 1_000)
 
 
-def test_a_page_of_ten_thousand_triggers_takes_a_moment(store: Store) -> None:
-    """Whatever is looked for: the name of the last one, what nobody has, or those with a condition that is False."""
+def test_ten_thousand_triggers_are_searched(store: Store) -> None:
+    """Whatever is looked for: the name of the last one, what nobody has, or what all have."""
     from headgate.control.objects import Trigger, decode_stored
 
     admission = Admission(store)
@@ -102,16 +101,7 @@ def test_a_page_of_ten_thousand_triggers_takes_a_moment(store: Store) -> None:
             [("default", f"t-{n:05}", 10_000 + n, body.replace(b"t-00000", b"t-%05d" % n)) for n in range(1, 10_000)],
         )
     assert isinstance(decode_stored(Kind.TRIGGER, body), Trigger)
-    best: dict[str, float] = {}
-    for _ in range(3):  # the best of three: the machine has others to serve
-        for word, count in (("t-09999", 1), ("nosuch", 0), ("order.paid", 50)):
-            began = time.perf_counter()
-            page = store.page(Kind.TRIGGER, None, limit=50, test=text_search(word))
-            took = time.perf_counter() - began
-            assert len(page.items) == count
-            best[word] = min(took, best.get(word, took))
-        began = time.perf_counter()
-        store.attention.read(None, 200)
-        best["attention"] = min(time.perf_counter() - began, best.get("attention", 1e9))
-    print(best)
-    assert max(best.values()) < 0.8, best  # 200 ms on a machine with nothing else to do, and four times that here
+    for word, names in (("t-09999", ["t-09999"]), ("nosuch", []), ("order.paid", [f"t-{n:05}" for n in range(50)])):
+        page = store.page(Kind.TRIGGER, None, limit=50, test=text_search(word))
+        assert [item.key.name for item in page.items] == names
+        assert bool(page.more) is (len(names) == 50)
