@@ -156,7 +156,7 @@ def _filled(shop: Shop) -> None:
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     folder = tmp_path_factory.mktemp("console")
     port = free_port()
@@ -179,8 +179,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
             del os.environ["HEADGATE_CONSOLE_CLIENT_ID"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for longer: while Playwright is there, its event loop runs in this thread, and nobody can run another one."""
     with sync_playwright() as playwright:
         running = launched(playwright)
         yield running
