@@ -290,21 +290,19 @@ def _reply_not_accepted(context: CheckContext) -> str:
 def _grows(context: CheckContext, before: dict[str, float], words: str, by: int) -> str:
     """A sample whose name or label has one of the words and which grew by at least so much.
 
-    Of several the one that has the word in its name, then the one that grew least: other checks' triggers may still be
-    at work.
+    Of several the one that has the word in its name, then the one with the shortest name: how much each grew depends on
+    other checks' triggers, which may still be at work.
     """
     pattern = re.compile(words)
-    found: list[tuple[bool, float, str]] = []
+    found: list[tuple[bool, int, str]] = []
 
     def holds() -> bool:
         now = context.environment.numbers()
         counts = {name: value for name, value in now.items() if not _NO_COUNT.search(name)}
         grown = {name: value - before.get(name, 0.0) for name, value in counts.items()}
-        found[:] = [
-            (pattern.search(sample.partition("{")[0]) is None, growth, sample.partition("{")[0])
-            for sample, growth in grown.items()
-            if pattern.search(sample) and growth >= by
-        ]
+        enough = [sample for sample, growth in grown.items() if pattern.search(sample) and growth >= by]
+        names = {sample.partition("{")[0] for sample in enough}
+        found[:] = [(pattern.search(name) is None, len(name), name) for name in names]
         return bool(found)
 
     expect(context.happens(holds), f"no metric named like {words} grew by {by}")
