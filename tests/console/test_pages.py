@@ -14,7 +14,7 @@ from headgate.testing.server import ApiError
 from tests.console.browser import Console
 from tests.console.conftest import GOLD, HOSTILE, MANY, QUOTED, SHOP, Shop
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 OWN = f"/apis/headgate.dev/v1/namespaces/{SHOP}"
 EVENTING = f"/apis/eventing.knative.dev/v1/namespaces/{SHOP}"
