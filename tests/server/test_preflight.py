@@ -74,7 +74,7 @@ def test_an_address_of_another_machine_is_told(tmp_path: Path) -> None:
 def test_a_machine_without_java_is_told(tmp_path: Path) -> None:
     status, lines = serve(tmp_path / "data", PATH=str(tmp_path))
     error, hint = refused(lines)
-    assert (status, error) == (1, "error: no Java on the PATH")
+    assert (status, error) == (78, "error: no Java on the PATH")
     assert "JAVA_HOME" in hint
 
 
