@@ -82,7 +82,7 @@ def test_a_data_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     status, lines = serve(tmp_path / "file" / "data")
     error, hint = refused(lines[1:])  # behind the line that says what starts
-    assert status == 1
+    assert status == 78
     assert error == f"error: the data directory {tmp_path}/file/data cannot be used: Not a directory"
     assert "--data" in hint
 

@@ -82,10 +82,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(one.size_bytes for one in self.files)
 
     def encoded(self) -> bytes:
-        """As it is written, with its digest."""
-        return msgspec.json.format(msgspec.json.encode(self._sealed()), indent=1) + b"\n"
+        """As it is written."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
-    def _sealed(self) -> Manifest:
+    def sealed(self) -> Manifest:
+        """With its digest."""
         bare = msgspec.structs.replace(self, digest="")
         return msgspec.structs.replace(self, digest=hashlib.sha256(msgspec.json.encode(bare)).hexdigest())
 
@@ -111,7 +112,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             found = msgspec.json.decode(body, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BackupDamagedError(f"{where} is damaged: {error}") from error
-        if found != found._sealed():
+        if found != found.sealed():
             raise BackupDamagedError(f"{where} is damaged: its checksum is another one")
         if len(found.files) > BACKUP_FILES_MAX:
             raise BackupDamagedError(f"{where} names {len(found.files)} files, over {BACKUP_FILES_MAX}")

@@ -57,7 +57,8 @@ def write_backup(data: Path, name: str) -> Manifest:
                 counted = _Counted(one.read())
                 target.add(one.path, one.size_bytes, counted)
                 files.append(BackupFile(one.path, counted.size, counted.digest.hexdigest()))
-            manifest = Manifest(FORM, __version__, capture.began, capture.taken, tuple(sorted(files, key=_path)))
+            files.sort(key=lambda one: one.path)
+            manifest = Manifest(FORM, __version__, capture.began, capture.taken, tuple(files)).sealed()
             body = manifest.encoded()
             target.add(MANIFEST, len(body), [body])
             return manifest
@@ -65,7 +66,3 @@ def write_backup(data: Path, name: str) -> Manifest:
         raise BackupUnwritableError(
             f"the backup cannot be written: {error}", hint="is there room for it, and may this user write there?"
         ) from error
-
-
-def _path(one: BackupFile) -> str:
-    return one.path

@@ -31,6 +31,8 @@ from headgate.store.config_file import (
 
 _OF_OWN_LOG: Final = ("partitions", "segment_mb", "retain_hours", "retain_mb", "on_corrupt", "accept_lost")
 """Settings of a log that the server keeps itself."""
+_NOT_ASKED: Final = "default_factory_not_called"
+"""Of a default that is made of another value, which has a fault of its own."""
 _HIDDEN: Final = "(not shown)"
 _OPTIONS_HINT: Final = "headgate serve --help shows the options"
 
@@ -193,6 +195,8 @@ def _faults(
     error: ValidationError, origins: Mapping[str, SettingOrigin], file: ConfigFile | None
 ) -> Iterator[SettingFault]:
     for one in error.errors():
+        if one["type"] == _NOT_ASKED:
+            continue
         name = str(one["loc"][0])
         if origins[name] is SettingOrigin.FILE and file is not None:
             yield file.fault(_place(name), said(one["msg"]), "docs/reference/settings.md has every setting")
