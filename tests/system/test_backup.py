@@ -24,7 +24,6 @@ from tests.system.test_subscriptions import ask, ids
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 HEADGATE = Path(sys.executable).with_name("headgate")
-PAGE = 100
 FIRST = 200
 """Events that are stored, and known by what became of them, before the backup."""
 
@@ -53,6 +52,7 @@ class Load:
             name = f"e{len(self.accepted)}"
             assert publisher.publish(name, "order", {"n": len(self.accepted)}) == 202
             self.accepted.append(name)
+            time.sleep(0.002)  # some hundred a second: the test is about a moment, not about speed
 
     def stop(self) -> None:
         self._ends.set()
@@ -89,13 +89,14 @@ def objects(server: Server, subscriber: Subscriber) -> None:
 def dead(server: Server) -> set[str]:
     """Events that were given up, with all pages."""
     found: set[str] = set()
-    url = f"{server.url}/apis/headgate.dev/v1/namespaces/default/deadletters?limit={PAGE}&after="
-    after: int | None = 0
-    while after is not None:
-        page = server.call("GET", f"{url}{after}")
+    url = f"{server.url}/apis/headgate.dev/v1/namespaces/default/deadletters?limit=1000"
+    place = ""
+    while True:
+        page = server.call("GET", url + place)
         found |= {one["eventId"] for one in page["items"]}
-        after = page.get("next")
-    return found
+        if "next" not in page:
+            return found
+        place = f"&after={page['next']}&ceiling={page['ceiling']}"
 
 
 def stored(server: Server) -> list[str]:
