@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -202,6 +203,14 @@ def test_the_schema_takes_what_the_server_takes() -> None:
     assert faults((REPOSITORY / "examples/kubernetes/headgate.yaml").read_text()) == []
     for wrong in ("listn: x", "partitions: many", "partitions: 65", "on_corrupt: go on", "kafka: {}", "kafka: {a: 1}"):
         assert faults(wrong), wrong
+
+
+def test_the_file_of_the_page_is_taken(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs/howto/configure.md").read_text()
+    (shown,) = re.findall(r'^```yaml title="headgate.yaml"\n(.*?)^```', page, re.MULTILINE | re.DOTALL)
+    assert shown.startswith("# yaml-language-server: $schema=")
+    assert faults(shown) == []
+    assert effective({"config": written(tmp_path, shown)}).settings.egress_ports == "80, 443"
 
 
 def test_every_name_of_the_schema_says_what_it_means() -> None:

@@ -88,9 +88,10 @@ class PinnedPartition:
         Raises:
             BackupFailedError: Segments that came have gone meanwhile, or too many files are open.
         """
-        committed = Committed(self.directory)
-        first, self.next_offset = committed.first_offset(), committed.next_offset()
-        committed.close()
+        is_first = self._first_seen < 0
+        first, self.next_offset = self._published()
+        if is_first:
+            self._first_seen = first
         newest = max(self.held, default=None)
         if newest is not None and first > newest:
             raise BackupFailedError(
@@ -98,14 +99,21 @@ class PinnedPartition:
                 hint="a larger --retain-hours or --retain-mb keeps them for a moment longer",
             )
         for begins, path in list_segments(self.directory):
-            if begins in self.held or (self._first_seen < 0 and begins < first):
-                continue  # what is below the first offset is going away
+            if begins in self.held or begins < self._first_seen:
+                continue  # what was below the first offset is going away
             try:
                 self.held[begins] = self._open(path)
             except FileNotFoundError:
-                if begins >= first:
+                if not is_first or begins >= self._published()[0]:
                     raise BackupFailedError(f"{path} was removed while a backup began", hint="try again") from None
-        self._first_seen = first
+
+    def _published(self) -> tuple[int, int]:
+        """The first offset that is kept, and the next one."""
+        committed = Committed(self.directory)
+        try:
+            return committed.first_offset(), committed.next_offset()
+        finally:
+            committed.close()
 
     def _open(self, path: Path) -> int:
         try:
