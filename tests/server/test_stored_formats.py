@@ -74,6 +74,7 @@ def test_newer_segments_are_refused(data: Path) -> None:
 
 def test_a_damaged_file_is_left_to_who_opens_it(data: Path) -> None:
     (data / "dispatcher" / "0" / "replays.db").write_bytes(b"")
+    (data / "dispatcher" / "0" / "dispatch.db").write_bytes(b"no database" * 100)
     (data / "log" / "0").mkdir(parents=True)
     (data / "log" / "0" / f"{0:020d}.seg").write_bytes(b"x")
     (data / "version").write_bytes(b"\xff")

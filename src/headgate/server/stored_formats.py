@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import shutil
 import tempfile
@@ -24,6 +23,7 @@ from headgate.storage.whole_file import replace_whole
 VERSION: Final = "version"
 """In a data directory: the version of the Headgate that used it last."""
 _CONTROL: Final = "control.db"
+_SQLITE: Final = b"SQLite format 3\0"
 _USER_VERSION: Final = slice(60, 64)
 """Where a file of SQLite has its `user_version`, big-endian."""
 _VERSION_CHARS_MAX: Final = 64
@@ -90,8 +90,8 @@ def formats(data: Path) -> Iterator[StoredFormat]:
     """
     for path in (data / _CONTROL, *sorted(data.glob("dispatcher/*/*.db"))):
         known = len(MIGRATIONS) if path.name == _CONTROL else sqlite.TABLES_VERSION
-        with contextlib.suppress(OSError):
-            yield StoredFormat(path.relative_to(data).as_posix(), _database_version(path), known)
+        if (version := _database_version(path)) is not None:
+            yield StoredFormat(path.relative_to(data).as_posix(), version, known)
     for folder in (*sorted(data.glob("log/[0-9]*")), *sorted(data.glob("dispatcher/*/outbox"))):
         found = [version for _, path in list_segments(folder)[-1:] if (version := _segment_version(path)) is not None]
         if found:
@@ -163,9 +163,14 @@ def is_in_use(data: Path) -> bool:
     return False
 
 
-def _database_version(path: Path) -> int:
-    with path.open("rb") as file:
-        return int.from_bytes(file.read(_USER_VERSION.stop)[_USER_VERSION], "big")
+def _database_version(path: Path) -> int | None:
+    """`user_version` in the header of a file of SQLite; None when it is none, or not there."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_USER_VERSION.stop)
+    except OSError:
+        return None
+    return int.from_bytes(header[_USER_VERSION], "big") if header.startswith(_SQLITE) else None
 
 
 def _segment_version(path: Path) -> int | None:
