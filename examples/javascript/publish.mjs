@@ -8,6 +8,7 @@ const order = new CloudEvent({
   source: '/shop/javascript',
   type: 'order.paid',
   subject: 'Grün & Co',
+  datacontenttype: 'application/json',
   data: { total: 250 },
 })
 const { headers, body } = mode === 'binary' ? HTTP.binary(order) : HTTP.structured(order)
@@ -16,7 +17,7 @@ const { headers, body } = mode === 'binary' ? HTTP.binary(order) : HTTP.structur
 for (let attempt = 1; ; attempt += 1) {
   const answer = await fetch(broker, { method: 'POST', headers, body, signal: AbortSignal.timeout(30_000) })
   if (answer.ok) {
-    console.log(`${order.id}: ${answer.status}`)
+    console.log(`published ${order.id}`)
     break
   }
   if (![429, 503].includes(answer.status) || attempt === 5) {

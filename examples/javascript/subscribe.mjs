@@ -15,6 +15,7 @@ function invoiceOf(order) {
     source: '/invoices/javascript',
     type: 'invoice.made',
     subject: order.subject,
+    datacontenttype: 'application/json',
     data: { amount: order.data.total },
   })
 }

@@ -32,7 +32,7 @@ def main(broker: str, mode: str = "structured") -> None:
         session.mount(broker, HTTPAdapter(max_retries=again))
         answer = session.post(broker, data=message.body, headers=message.headers, timeout=30)
     answer.raise_for_status()
-    print(f"{order.get_id()}: {answer.status_code}")
+    print(f"published {order.get_id()}")
 
 
 if __name__ == "__main__":

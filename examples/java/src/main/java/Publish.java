@@ -36,7 +36,7 @@ public final class Publish {
         if (answer.statusCode() / 100 != 2) {
             throw new IllegalStateException("not published: " + answer.statusCode() + " " + answer.body());
         }
-        System.out.println(order.getId() + ": " + answer.statusCode());
+        System.out.println("published " + order.getId());
     }
 
     /** Sends again after 429 and 503; Retry-After says when. */
