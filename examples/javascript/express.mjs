@@ -31,7 +31,9 @@ app.post('/', express.text({ type: () => true, limit: '2mb' }), (request, respon
   try {
     webhook.verify(body, headers)
     order = HTTP.toEvent({ headers, body })
-    if (typeof order.data?.total !== 'number') throw new TypeError('an order has a total')
+    // `toEvent` takes anything; `validate` throws at what is missing, and says false to an unknown version.
+    if (!order.validate()) throw new TypeError('CloudEvents 1.0')
+    if (typeof order.data?.total !== 'number') throw new TypeError('a payment has a total')
   } catch (error) {
     const isForged = error instanceof WebhookVerificationError
     return response.status(isForged ? 401 : 400).send(error.message) // neither is tried again

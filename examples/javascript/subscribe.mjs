@@ -23,7 +23,10 @@ function invoiceOf(order) {
 const server = http.createServer(async (request, response) => {
   const body = await text(request)
   try {
-    const reply = HTTP.structured(invoiceOf(HTTP.toEvent({ headers: request.headers, body })))
+    const order = HTTP.toEvent({ headers: request.headers, body })
+    // `toEvent` takes anything; `validate` throws at what is missing, and says false to an unknown version.
+    if (!order.validate()) throw new TypeError('CloudEvents 1.0')
+    const reply = HTTP.structured(invoiceOf(order))
     response.writeHead(200, reply.headers).end(reply.body)
   } catch (error) {
     response.writeHead(400).end(`no order: ${error.message}`) // not tried again: a dead letter

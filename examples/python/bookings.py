@@ -1,9 +1,40 @@
-"""Bookings, each event's once: what makes a subscriber safe against events that come twice."""
+"""Payments out of events, each booked once: what makes a subscriber safe against events that come twice."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass
+
+from cloudevents.core.bindings.http import HTTPMessage, from_http_event
+from cloudevents.core.exceptions import BaseCloudEventException
+
+
+class NotAPaymentError(Exception):
+    """A request holds no event, or one that is no payment."""
+
+
+@dataclass(frozen=True)
+class Payment:
+    """A payment, and what identifies the event that told of it."""
+
+    source: str
+    id: str
+    total: int
+
+
+def payment_of(headers: Mapping[str, str], body: bytes) -> Payment:
+    """The payment in a delivery.
+
+    Raises:
+        NotAPaymentError: There is none.
+    """
+    try:
+        event = from_http_event(HTTPMessage(dict(headers), body))
+        return Payment(event.get_source(), event.get_id(), int(event.get_data()["total"]))
+    except (BaseCloudEventException, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise NotAPaymentError(f"no payment: {error!r}") from error
 
 
 class Bookings:
@@ -21,12 +52,12 @@ class Bookings:
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("CREATE TABLE IF NOT EXISTS bookings (source, id, total, PRIMARY KEY (source, id))")
 
-    def book(self, source: str, event_id: str, total: int) -> bool:
+    def book(self, payment: Payment) -> bool:
         """Books a payment; False when that event was booked before.
 
         Raises:
             sqlite3.OperationalError: The database is locked or its disk is full: later it may work.
         """
+        row = (payment.source, payment.id, payment.total)
         with closing(sqlite3.connect(self._path, timeout=2)) as connection, connection:
-            row = (source, event_id, total)
             return connection.execute("INSERT INTO bookings VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row).rowcount == 1

@@ -8,13 +8,11 @@ from __future__ import annotations
 import os
 import sqlite3
 
-from cloudevents.core.bindings.http import HTTPMessage, from_http_event
-from cloudevents.core.exceptions import BaseCloudEventException
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from examples.python.bookings import Bookings
+from examples.python.bookings import Bookings, NotAPaymentError, payment_of
 
 BODY_BYTES_MAX = 2 << 20
 """An event has at most 1 MiB; its JSON may be longer than that."""
@@ -40,14 +38,13 @@ def make_app() -> FastAPI:
         except ValueError as error:
             raise HTTPException(400, "no JSON") from error
         try:
-            order = from_http_event(HTTPMessage(dict(request.headers), bytes(body)))
-            total = int(order.get_data()["total"])
-        except (BaseCloudEventException, ValueError, TypeError, KeyError) as error:
-            raise HTTPException(400, f"no order: {error!r}") from error  # not tried again: a dead letter
+            payment = payment_of(request.headers, bytes(body))
+        except NotAPaymentError as error:
+            raise HTTPException(400, str(error)) from error  # not tried again: a dead letter
         try:
-            is_new = await run_in_threadpool(bookings.book, order.get_source(), order.get_id(), total)
+            is_new = await run_in_threadpool(bookings.book, payment)
         except sqlite3.OperationalError as error:
             raise HTTPException(503, f"not now: {error}", {"Retry-After": "1"}) from error  # tried again
-        print(f"{order.get_id()}: {total}" if is_new else f"{order.get_id()} again", flush=True)
+        print(f"{payment.id}: {payment.total}" if is_new else f"{payment.id} again", flush=True)
 
     return app

@@ -9,12 +9,10 @@ import argparse
 import os
 import sqlite3
 
-from cloudevents.core.bindings.http import HTTPMessage, from_http_event
-from cloudevents.core.exceptions import BaseCloudEventException
 from flask import Flask, request
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from examples.python.bookings import Bookings
+from examples.python.bookings import Bookings, NotAPaymentError, payment_of
 
 BODY_BYTES_MAX = 2 << 20
 """An event has at most 1 MiB; its JSON may be longer than that."""
@@ -41,15 +39,14 @@ def make_app(secret: str, bookings: Bookings) -> Flask:
         except ValueError:
             return "no JSON", 400
         try:
-            order = from_http_event(HTTPMessage(dict(request.headers), body))
-            total = int(order.get_data()["total"])
-        except (BaseCloudEventException, ValueError, TypeError, KeyError) as error:
-            return f"no order: {error!r}", 400  # not tried again: a dead letter
+            payment = payment_of(request.headers, body)
+        except NotAPaymentError as error:
+            return str(error), 400  # not tried again: a dead letter
         try:
-            is_new = bookings.book(order.get_source(), order.get_id(), total)
+            is_new = bookings.book(payment)
         except sqlite3.OperationalError as error:
             return f"not now: {error}", 503, {"Retry-After": "1"}  # tried again
-        print(f"{order.get_id()}: {total}" if is_new else f"{order.get_id()} again", flush=True)
+        print(f"{payment.id}: {payment.total}" if is_new else f"{payment.id} again", flush=True)
         return "", 204
 
     return app

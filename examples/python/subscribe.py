@@ -24,7 +24,7 @@ class Invoices(BaseHTTPRequestHandler):
         try:
             order = from_http_event(HTTPMessage(dict(self.headers), body))
             total = order.get_data()["total"]
-        except (BaseCloudEventException, ValueError, TypeError, KeyError) as error:
+        except (BaseCloudEventException, AttributeError, KeyError, TypeError, ValueError) as error:
             self.answer(400, {}, f"no order: {error!r}".encode())  # not tried again: a dead letter
             return
         print(f"{order.get_id()} of {order.get_subject()}: {total}", flush=True)
