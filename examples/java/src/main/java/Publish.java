@@ -41,7 +41,8 @@ public final class Publish {
 
     /** Sends again after 429 and 503; Retry-After says when. */
     private static HttpResponse<String> send(HttpRequest request) throws Exception {
-        var client = HttpClient.newHttpClient();
+        // Without this the first request offers HTTP/2, and some servers then lose its body.
+        var client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
         for (int attempt = 1; ; attempt++) {
             var answer = client.send(request, BodyHandlers.ofString());
             boolean isBusy = answer.statusCode() == 429 || answer.statusCode() == 503;
