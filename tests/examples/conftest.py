@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -23,17 +22,18 @@ _BUILT = ("bin", "node_modules", "target")
 
 
 class Clone(Terminals):
-    """Terminals in a clone of the examples, beside a server that runs."""
+    """Terminals in a clone of the examples, beside a server that runs where one is given."""
 
     wait_s = BUILD_S_MAX
     interrupted = frozenset({0, 128 + signal.SIGINT, -signal.SIGINT})
 
-    def __init__(self, folder: Path, server: Server) -> None:
+    def __init__(self, folder: Path, server: Server | None = None) -> None:
         super().__init__(folder)
-        self._ports |= {"8080": str(server.port), "8081": server.grpc.rpartition(":")[2]}
-        path = f"{grpcurl().parent}:{self._environment['PATH']}"
-        self._environment |= {"HEADGATE_SERVER": server.url, "PYTHONPATH": str(folder), "PATH": path}
-        self._environment |= {"HOME": os.environ["HOME"], "KUBECONFIG": "/dev/null"}
+        self._environment |= {"PYTHONPATH": str(folder), "KUBECONFIG": "/dev/null"}
+        if server is not None:
+            self._ports |= {"8080": str(server.port), "8081": server.grpc.rpartition(":")[2]}
+            path = f"{grpcurl().parent}:{self._environment['PATH']}"
+            self._environment |= {"HEADGATE_SERVER": server.url, "PATH": path}
 
     @property
     def url(self) -> str:
