@@ -33,6 +33,7 @@ test: check test-fast test-servers
 
 # For the inner loop.
 test-fast: setup
+	@scripts/ensure-promtool.sh
 	@echo "tests without a JVM or a server"
 	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal -m "$(FAST)"
 

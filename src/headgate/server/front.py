@@ -177,7 +177,13 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         mark = ready.Mark(settings.run_directory, context.part.name)
         await stack.enter_async_context(local_http.answering(UsersOfFronts(gate), settings.front_inward(number)))
         serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
-        sampling = sample(store.writers, connections=http.connections, on_sample=mark.beat)
+        sampling = sample(
+            store.writers,
+            part=context.part.name,
+            connections=http.connections,
+            certificate=http.certificate,
+            on_sample=mark.beat,
+        )
         following = (brokers.follow(), quotas.follow(), quotas.share(), rights.follow())
         work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import shutil
 import signal
 import sys
 import time
@@ -17,6 +18,7 @@ from headgate import limits
 from headgate.control.quota_board import forget_usage
 from headgate.observe import metrics
 from headgate.observe.exposition import Publisher
+from headgate.observe.logs import Recurring
 from headgate.server import child, datadir, parts, preflight, ready
 from headgate.server.kafka import instance
 from headgate.server.parts import Role, ServerPart
@@ -80,7 +82,7 @@ class Supervisor:
             if self._settings.metrics:
                 publisher.start()
             keepers = [self._task(self._keep(part)) for part in parts.of_server(self._settings)]
-            others = [self._task(self._announce()), self._task(self._watch())]
+            others = [self._task(self._announce()), self._task(self._watch()), self._task(self._measure_disk())]
             await self._stopping.wait()
             for task in others:
                 task.cancel()
@@ -161,6 +163,16 @@ class Supervisor:
                 if beats.hangs(part.name, beat_at, time.monotonic()) and process.returncode is None:
                     _log.error("process hangs, killed", part=part.name, silent_s=limits.HUNG_S_MAX)
                     process.kill()
+
+    async def _measure_disk(self) -> None:
+        """Says how full the disk is; apart from `_watch`, as a disk may not answer."""
+        measures = Recurring(_log, "the disk cannot be measured", OSError)
+        while True:
+            with measures.attempt():
+                usage = await asyncio.to_thread(shutil.disk_usage, self._settings.data)
+                metrics.DISK_BYTES.labels("free").set(usage.free)
+                metrics.DISK_BYTES.labels("total").set(usage.total)
+            await asyncio.sleep(limits.HEARTBEAT_S)
 
     async def _announce(self) -> None:
         started = time.monotonic()
