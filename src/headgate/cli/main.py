@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "serve": "serve:serve",
     "demo": "demo:demo",
     "doctor": "doctor:doctor",
+    "health": "health:health",
     "token": "token:app",
     "send": "send:send",
     "tail": "tail:tail",
