@@ -46,11 +46,14 @@ from headgate.server.broker_news import BrokerNews
 from headgate.server.control import ControlState, recompile_stored, reseal_stored
 from headgate.server.kafka import instance
 from headgate.server.kafka.asked_records import AskedRecords
+from headgate.server.kafka.asked_stats import AskedStats
 from headgate.server.kafka.partition_owners import PartitionOwners
 from headgate.server.kafka.peers import PeerServers
+from headgate.server.object_stats import ObjectStatsApi, stats_paths
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
+from headgate.server.summary import SUMMARY, SUMMARY_OF_NAMESPACE
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import KafkaConfig
@@ -65,15 +68,7 @@ from headgate.store.kafka.target_reports import follow_reports
 
 _GROUP: Final = "control"
 """The consumer group of the election, behind the prefix of topics."""
-_NOT_YET: Final = (
-    *(f"{kind.root}/namespaces/{{namespace}}/{kind.plural}/{{name}}/stats" for kind in (Kind.TRIGGER, Kind.BROKER)),
-    CATALOGUE,
-    *(
-        f"/apis/headgate.dev/v1{place}/{what}"
-        for place in ("", "/namespaces/{namespace}")
-        for what in ("summary", "triggerstats", "brokerstats")
-    ),
-)
+_NOT_YET: Final = (SUMMARY, SUMMARY_OF_NAMESPACE, *stats_paths(Kind.BROKER), CATALOGUE)
 """Questions about numbers that nobody answers on Kafka yet."""
 _OTHER_FILES: Final = 1_024
 _log = structlog.get_logger(__name__)
@@ -166,6 +161,7 @@ def paths(
         *RoleAbsent(Role.READER).routes(asked),
         *InspectApi(lambda request: AskedRecords(topic, owners, request), store).routes(),
         *BacktestApi(Backtests(store, log, counter)).routes(),
+        *ObjectStatsApi(store, lambda request: AskedStats(owners, store.target_id, request), None).routes(),
         Mount("/", api.app),
     ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
