@@ -108,6 +108,13 @@ def test_its_settings_are_settings() -> None:
     assert names - {"spark_kafka_jars"} <= set(Settings.model_fields)
 
 
+def test_the_page_names_settings() -> None:
+    page = (REPOSITORY / "docs" / "howto" / "container.md").read_text()
+    named = set(re.findall(r"HEADGATE_[A-Z_]+", page))
+    assert "HEADGATE_ALLOW_ANONYMOUS" in named
+    assert {name.removeprefix("HEADGATE_").lower() for name in named} <= set(Settings.model_fields)
+
+
 def test_the_manifest_of_one_server_fits_it() -> None:
     """The same user, volume, ports and settings; nothing of the root is written."""
     (server,) = (one for one in built(SINGLE) if one["kind"] == "StatefulSet")
