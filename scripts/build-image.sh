@@ -13,7 +13,7 @@ for program in buildah mmdebstrap; do
   echo "hint: sudo apt-get install -y --no-install-recommends buildah mmdebstrap" >&2
   exit 1
 done
-export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=${STORAGE_DRIVER:-vfs}
+export BUILDAH_ISOLATION=chroot  # STORAGE_DRIVER=vfs, too, where overlays cannot be mounted
 
 if ! buildah inspect --type image "$base" >/dev/null 2>&1; then
   root=$(mktemp -d)

@@ -26,8 +26,7 @@ NAME = "headgate-test"
 
 
 def buildah(*arguments: str) -> str:
-    environment = {"STORAGE_DRIVER": "vfs"} | os.environ
-    done = subprocess.run(["buildah", *arguments], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run(["buildah", *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 

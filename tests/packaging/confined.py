@@ -15,6 +15,8 @@ set -eu
 source=$1 root=$2 volume=$3 place=$4 repository=$5 closed=$6 interpreter=$7
 shift 7
 mount --bind "$source" "$root"
+[ -e "$root/etc/hosts" ] || touch "$root/etc/hosts"
+mount --bind /etc/hosts "$root/etc/hosts"
 mount -o remount,bind,ro "$root"
 mount --bind /proc "$root/proc"
 mount --rbind /dev "$root/dev"
