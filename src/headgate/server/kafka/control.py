@@ -16,6 +16,8 @@ from typing import Any, Final
 import structlog
 import uvloop
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from headgate.control.admission import Admission
@@ -31,7 +33,7 @@ from headgate.control.served import ServedBrokers
 from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
-from headgate.errors import UnavailableError
+from headgate.errors import HeadgateError, UnavailableError
 from headgate.inspect.api import CATALOGUE, InspectApi
 from headgate.inspect.backtest import Backtests
 from headgate.inspect.backtest_api import BacktestApi
@@ -39,7 +41,6 @@ from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
 from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.retained import RetainedLog
 from headgate.server import child, local_http, parts, ready, tending, tls
-from headgate.server.absent import RoleAbsent
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import Rights, default_mode
 from headgate.server.broker_news import BrokerNews
@@ -75,6 +76,19 @@ _log = structlog.get_logger(__name__)
 
 Duty = Callable[[], Awaitable[object]]
 """What only the leader does, from the time that it leads on until it is cancelled."""
+
+
+class NotOnKafkaError(HeadgateError):
+    """A deployment on Kafka does not answer this yet."""
+
+    code = "not-on-kafka"
+    http_status = 501
+
+    def __init__(self) -> None:
+        super().__init__(
+            "in a deployment on Kafka no server knows these numbers of all servers",
+            hint="ask each server for its own: /metrics; counters of triggers: triggerstats",
+        )
 
 
 def run(context: child.Context) -> None:
@@ -156,15 +170,18 @@ def paths(
         settings, config.topics.outbox.partitions, GroupMembers(config).owners, PeerServers(settings)
     )
     topic = InspectedTopic(log)
-    asked = [Route(path, lambda _: None, methods=["GET"]) for path in _NOT_YET]
     routes = [
-        *RoleAbsent(Role.READER).routes(asked),
+        *(Route(path, _not_yet, methods=["GET"]) for path in _NOT_YET),
         *InspectApi(lambda request: AskedRecords(topic, owners, request), store).routes(),
         *BacktestApi(Backtests(store, log, counter)).routes(),
         *ObjectStatsApi(store, lambda request: AskedStats(owners, store.target_id, request), None).routes(),
         Mount("/", api.app),
     ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+
+
+async def _not_yet(_: Request) -> Response:
+    raise NotOnKafkaError
 
 
 def own_counter(settings: Settings, log: KafkaLog, brokers: ServedBrokers, threads: Executor) -> EventCounter:
