@@ -15,8 +15,8 @@ from headgate.cli.main import COMMANDS
 from headgate.settings import Settings
 from headgate.testing import Server
 from tests.packaging.confined import USER, Confinement
-from tests.packaging.delivering import delivers
 from tests.packaging.test_kubernetes import SINGLE, built, container, environment
+from tests.packaging.test_wheel import _delivers
 from tests.support import REPOSITORY, executable, missing
 from tests.system.subscriber import Subscriber
 
@@ -196,7 +196,7 @@ def test_a_server_needs_no_more_than_a_container_gives(
 def works_confined(confinement: Confinement, server: Server, subscriber: Subscriber) -> None:
     """It starts, delivers, is healthy, has no rights, and stops in order."""
     with server:
-        delivers(server, subscriber)
+        _delivers(server, subscriber)
         status = dict(re.findall(r"(\w+):\t(.*)", Path(f"/proc/{server.pid}/status").read_text()))
         assert set(status["Uid"].split()) == {str(USER)}
         assert {int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}

@@ -6,22 +6,24 @@ import importlib.metadata
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from headgate.testing import Server
-from tests.packaging.delivering import delivers, eventually
 from tests.packaging.test_distributions import shared_files
 from tests.support import REPOSITORY
 from tests.system.collector import Collector
+from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]  # an environment is made, perhaps from the network
 
 UV = Path(sys.executable).with_name("uv")
 JAR = "src/headgate/match/jars/headgate-connector.jar"
+SECONDS_MAX = 60.0
 
 
 def _uv(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -104,6 +106,24 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     running.close()
 
 
+def _eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+
+
+def _delivers(server: Server, subscriber: Subscriber) -> None:
+    """A trigger is made, and gets an event that it wants."""
+    uri, wanted = subscriber.url("wheel"), {"expression": 'ce.type == "wheel" && data.n > 1'}
+    spec = {"broker": "default", "subscriber": {"uri": uri}, "filter": wanted}
+    server.create("triggers", "default", "wheel", spec)
+    server.wait_trigger_ready("default", "wheel", seconds=SECONDS_MAX)
+    publisher = Publisher(server)
+    assert [publisher.publish(f"w{n}", "wheel", {"n": n}) for n in (1, 2)] == [202, 202]
+    _eventually(lambda: subscriber.ids("wheel") == {"w2": 1})
+
+
 @pytest.mark.parametrize("kind", ["--sdist", "--wheel"])
 def test_no_package_is_built_without_the_connector(sdist: Path, tmp_path: Path, kind: str) -> None:
     (sdist / JAR).rename(tmp_path / "jar")
@@ -150,8 +170,8 @@ def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
     bin_folder: Path, elsewhere: Path, collector: Collector, subscriber: Subscriber
 ) -> None:
     with Server(elsewhere / "data", log=elsewhere / "log", program=bin_folder / "headgate") as server:
-        delivers(server, subscriber)
-        eventually(lambda: {"receive", "match", "deliver"} <= {span.name for span in collector.spans})
+        _delivers(server, subscriber)
+        _eventually(lambda: {"receive", "match", "deliver"} <= {span.name for span in collector.spans})
     assert {(span.name, span.part) for span in collector.spans if span.attributes["cloudevents.event_id"] == "w2"} == {
         ("receive", "front-0"),
         ("match", "dispatcher-0"),
@@ -177,7 +197,7 @@ def test_packages_of_opentelemetry_that_do_not_load_cost_the_spans_alone(
     monkeypatch.setenv("PYTHONPATH", str(broken.parent))
     log = elsewhere / "log"
     with Server(elsewhere / "data", log=log) as server:
-        delivers(server, subscriber)
+        _delivers(server, subscriber)
     said = [line for line in log.read_text().splitlines() if "spans cannot be made" in line]
     assert len(said) == 2, "one line of front, one of the dispatcher"
     assert "restarting" not in log.read_text()
