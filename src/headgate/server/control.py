@@ -121,7 +121,7 @@ def paths(settings: Settings, store: Store, api: ControlApi, history: NumbersHis
         *InspectApi(lambda _: records, store, Catalogues(log, store)).routes(),
         *BacktestApi(backtests).routes(),
         *SummaryApi(settings, store, dispatchers, history).routes(),
-        *ObjectStatsApi(store, dispatchers, history).routes(),
+        *ObjectStatsApi(store, lambda _: dispatchers, history).routes(),
         Mount("/", api.app),
     ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
