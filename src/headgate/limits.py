@@ -152,6 +152,8 @@ SEGMENT_BYTES_MAX: Final = 1 << 28
 """Default size at which a segment ends: retention's unit, and what recovery reads on open (0.1 s)."""
 COMMIT_BATCH_BYTES_MAX: Final = 1 << 23
 """Event bytes that one group commit puts into a chunk, unless one submit alone is larger."""
+LOG_WAITERS_MAX: Final = 64
+"""Readers in other processes that wait for one partition to grow: a task of the matcher for each run alive."""
 LOG_PROBE_S: Final = 1.0
 """How often a log that refused its last chunk is probed: /readyz may be this late."""
 LOG_PROBE_BYTES: Final = 1 << 20
