@@ -120,7 +120,11 @@ def processes(server: Server) -> dict[str, int]:
     named = {"supervisor": server.pid, **parts_of(server.pid)}
     known = {pid: name for name, pid in named.items()}
     for pid in descendants(server.pid):
-        if pid not in known:
+        if not Path(f"/proc/{pid}/cmdline").read_bytes():
+            continue  # it has ended, and nobody has waited for it
+        if b"headgate.server.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            named["zygote"] = pid
+        elif pid not in known:
             named[f"{Path(f'/proc/{pid}/comm').read_text().strip()} {pid}"] = pid
     return named
 
