@@ -31,6 +31,8 @@ _TITLE_PADDING: Final = "-" * _NAME_BYTES_MAX
 _ARG_START: Final = 45
 """Place of the command line's begin in /proc/PID/stat, behind the process's name; its end follows."""
 _UNKNOWN_STATUS: Final = 255
+_THREADLESS: Final = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""One thread of those before a fork goes on behind it: PyArrow would begin one for an allocator that nobody uses."""
 
 
 # --- the supervisor's end -------------------------------------------------------------------------
@@ -147,7 +149,7 @@ class Zygote:
                 "headgate.server.zygote",
                 _TITLE_PADDING,
                 stdin=theirs.fileno(),
-                env=child.environment(self.settings, self._token, self._cluster),
+                env={**_THREADLESS, **child.environment(self.settings, self._token, self._cluster)},
             )
         return ours
 
