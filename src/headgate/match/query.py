@@ -116,7 +116,7 @@ def start_run(
         generation: Version of the filters in `matches`.
         link: Where the rows go.
         scratch: Directory for the checkpoint.
-        wakeups: Where the writers of partitions tell of new events, see `log.wakeups`; None: the tasks look all the time.
+        wakeups: Where the log's writers tell of new events, see `log.wakeups`; None: the tasks look all the time.
         batch_s: Length of the one batch: the run must be replaced before (a batch boundary breaks its connections).
 
     Raises:

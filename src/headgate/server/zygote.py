@@ -1,8 +1,8 @@
 """The zygote: the process that the parts of a server are forked from, so that what they import is in memory once.
 
-It imports what the parts share, starts no thread, and waits. The supervisor sends it the name of a part with the end of a
-pipe; it forks twice, so that the part is a child of the supervisor (which is the subreaper of its descendants), and says
-the part's process id. It ends with the supervisor.
+It imports what the parts share, starts no thread, and waits. The supervisor sends it the name of a part with the end
+of a pipe. It forks twice, so that the part becomes a child of the supervisor, the subreaper of its descendants, and
+answers with the part's process id. It ends with the supervisor.
 """
 
 from __future__ import annotations
