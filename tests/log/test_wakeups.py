@@ -174,3 +174,10 @@ async def test_the_end_of_the_writer_ends_the_connections(tmp_path: Path) -> Non
         assert await reader.told() == b""
         async with Wakeups().listening(path), reading(path):  # the next one finds the name taken
             pass
+
+
+@on_a_loop
+async def test_a_socket_that_cannot_be_made_stops_nobody(tmp_path: Path) -> None:
+    wakeups = Wakeups()
+    async with wakeups.listening(tmp_path / ("x" * 200)):
+        wakeups.grown(1)

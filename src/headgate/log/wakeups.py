@@ -43,22 +43,19 @@ class Wakeups:
 
     @contextlib.asynccontextmanager
     async def listening(self, path: Path) -> AsyncIterator[None]:
-        """Takes questions for as long as the block lasts.
+        """Takes questions for as long as the block lasts; where the socket cannot be made, readers look by themselves.
 
         Args:
             path: Of the socket; a file that is there is replaced.
-
-        Raises:
-            OSError: The socket cannot be made.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
+        try:
+            listener = _listener(path)
+        except OSError as error:
+            _log.warning("readers at the end of a partition are not woken", path=str(path), error=str(error))
+            yield
+            return
         loop = asyncio.get_running_loop()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(str(path))
-            path.chmod(0o600)
-            listener.listen(LOG_WAITERS_MAX)
-            listener.setblocking(False)
+        with listener:
             loop.add_reader(listener, self._accept, listener)
             try:
                 yield
@@ -108,3 +105,18 @@ class Wakeups:
         with self._lock:
             self._waiting.pop(reader, None)
             reader.close()
+
+
+def _listener(path: Path) -> socket.socket:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(LOG_WAITERS_MAX)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
