@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headgate import limits
 from headgate.match import requirements, session
 from headgate.match.errors import SparkMissingError
 from tests.match.events import append, event, writing
@@ -69,23 +68,6 @@ def test_the_session_is_as_the_matcher_needs_it(spark: SparkSession) -> None:
     assert spark.sparkContext.uiWebUrl is None
     assert spark.sparkContext.master == f"local[{session.task_slots(2)}]"
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
-
-
-@pytest.mark.spark
-def test_a_page_of_a_hash_table_is_no_giant_of_the_heap(spark: SparkSession) -> None:
-    """G1 gives an object of half a region or more regions of its own: a page of 1 MiB would take 2 MiB."""
-    jvm = spark.sparkContext._jvm
-    diagnostics = jvm.java.lang.Class.forName("com.sun.management.HotSpotDiagnosticMXBean")
-    options = jvm.java.lang.management.ManagementFactory.getPlatformMXBean(diagnostics)
-    page_bytes = (1 << 20) + 64
-
-    def option(name: str) -> str:
-        return str(options.getVMOption(name).getValue())
-
-    assert option("UseG1GC") == "true"
-    assert int(option("G1HeapRegionSize")) / 2 > page_bytes
-    assert int(option("G1PeriodicGCInterval")) == 1_000 * limits.JVM_GC_S
-    assert option("MaxHeapFreeRatio") == "25"
 
 
 OWNER = """

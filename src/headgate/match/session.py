@@ -110,8 +110,6 @@ def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, s
         f"-Djava.io.tmpdir={scratch}",
         f"-XX:MaxDirectMemorySize={heap_mib}m",
         "-XX:+UseG1GC",
-        # Spark's hash tables are pages of 1 MiB: in smaller regions each takes two of its own, half of them empty.
-        "-XX:G1HeapRegionSize=4m",
         # What a change of filters takes for a moment goes back to the machine, also while nothing else happens.
         f"-XX:G1PeriodicGCInterval={int(JVM_GC_S * 1_000)}",
         "-XX:MinHeapFreeRatio=10",
