@@ -152,6 +152,8 @@ SEGMENT_BYTES_MAX: Final = 1 << 28
 """Default size at which a segment ends: retention's unit, and what recovery reads on open (0.1 s)."""
 COMMIT_BATCH_BYTES_MAX: Final = 1 << 23
 """Event bytes that one group commit puts into a chunk, unless one submit alone is larger."""
+LOG_WAITERS_MAX: Final = 64
+"""Readers in other processes that wait for one partition to grow: a task of the matcher for each run alive."""
 LOG_PROBE_S: Final = 1.0
 """How often a log that refused its last chunk is probed: /readyz may be this late."""
 LOG_PROBE_BYTES: Final = 1 << 20
@@ -1028,7 +1030,11 @@ REPORT_S_MIN: Final = 1.0
 REPORT_TEXT_CHARACTERS_MAX: Final = 1_000
 """A text in what was found of a target: errors may quote events."""
 ROUTING_POLL_S: Final = 0.05
-"""How often the control store is polled for changes."""
+"""How often the control store is polled while it changes, and where the kernel does not tell of writes to it."""
+STORE_QUICK_S: Final = 2.0
+"""How long after a write to it: until its commit is visible, even where syncing it takes long."""
+STORE_LOOK_S: Final = 1.0
+"""How often it is polled otherwise."""
 DISPATCHER_DRAIN_S_MAX: Final = 8.0
 """Attempts in flight may end within this on stop: below the share of DRAIN_S_MAX that the dispatcher has."""
 HOSTS_KEPT_MAX: Final = 1_024
