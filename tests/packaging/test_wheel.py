@@ -112,7 +112,7 @@ def _asks_by_the_client_alone(server: Server, client_folder: Path, folder: Path)
         "tail --from earliest --limit 1": "wheel",
         "trace w2": "wheel",
         "why w1 --trigger wheel": "filter",
-        "summary": "front-0",
+        "summary": "ready",
         "deadletter list": "",
         "replay list": "",
         "filter backtest true": "stored",
