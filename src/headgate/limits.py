@@ -312,7 +312,8 @@ RESOURCE_QUOTAS_MAX: Final = 20_000
 QUOTA_BURST_S: Final = 1.0
 """What a namespace may publish at once after a pause: what its quota brings in so many seconds."""
 QUOTA_REFUSAL_S: Final = 0.1
-"""How long a refused publish request waits for its answer: what a connection that does not slow down costs others."""
+"""How long a refused publish request waits for its answer, half as long to half as long again: what a connection that
+does not slow down costs others."""
 QUOTA_RETRY_AFTER_S_MAX: Final = 60
 """The longest wait that a producer is told whose namespace is over its quota: the quota may change meanwhile."""
 QUOTA_USAGE_S: Final = 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import re
 import resource
 import shutil
 import statistics
@@ -29,8 +30,8 @@ FREE_BYTES_MIN: Final = 5 << 30
 """Room for an hour of 1,000 events/s of 1 kB, twice: as events and as matches."""
 SYNC_MS_SLOW: Final = 20.0
 """Every 202 waits for one: beyond this, producers notice."""
-SYNC_MS_MIN: Final = 0.01
-"""No disk is faster: what is, keeps nothing over a loss of power."""
+FORGETTING_FILESYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
+"""They keep files in memory: nothing stays over a loss of power."""
 _SYNCS: Final = 100
 _SYNC_BYTES: Final = 4096
 _FILES_WANTED: Final = 2 * max(CONNECTIONS_MAX, ATTEMPTS_MAX)
@@ -147,10 +148,32 @@ def _disk(place: Path) -> MachineCheck:
     message = f"{median_ms:.2f} ms"
     if median_ms > SYNC_MS_SLOW:
         return _warning("fdatasync", message, "every 202 waits for one: choose a faster disk with --data")
-    if median_ms < SYNC_MS_MIN:
-        hint = "no disk is as fast: a tmpfs loses all events with the power; choose a disk with --data"
+    kind = filesystem_of(place)
+    if kind in FORGETTING_FILESYSTEMS:
+        hint = f"{place} is on a {kind}, which loses all events with the power: choose a disk with --data"
         return _warning("fdatasync", message, hint)
     return _ok("fdatasync", message)
+
+
+def filesystem_of(place: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The type of the file system that holds a directory, "" where the system does not say.
+
+    Args:
+        place: An absolute path that exists.
+        mounts: In the format of fstab(5): device, mount point, type; a later line hides an earlier one.
+    """
+    try:
+        fields = [line.split(" ") for line in mounts.read_text().splitlines()]
+    except OSError:
+        return ""
+    points = [(Path(_unescaped(point)), kind) for _, point, kind, *_ in fields]
+    above = [(point, kind) for point, kind in points if place.resolve().is_relative_to(point)]
+    return max(enumerate(above), key=lambda one: (len(one[1][0].parts), one[0]))[1][1] if above else ""
+
+
+def _unescaped(text: str) -> str:
+    """A mount point has space, tab, newline and backslash as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
 
 
 def _sync_ms(place: Path) -> float:
