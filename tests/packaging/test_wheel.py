@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import headgate
 from headgate.testing import Server
 from tests.packaging.conftest import Wheels
 from tests.packaging.test_distributions import shared_files
@@ -192,6 +193,20 @@ def test_uv_runs_the_demo_without_an_installation(sdist: Path, wheels: Wheels, e
     assert "OK: every trigger got exactly its events" in done.stdout
     assert "not provided" not in done.stderr, "the command is of the package that was named"
     assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("package", ["headgate", "headgate-client"])
+def test_each_package_puts_its_command_on_the_path(
+    package: str, sdist: Path, wheels: Wheels, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `uv tool` and pipx do it: of the package alone that is named, not of what it depends on."""
+    monkeypatch.setenv("UV_TOOL_DIR", str(elsewhere / "tools"))
+    monkeypatch.setenv("UV_TOOL_BIN_DIR", str(elsewhere / "bin"))
+    lock = sdist / "requirements" / "runtime.txt"
+    cached("tool", "install", "-q", "--find-links", wheels.client.parent, "--constraints", lock, package)
+    assert [path.name for path in (elsewhere / "bin").iterdir()] == ["headgate"]
+    done = subprocess.run([elsewhere / "bin" / "headgate", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"headgate {headgate.__version__}\n"
 
 
 def test_packages_of_opentelemetry_that_do_not_load_cost_the_spans_alone(
