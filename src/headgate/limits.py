@@ -838,7 +838,7 @@ METRICS_STALE_S: Final = 10.0
 
 # --- store ----------------------------------------------------------------------------------------
 CLUSTER_FILE_BYTES_MAX: Final = 256 << 10
-"""The configuration file of a deployment on Kafka: written by people, some 50 lines."""
+"""The configuration file: written by people, some 50 lines."""
 CLUSTER_OPTIONS_MAX: Final = 200
 """Options of one client or topic: librdkafka has some 170."""
 SECRET_FILE_BYTES_MAX: Final = 64 << 10
@@ -1130,6 +1130,14 @@ CLIENT_CLOSE_S_MAX: Final = 10.0
 """How long closing waits for pending acknowledgements."""
 CLIENT_KEEPALIVE_S: Final = 20.0
 """How often a silent connection is pinged."""
+
+# --- backup ---------------------------------------------------------------------------------------
+BACKUP_FILES_MAX: Final = 100_000
+"""Files of one backup, each open while it is taken: 25 TB in segments of 256 MiB."""
+BACKUP_MANIFEST_BYTES_MAX: Final = 32 << 20
+"""The manifest of a backup: 200 bytes a file, and room."""
+BACKUP_PIECE_BYTES: Final = 4 << 20
+"""What is read at once of a file that is copied."""
 
 # --- conformance ----------------------------------------------------------------------------------
 CONFORMANCE_LINE_BYTES_MAX: Final = 8 << 20

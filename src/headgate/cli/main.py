@@ -17,6 +17,13 @@ COMMANDS: Final[CommandTable] = {
         "all on this machine.",
     ),
     "doctor": ("doctor:doctor", "Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock."),
+    "config": ("config:app", "Check headgate.yaml, and show the effective settings."),
+    "backup": ("backup:app", "Save the data directory, also while its server runs, and verify backups."),
+    "restore": ("backup:restore", "Make a data directory of a backup. The directory must not exist, or be empty."),
+    "upgrade": (
+        "upgrade:upgrade",
+        "Say what the first start of this version would change in a data directory: tables, compiled filters, disk.",
+    ),
     "token": ("token:app", "Make, list and revoke tokens in the file that the server reads."),
     "send": ("send:send", "Publish CloudEvents: one from options, or many from a file of JSON lines."),
     "tail": (

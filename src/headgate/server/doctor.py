@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import re
 import resource
@@ -22,6 +21,7 @@ from headgate.errors import HeadgateError
 from headgate.limits import ATTEMPTS_MAX, CONNECTIONS_MAX
 from headgate.match.requirements import check_java, connector_jar
 from headgate.server import addresses, listening
+from headgate.server.stored_formats import is_in_use
 from headgate.settings import Settings
 
 MEMORY_BYTES_MIN: Final = 2 << 30
@@ -91,7 +91,7 @@ def findings(settings: Settings) -> Iterator[MachineCheck]:
     place = _existing(settings.data)
     yield _room(place)
     yield _disk(place)
-    runs = _is_running(settings.data)
+    runs = is_in_use(settings.data)
     for one in addresses.addresses_of(settings):
         yield _port(one.option, one.host, one.port, runs)
     yield _clock()
@@ -186,18 +186,6 @@ def _sync_ms(place: Path) -> float:
             os.fdatasync(file.fileno())
             took.append(time.monotonic() - started)
     return statistics.median(took) * 1000
-
-
-def _is_running(data: Path) -> bool:
-    """Whether a server has the data directory."""
-    try:
-        with (data / "lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _port(option: str, host: str, port: int, runs: bool) -> MachineCheck:
