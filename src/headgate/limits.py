@@ -629,9 +629,9 @@ DNS_THREADS_MAX: Final = 32
 DNS_ADDRESSES_MAX: Final = 8
 """Addresses of one name that are tried one after the other."""
 ROUTES_KEPT_MAX: Final = 65_536
-"""URLs whose route is remembered, some 300 bytes each."""
-TLS_CLIENTS_MAX: Final = 1_024
-"""HTTPS names with a client of their own, each pinned to one address."""
+"""URLs whose route is remembered, and addresses with a pool of connections; some 500 bytes each."""
+TLS_CONTEXTS_MAX: Final = 1_024
+"""What TLS trusts and shows to subscribers, loaded and kept: one for all without CAs or certificates of their own."""
 JOURNAL_BYTES_MAX: Final = 32 << 20
 """Each of the two files that remember attempts: 1 million attempts, minutes at full speed and weeks at ten a second."""
 JOURNAL_FLUSH_S: Final = 0.25
@@ -655,6 +655,10 @@ REPLY_RETRY_S: Final = 0.1
 """Pause before a reply is offered again to a front that does not listen."""
 REPLY_STORE_SECONDS_MAX: Final = 10.0
 """Storing a reply: front answers in milliseconds, or does not work now."""
+ANSWER_HEAD_BYTES_MAX: Final = 64 << 10
+"""Bytes of a subscriber's answer without any of its body: head, interim answers, trailers."""
+ANSWER_HEADERS_MAX: Final = 128
+"""Header lines of a subscriber's answer, several times the usual number."""
 ATTEMPT_DETAIL_CHARS_MAX: Final = 1_000
 """The text of why an attempt had no answer: several times the usual length; a longer one ends in dots."""
 ERROR_BODY_BYTES_MAX: Final = 768

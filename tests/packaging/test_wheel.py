@@ -15,7 +15,7 @@ import headgate
 from headgate.testing import Server
 from tests.packaging.conftest import Wheels
 from tests.packaging.test_distributions import shared_files
-from tests.packaging.wheels import build, cached
+from tests.packaging.wheels import build, cached, uv
 from tests.support import REPOSITORY
 from tests.system.collector import Collector
 from tests.system.publishing import Publisher
@@ -188,7 +188,10 @@ def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
 def test_uv_runs_the_demo_without_an_installation(sdist: Path, wheels: Wheels, elsewhere: Path) -> None:
     lock = sdist / "requirements" / "runtime.txt"
     where = ("--find-links", wheels.headgate.parent, "--constraints", lock, "--from", wheels.headgate)
-    done = cached("tool", "run", *where, "headgate", "demo", "--events", "300", "--rate", "150", cwd=elsewhere)
+    cached("tool", "run", *where, "headgate", "--version", cwd=elsewhere)  # what follows finds everything in the cache
+    demo = ("headgate", "demo", "--events", "300", "--rate", "150")
+    done = uv("--offline", "tool", "run", *where, *demo, cwd=elsewhere)
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "accepted 300 events" in done.stdout
     assert "OK: every trigger got exactly its events" in done.stdout
     assert "not provided" not in done.stderr, "the command is of the package that was named"

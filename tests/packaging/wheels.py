@@ -22,7 +22,7 @@ def build(project: Path, out: Path, kind: str) -> subprocess.CompletedProcess[st
 
 def cached(*command: object, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
     """A command of uv from its cache when that has everything, else from the registry; it must succeed."""
-    done = uv(*command, "--offline", cwd=cwd)
+    done = uv("--offline", *command, cwd=cwd)
     if done.returncode:
         done = uv(*command, cwd=cwd)
         assert done.returncode == 0, done.stderr
