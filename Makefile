@@ -4,7 +4,7 @@ BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
 FAST := not spark and not system and not crash and not kafka
 
-.PHONY: setup demo demo-cluster test test-fast test-servers nightly image image-test docs docs-serve pages conformance check lock proto clean
+.PHONY: setup demo demo-cluster test test-fast test-servers nightly image image-test docs docs-serve pages conformance check dist newcomer lock proto clean
 
 setup: .venv/.ready $(JAR)
 
@@ -78,9 +78,20 @@ pages: setup
 conformance: setup
 	@HEADGATE_WRITE_PAGES=1 $(BIN)/python -m pytest -q tests/conformance/test_broker.py
 
+# The wheels of both distributions: headgate, and headgate-client, on which it depends.
+dist: setup
+	@rm -f dist/headgate*.whl
+	@for project in . packaging/client; do \
+	  $(BIN)/uv build -q --wheel --offline --no-build-isolation --python $(BIN)/python -o dist $$project || exit 1; done
+
+# How long it takes a newcomer from nothing to the first filtered delivery, by the wheels and by a clone.
+newcomer: dist
+	@$(BIN)/python -m scripts.newcomer
+
 lock:
 	@for set in "--extra cluster pyproject.toml requirements/dev.in -o requirements/dev.txt" "pyproject.toml -o requirements/runtime.txt" \
-	    "--extra cluster pyproject.toml -o requirements/cluster.txt"; do \
+	    "--extra cluster pyproject.toml -o requirements/cluster.txt" \
+	  "packaging/client/pyproject.toml -c requirements/runtime.txt -o requirements/client.txt"; do \
 	  $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.11 -q $$set; done
 
 # Python of the .proto files, which is committed: only who changes one needs the compiler.
@@ -88,4 +99,4 @@ proto: setup
 	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src $$(cd src && find . -name '*.proto' | sed 's|^\./||')
 
 clean:
-	rm -rf .venv build connector/build src/headgate/match/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist connector/build src/headgate/match/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis

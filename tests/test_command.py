@@ -6,17 +6,23 @@ import importlib
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import typer
+from typer.main import get_group
 from typer.testing import CliRunner
 
 import headgate.cli
+from headgate.cli import lazy
+from headgate.cli.lazy import LazyGroup
 from headgate.cli.main import COMMANDS, app
 
 NOBODY = "http://127.0.0.1:1"
 HEAVY = {"pyspark", "pyarrow", "grpc", "cel_expr_python", "google.protobuf", "starlette", "uvicorn", "structlog"}
+CORE = {"headgate.cli", "headgate.cli.lazy", "headgate.cli.main", "headgate.errors"}
 CALL = (
     "import sys; from headgate.cli.main import main; sys.argv = ['headgate', *sys.argv[1:]]\n"
     "try: main()\n"
@@ -34,12 +40,14 @@ def _loaded(*arguments: str) -> set[str]:
 
 def test_the_version_imports_no_command() -> None:
     loaded = _loaded("--version")
-    assert {name for name in loaded if name.startswith("headgate.")} == {
-        "headgate.cli",
-        "headgate.cli.main",
-        "headgate.errors",
-    }
+    assert {name for name in loaded if name.startswith("headgate.")} == CORE
     assert not (HEAVY | {"rich", "asyncio"}) & loaded
+
+
+def test_help_imports_no_command() -> None:
+    assert {name for name in _loaded("--help") if name.startswith("headgate.")} == CORE
+    below = {name for name in _loaded("filter", "--help") if name.startswith("headgate.cli.")}
+    assert not below & {"headgate.cli.filter_tools", "headgate.cli.backtest"}
 
 
 @pytest.mark.parametrize(
@@ -91,8 +99,36 @@ def test_each_command_helps(name: str) -> None:
     assert f"Usage: headgate {name}" in done.output
 
 
+def test_help_lists_each_command_with_the_first_paragraph_of_its_own_help() -> None:
+    listed = list(_groups())
+    assert {name for _, name in listed} > {"serve", "backtest"}
+    for group, name in listed:
+        said = " ".join((group.loaded(name).help or "").partition("\n\n")[0].split())
+        assert group.commands[name].help == said
+
+
+def _groups() -> Iterator[tuple[LazyGroup, str]]:
+    """Each command of a table, at any depth, with its group."""
+    groups = [get_group(app)]
+    while groups:
+        if isinstance(group := groups.pop(), LazyGroup):
+            for name in group.table:
+                yield group, name
+                groups.append(group.loaded(name))
+
+
+def test_a_command_that_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in headgate-client, which lists all commands (tests/packaging/test_client_wheel.py runs them there)."""
+    monkeypatch.setattr(lazy, "find_spec", lambda module: None if module == "headgate.cli.serve" else find_spec(module))
+    done = CliRunner().invoke(app, ["serve", "--data", "x"])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "error: headgate serve needs the package headgate\nhint: pip install headgate\n"
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert shown.index("serve ") > shown.index("need the package headgate") > shown.index("send ")
+
+
 def test_every_app_of_a_module_is_a_command_or_all_its_commands_are() -> None:
-    places = set(COMMANDS.values())
+    places = {group.table[name][0] for group, name in _groups()}
     for found in pkgutil.iter_modules(headgate.cli.__path__):
         module = importlib.import_module(f"headgate.cli.{found.name}")
         own = getattr(module, "app", None)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from typer.main import get_group
 
+from headgate.cli.lazy import LazyGroup
 from headgate.cli.main import app
 from scripts.pages.cell import row
 
@@ -69,7 +70,7 @@ def _leaves(group: Any, words: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN40
 
 def _members(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
     for name in group.commands:
-        yield name, group.get_command(None, name)
+        yield name, group.loaded(name) if isinstance(group, LazyGroup) else group.commands[name]
 
 
 def _sections(group: Any, words: str, level: int) -> Iterator[str]:  # noqa: ANN401

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.manifests import ManifestError, load, read_path
+from headgate.control.manifest_directory import load
+from headgate.control.manifests import ManifestError, read_path
 from headgate.control.objects import Kind, ObjectKey
 
 BROKER = "apiVersion: eventing.knative.dev/v1\nkind: Broker\nmetadata: {name: orders}\n"

@@ -134,7 +134,10 @@ def test_what_the_standard_library_wrote_is_read_as_it_reads_it(text):
 @pytest.mark.parametrize(
     ("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}"), (b'["]]]]\\"",', b"]"), (b'[[],{"[":"{"},', b"]")]
 )
-def test_depth_is_counted_exactly(opening, closing):
+@pytest.mark.parametrize("with_pyarrow", [True, False])
+def test_depth_is_counted_exactly(opening, closing, with_pyarrow, monkeypatch):
+    if not with_pyarrow:  # as in headgate-client
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
     allowed = opening * (JSON_DEPTH_MAX - 1) + b"[]" + closing * (JSON_DEPTH_MAX - 1)
     parse(allowed)
     check_depth(allowed)
@@ -150,7 +153,10 @@ def test_what_only_a_second_look_finds_too_deep_is_refused_as_such(inside):
             parse(b"[" * depth + inside + b"]" * depth)
 
 
-def test_brackets_side_by_side_or_in_strings_are_not_depth():
+@pytest.mark.parametrize("with_pyarrow", [True, False])
+def test_brackets_side_by_side_or_in_strings_are_not_depth(with_pyarrow, monkeypatch):
+    if not with_pyarrow:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
     check_depth(b"[" + b",".join([b"[]"] * 10_000) + b"]")
     check_depth(b'"' + b"[" * 10_000 + b'"')
 

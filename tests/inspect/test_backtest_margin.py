@@ -11,7 +11,8 @@ import pytest
 
 from headgate.inspect.backtest_margin import CONFIDENCE, Interval, SampleSums
 from headgate.scan import counting
-from headgate.scan.counting import WindowCount, windows
+from headgate.scan.counting import windows
+from headgate.scan.window_count import WindowCount
 
 STORED = 60_000
 SHARE = 0.05

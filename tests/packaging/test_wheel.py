@@ -1,19 +1,21 @@
-"""The package as people get it: a wheel, made from the sdist, installed in an empty environment elsewhere."""
+"""The package headgate as people get it: a wheel, made from the sdist, installed in an empty environment elsewhere."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import subprocess
-import sys
-import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import headgate
 from headgate.testing import Server
+from tests.packaging.conftest import Wheels
 from tests.packaging.test_distributions import shared_files
+from tests.packaging.wheels import build, cached, uv
 from tests.support import REPOSITORY
 from tests.system.collector import Collector
 from tests.system.publishing import Publisher
@@ -21,52 +23,24 @@ from tests.system.subscriber import Subscriber
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]  # an environment is made, perhaps from the network
 
-UV = Path(sys.executable).with_name("uv")
 JAR = "src/headgate/match/jars/headgate-connector.jar"
+PROGRAM = "../../../bin/headgate"
+"""Installers that put programs on the path take those of the named package alone, so each of the two brings it."""
+LIBRARY = """
+import asyncio, sys
+from headgate.client import AsyncClient, Client, new_event
+
+async def consumed():
+    async with AsyncClient(sys.argv[1]) as client, client.subscribe("pulled") as consumer:
+        received = await anext(consumer)
+        await consumer.ack(received)
+        return received.json()["n"]
+
+with Client(sys.argv[1]) as client, client.producer("default", name="shop") as producer:
+    producer.send(new_event("library", "/shop", {"n": 7}))
+print(asyncio.run(consumed()))
+"""
 SECONDS_MAX = 60.0
-
-
-def _uv(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([UV, *map(str, arguments)], cwd=cwd, capture_output=True, text=True)
-
-
-def _build(source: Path, out: Path, kind: str) -> subprocess.CompletedProcess[str]:
-    """`kind` is --sdist or --wheel; by the locked hatchling of this environment."""
-    return _uv("build", kind, "--offline", "--no-build-isolation", "--python", sys.executable, "-o", out, cwd=source)
-
-
-def _install(python: Path, *what: object) -> None:
-    """Installs from uv's cache when it has everything, else from the registry."""
-    command = ("pip", "install", "-q", "--python", python, *what)
-    if _uv(*command, "--offline", cwd=REPOSITORY).returncode:
-        done = _uv(*command, cwd=REPOSITORY)
-        assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sdist, unpacked."""
-    folder = tmp_path_factory.mktemp("sdist")
-    done = _build(REPOSITORY, folder, "--sdist")
-    assert done.returncode == 0, done.stderr
-    (archive,) = folder.glob("*.tar.gz")
-    with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
-    return archive.with_name(archive.name.removesuffix(".tar.gz"))
-
-
-@pytest.fixture(scope="module")
-def bin_folder(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of an environment that has the wheel and its locked dependencies, and nothing else."""
-    folder = tmp_path_factory.mktemp("elsewhere")
-    done = _build(sdist, folder, "--wheel")
-    assert done.returncode == 0, done.stderr
-    (wheel,) = folder.glob("*.whl")
-    assert _uv("venv", "--python", sys.executable, "env", cwd=folder).returncode == 0
-    python = folder / "env" / "bin" / "python"
-    _install(python, "--require-hashes", "-r", sdist / "requirements" / "runtime.txt")
-    _install(python, "--no-deps", wheel)
-    return python.parent
 
 
 def test_the_license_comes_along(sdist: Path, bin_folder: Path) -> None:
@@ -86,15 +60,6 @@ def test_the_console_comes_along_with_the_licences_of_others(sdist: Path, bin_fo
             assert (sdist / "src" / "headgate" / "console" / "static" / name).is_file()
     terms = {path.name for path in bin_folder.parent.glob("lib/*/site-packages/headgate-*.dist-info/licenses/**/*")}
     assert {path.name for path in own.glob("vendor/LICENSE.*")} <= terms
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, where nothing of the repository is found; nor by the environment."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("PYTHONPATH", "VIRTUAL_ENV"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
 
 
 @pytest.fixture
@@ -124,11 +89,48 @@ def _delivers(server: Server, subscriber: Subscriber) -> None:
     _eventually(lambda: subscriber.ids("wheel") == {"w2": 1})
 
 
+def _asks_by_the_client_alone(server: Server, client_folder: Path, folder: Path) -> None:
+    """Commands and library of headgate-client, at a server of the package headgate."""
+
+    def run(*command: object) -> str:
+        words = [str(client_folder / str(command[0])), *map(str, command[1:])]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=folder, timeout=SECONDS_MAX)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        return done.stdout
+
+    manifest = {
+        "apiVersion": "headgate.dev/v1",
+        "kind": "Subscription",
+        "metadata": {"name": "pulled"},
+        "spec": {"broker": "default", "filter": {"expression": 'ce.type == "library"'}},
+    }
+    (folder / "pulled.json").write_text(json.dumps(manifest))
+    shown = {
+        "apply -f pulled.json": "pulled",
+        "get triggers": "wheel",
+        "describe subscription pulled": "pulled",
+        "send --type wheel --id c1": "",
+        "tail --from earliest --limit 1": "wheel",
+        "trace w2": "wheel",
+        "why w1 --trigger wheel": "filter",
+        "summary": "ready",
+        "deadletter list": "",
+        "replay list": "",
+        "filter backtest true": "stored",
+    }
+    for words, part in shown.items():
+        assert part in run("headgate", *words.split(), "--server", server.url), words
+    server.wait_object_ready("subscriptions", "default", "pulled", seconds=SECONDS_MAX)
+    (folder / "library.py").write_text(LIBRARY)
+    assert run("python", "library.py", server.grpc) == "7\n"
+    assert "deleted" in run("headgate", "delete", "subscription", "pulled", "--server", server.url)
+
+
 @pytest.mark.parametrize("kind", ["--sdist", "--wheel"])
 def test_no_package_is_built_without_the_connector(sdist: Path, tmp_path: Path, kind: str) -> None:
     (sdist / JAR).rename(tmp_path / "jar")
     try:
-        done = _build(sdist, tmp_path / "dist", kind)
+        done = build(sdist, tmp_path / "dist", kind)
     finally:
         (tmp_path / "jar").rename(sdist / JAR)
     assert done.returncode != 0
@@ -136,12 +138,15 @@ def test_no_package_is_built_without_the_connector(sdist: Path, tmp_path: Path, 
     assert "hint: make setup" in done.stderr
 
 
-def test_an_environment_of_the_wheel_shares_no_files_between_packages(bin_folder: Path) -> None:
-    """So the order in which they are installed cannot matter."""
+def test_an_environment_of_the_wheels_shares_no_files_between_packages(bin_folder: Path) -> None:
+    """So the order in which they are installed cannot matter; the program is the same text from both."""
     (packages,) = (bin_folder.parent / "lib").glob("python*/site-packages")
     found = list(importlib.metadata.distributions(path=[str(packages)]))
-    assert {"headgate", "opentelemetry-proto", "pyspark"} <= {one.metadata["Name"] for one in found}
-    assert shared_files(found) == {}
+    assert {"headgate", "headgate-client", "opentelemetry-proto", "pyspark"} <= {one.metadata["Name"] for one in found}
+    shared = shared_files(found)
+    assert {path: sorted(names) for path, names in shared.items()} == {PROGRAM: ["headgate", "headgate-client"]}
+    texts = {str(path.hash) for one in found for path in one.files or () if str(path) == PROGRAM}
+    assert len(texts) == 1
 
 
 def test_an_installed_wheel_has_the_library_of_spark(bin_folder: Path, elsewhere: Path) -> None:
@@ -167,11 +172,12 @@ def test_an_installed_wheel_has_the_library_of_spark(bin_folder: Path, elsewhere
 
 
 def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
-    bin_folder: Path, elsewhere: Path, collector: Collector, subscriber: Subscriber
+    bin_folder: Path, client_folder: Path, elsewhere: Path, collector: Collector, subscriber: Subscriber
 ) -> None:
     with Server(elsewhere / "data", log=elsewhere / "log", program=bin_folder / "headgate") as server:
         _delivers(server, subscriber)
         _eventually(lambda: {"receive", "match", "deliver"} <= {span.name for span in collector.spans})
+        _asks_by_the_client_alone(server, client_folder, elsewhere)
     assert {(span.name, span.part) for span in collector.spans if span.attributes["cloudevents.event_id"] == "w2"} == {
         ("receive", "front-0"),
         ("match", "dispatcher-0"),
@@ -179,13 +185,31 @@ def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
     }
 
 
-def test_an_installed_wheel_shows_the_demo(bin_folder: Path, elsewhere: Path) -> None:
-    command = [bin_folder / "headgate", "demo", "--events", "300", "--rate", "150"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=elsewhere)
+def test_uv_runs_the_demo_without_an_installation(sdist: Path, wheels: Wheels, elsewhere: Path) -> None:
+    lock = sdist / "requirements" / "runtime.txt"
+    where = ("--find-links", wheels.headgate.parent, "--constraints", lock, "--from", wheels.headgate)
+    cached("tool", "run", *where, "headgate", "--version", cwd=elsewhere)  # what follows finds everything in the cache
+    demo = ("headgate", "demo", "--events", "300", "--rate", "150")
+    done = uv("--offline", "tool", "run", *where, *demo, cwd=elsewhere)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "accepted 300 events" in done.stdout
     assert "OK: every trigger got exactly its events" in done.stdout
+    assert "not provided" not in done.stderr, "the command is of the package that was named"
     assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("package", ["headgate", "headgate-client"])
+def test_each_package_puts_its_command_on_the_path(
+    package: str, sdist: Path, wheels: Wheels, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `uv tool` and pipx do it: of the package alone that is named, not of what it depends on."""
+    monkeypatch.setenv("UV_TOOL_DIR", str(elsewhere / "tools"))
+    monkeypatch.setenv("UV_TOOL_BIN_DIR", str(elsewhere / "bin"))
+    lock = sdist / "requirements" / "runtime.txt"
+    cached("tool", "install", "-q", "--find-links", wheels.client.parent, "--constraints", lock, package)
+    assert [path.name for path in (elsewhere / "bin").iterdir()] == ["headgate"]
+    done = subprocess.run([elsewhere / "bin" / "headgate", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"headgate {headgate.__version__}\n"
 
 
 def test_packages_of_opentelemetry_that_do_not_load_cost_the_spans_alone(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -26,6 +24,7 @@ from headgate.cli.client import (
     print_table,
     request,
 )
+from headgate.cli.lazy import module_of
 from headgate.cli.why import since_time
 from headgate.control.objects import OWN_API_VERSION
 from headgate.event.names import NAMESPACE_DEFAULT, full_name
@@ -117,18 +116,8 @@ def _asking(data: Path | None, server: str, broker: str) -> Iterator[AskPage]:
 
         yield ask
         return
-    # Here, because most commands need neither the log nor the objects.
-    from headgate.control.object_reader import ObjectReader
-    from headgate.inspect.backtest import Backtests
-    from headgate.log.directory import LogDirectory
-    from headgate.scan.chunks import ChunkLog
-    from headgate.scan.counting import LogCounter
-
-    objects = ObjectReader(data)
-    with ThreadPoolExecutor(1) as threads, asyncio.Runner() as runner:
-        log = ChunkLog(LogDirectory(data / "log", "stop"))
-        backtests = Backtests(objects, log, LogCounter(log, threads))
-        yield lambda asked: runner.run(backtests.page(broker, asked))
+    with module_of("backtest_files", "headgate filter backtest --data").asking(data, broker) as ask_files:
+        yield ask_files
 
 
 @contextlib.contextmanager

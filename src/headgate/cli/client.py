@@ -23,6 +23,8 @@ from headgate.event.names import full_name
 SERVER_DEFAULT: Final = "http://127.0.0.1:8080"
 TIMEOUT_S: Final = 30.0
 """One request: a healthy server answers in milliseconds."""
+EXIT_USAGE: Final = 2
+"""Exit status for an option or an argument that makes no sense; else a failure is 1."""
 
 Server = Annotated[str, typer.Option("--server", envvar="HEADGATE_SERVER", help="URL of the running server.")]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the objects.")]

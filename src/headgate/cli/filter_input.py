@@ -18,7 +18,6 @@ from headgate.limits import EVENT_BYTES_MAX, OBJECT_BYTES_MAX
 if TYPE_CHECKING:
     from headgate.filter.compile.plan import CompiledFilter
 
-EXIT_ERROR: Final = 2
 _LINE_BYTES_MAX: Final = 2 * EVENT_BYTES_MAX
 """One line of events: the data may be written as Base64 and with escapes."""
 
@@ -33,7 +32,7 @@ FilterOption = Annotated[
 ]
 
 
-fail = functools.partial(client.fail, status=EXIT_ERROR)
+fail = functools.partial(client.fail, status=client.EXIT_USAGE)
 
 
 def refuse(error: FilterError) -> NoReturn:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from headgate.errors import UnavailableError
-from headgate.settings import settings_of
+from headgate.server.effective import effective
 
 
 class NoFrontError(UnavailableError):
@@ -33,7 +33,7 @@ def health(
 
     Example: headgate health --data /var/lib/headgate
     """
-    settings = settings_of({"data": data})
+    settings = effective({"data": data}).settings
     for front in sorted(settings.run_directory.glob("front-*.in")):
         try:
             works, said = _asked(front, "/livez" if live else "/readyz?verbose", timeout)

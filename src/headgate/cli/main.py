@@ -1,95 +1,88 @@
-"""The `headgate` command: a typer app that imports a command when it runs."""
+"""The `headgate` command: the table of its commands."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import typer
-from typer.core import TyperGroup
-from typer.main import get_group
 
 from headgate import __version__
-from headgate.errors import HeadgateError
+from headgate.cli.lazy import CommandTable, group_of
 
-if TYPE_CHECKING:
-    from typer._click import Command, Context
-
-COMMANDS: Final = {
-    "serve": "serve:serve",
-    "demo": "demo:demo",
-    "doctor": "doctor:doctor",
-    "config": "config:app",
-    "backup": "backup:app",
-    "restore": "backup:restore",
-    "upgrade": "upgrade:upgrade",
-    "health": "health:health",
-    "token": "token:app",
-    "send": "send:send",
-    "tail": "tail:tail",
-    "consume": "subscriptions:consume",
-    "seek": "subscriptions:seek",
-    "why": "why:why",
-    "trace": "trace:trace",
-    "conformance": "conformance:conformance",
-    "apply": "objects:apply",
-    "get": "objects:get",
-    "describe": "objects:describe",
-    "delete": "objects:delete",
-    "summary": "summary:summary",
-    "deadletter": "deadletter:app",
-    "replay": "replay:app",
-    "subscription": "subscriptions:app",
-    "filter": "filter:app",
-    "log": "log:app",
-    "cluster": "cluster:app",
+COMMANDS: Final[CommandTable] = {
+    "serve": ("serve:serve", "Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C."),
+    "demo": (
+        "demo:demo",
+        "Show Headgate at work: a server, triggers in several dialects, a producer and a subscriber, "
+        "all on this machine.",
+    ),
+    "doctor": ("doctor:doctor", "Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock."),
+    "config": ("config:app", "Check headgate.yaml, and show the effective settings."),
+    "backup": ("backup:app", "Save the data directory, also while its server runs, and verify backups."),
+    "restore": ("backup:restore", "Make a data directory of a backup. The directory must not exist, or be empty."),
+    "upgrade": (
+        "upgrade:upgrade",
+        "Say what the first start of this version would change in a data directory: tables, compiled filters, disk.",
+    ),
+    "health": ("health:health", "Ask the server on this machine whether every part of it works."),
+    "token": ("token:app", "Make, list and revoke tokens in the file that the server reads."),
+    "send": ("send:send", "Publish CloudEvents: one from options, or many from a file of JSON lines."),
+    "tail": (
+        "tail:tail",
+        "Print a broker's events, one a line, and follow new ones. Ctrl-C ends it and prints the position.",
+    ),
+    "consume": (
+        "subscriptions:consume",
+        "Print a subscription's events, one a line in the JSON format, and acknowledge them.",
+    ),
+    "seek": (
+        "subscriptions:seek",
+        "Move a subscription, for all its consumers: events are delivered again, or skipped.",
+    ),
+    "why": (
+        "why:why",
+        "Show what became of an event: not stored, filtered (and by which part), an error, matched, delivered, "
+        "given up.",
+    ),
+    "trace": (
+        "trace:trace",
+        "Show the whole way of an event: where it is stored, its matches, every attempt and its answer.",
+    ),
+    "conformance": (
+        "conformance:conformance",
+        "Check a broker against the Knative Broker contract: control plane, routing, data plane.",
+    ),
+    "apply": (
+        "objects:apply",
+        "Create or update brokers, triggers, subscriptions, event policies, secrets from YAML or JSON.",
+    ),
+    "get": ("objects:get", "Show brokers, triggers, subscriptions, event policies or secrets."),
+    "describe": ("objects:describe", "Show one object with its status and conditions, for people."),
+    "delete": (
+        "objects:delete",
+        "Delete brokers, triggers, subscriptions, event policies, secrets; what has finalizers goes with the last one.",
+    ),
+    "summary": ("summary:summary", "Show parts, rates, backlog, and what needs attention."),
+    "deadletter": ("deadletter:app", "Events that could not be delivered."),
+    "replay": ("replay:app", "Send a broker's stored events to one target again."),
+    "subscription": (
+        "subscriptions:app",
+        "Show a subscription's state, and what a filter would take of its backlog.",
+    ),
+    "filter": (
+        "filter:app",
+        "Try a filter on events, explain how it is matched, and count what it would have taken.",
+    ),
+    "log": ("log:app", "Verify, count and dump the log. Safe beside a running server."),
+    "cluster": ("cluster:app", "Make and check the topics of a deployment on Kafka, and move a server there and back."),
 }
-"""By name, in the order in which help lists them: a module of this package, and in it a function or a typer app."""
-_MARKUP: Final = "rich"
-
-
-class _Commands(TyperGroup):
-    """The commands of `COMMANDS`. To import them all takes a second of CPU, to import one a tenth."""
-
-    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - typer's
-        super().__init__(**attributes)
-        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment] # the names, for suggestions
-
-    def get_command(self, ctx: object, cmd_name: str) -> Command | None:
-        """A command by its name."""
-        place = COMMANDS.get(cmd_name)
-        if place is None:
-            return None
-        from headgate.event.json_text import allow_deep_json  # here, because --version needs it as little as commands
-
-        allow_deep_json()
-        module, _, attribute = place.partition(":")
-        found = getattr(import_module(f"headgate.cli.{module}"), attribute)
-        holder = typer.Typer(rich_markup_mode=_MARKUP)
-        if isinstance(found, typer.Typer):
-            holder.add_typer(found, name=cmd_name)
-        else:
-            holder.command(cmd_name)(found)
-        from headgate.cli.access import with_access_options  # here, because --version needs nothing of it
-
-        return with_access_options(get_group(holder).commands[cmd_name])
-
-    def invoke(self, ctx: Context) -> object:
-        """Runs the command; an error of ours becomes one line and a hint on stderr, exit status 1."""
-        try:
-            return super().invoke(ctx)
-        except HeadgateError as error:
-            from headgate.cli.client import fail  # here, because --version needs nothing of it
-
-            fail(str(error), hint=error.hint)
-
 
 app = typer.Typer(
     name="headgate",
-    cls=_Commands,
+    cls=group_of(COMMANDS),
     help="A CloudEvents broker that evaluates every subscriber's filter on the server.",
     no_args_is_help=True,
-    rich_markup_mode=_MARKUP,
+    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
 

@@ -11,16 +11,17 @@ from urllib.parse import urlencode
 import typer
 
 from headgate.cli.client import (
+    EXIT_USAGE,
     SERVER_DEFAULT,
     JsonLinesOption,
     Namespace,
     Server,
     broker_path,
+    fail,
     object_path,
     print_table,
     request,
 )
-from headgate.cli.filter_input import fail
 from headgate.control.durations import duration_s
 from headgate.control.objects import Kind
 from headgate.event import rfc3339
@@ -160,4 +161,5 @@ def since_time(text: str, option: str = "--since") -> str:
         age_s = float(int(text[:-1]) * _UNITS_S[text[-1]]) if is_short else duration_s(text)
         return (datetime.now(UTC) - timedelta(seconds=age_s)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     except (ValueError, OverflowError):
-        fail(f"{option} {text!r} is no time and no age", f"{option} 2026-01-02T03:04:05Z, {option} 15m, {option} 7d")
+        hint = f"{option} 2026-01-02T03:04:05Z, {option} 15m, {option} 7d"
+        fail(f"{option} {text!r} is no time and no age", hint, status=EXIT_USAGE)

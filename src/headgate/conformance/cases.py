@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 import msgspec
 
 from headgate.errors import InvalidInputError
-from headgate.filter.cel.engine import FilterOutcome, OutcomeKind
 from headgate.limits import CONFORMANCE_LINE_BYTES_MAX
 
 _Case = TypeVar("_Case", bound=msgspec.Struct)
@@ -81,17 +80,6 @@ def judged(id: str, fault: str, known: Mapping[str, str] = NONE_KNOWN) -> Result
 def compared(id: str, found: str, wanted: str, known: Mapping[str, str] = NONE_KNOWN) -> Result:
     """The result of a case that gave `found`; see `judged`."""
     return judged(id, "" if found == wanted else f"{found} instead of {wanted}", known)
-
-
-def outcome_text(outcome: FilterOutcome) -> str:
-    """A filter's value as files write it: `match`, `no_match`; an error with its message."""
-    match outcome.kind:
-        case OutcomeKind.TRUE:
-            return "match"
-        case OutcomeKind.FALSE:
-            return "no_match"
-        case OutcomeKind.ERROR:
-            return f"error: {outcome.message}"
 
 
 EXIT_FAILED: Final = 1

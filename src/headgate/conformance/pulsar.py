@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from headgate.conformance.cases import Result, compared, outcome_text, read
+from headgate.conformance.cases import Result, compared, read
+from headgate.conformance.outcomes import outcome_text
 from headgate.filter.cel.engine import Activation, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.compile.compiler import compile_filter

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.scan.counting import WindowCount
+from headgate.scan.window_count import WindowCount
 
 CONFIDENCE: Final = 0.95
 COUNTS: Final = ("taken", "errors", "both")

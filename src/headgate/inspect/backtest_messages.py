@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headgate.control.objects import OWN_API_VERSION
-from headgate.scan.counting import WindowCount
+from headgate.scan.window_count import WindowCount
 
 
 class BacktestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

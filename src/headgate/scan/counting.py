@@ -29,6 +29,7 @@ from headgate.limits import (
 )
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.source import Query, ReadableLog
+from headgate.scan.window_count import WindowCount
 
 HOUR_US: Final = 3_600_000_000
 
@@ -57,26 +58,6 @@ class CountRequest(msgspec.Struct, frozen=True):
     start: dict[int, int]
     end: dict[int, int]
     share: float = 1.0
-
-
-class WindowCount(msgspec.Struct, frozen=True):
-    """What a window of a sample, or a part of it, counted.
-
-    Attributes:
-        partition: Of the log.
-        number: Of the window in the partition, from 0.
-        scanned: Stored events of all brokers that were looked at, or passed over because the filter rules them out.
-        taken: Of these, events of the broker of which the filter is true.
-        errors: Those for which it is an error.
-        both: Events taken that `beside` takes too.
-    """
-
-    partition: int
-    number: int
-    scanned: int
-    taken: int
-    errors: int
-    both: int
 
 
 class CountPage(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from headgate.control.api import ControlApi
 from headgate.control.bootstrap import bootstrap
 from headgate.control.database import StoreUnavailableError
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.manifests import load
+from headgate.control.manifest_directory import load
 from headgate.control.quota_board import usage_in
 from headgate.control.recompile import recompile_all
 from headgate.control.reconciler import Reconciler

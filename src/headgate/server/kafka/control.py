@@ -25,7 +25,7 @@ from headgate.control.api import ControlApi
 from headgate.control.bootstrap import bootstrap
 from headgate.control.egress import UrlPolicy
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.manifests import load
+from headgate.control.manifest_directory import load
 from headgate.control.objects import Kind
 from headgate.control.quota_rules import NOT_ON_KAFKA
 from headgate.control.reconciler import Reconciler

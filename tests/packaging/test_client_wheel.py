@@ -1,0 +1,114 @@
+"""The package headgate-client alone: which files it has, what it brings, and what its commands say that it lacks."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+import zipfile
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headgate
+from tests.packaging.conftest import Wheels
+from tests.packaging.wheels import build
+from tests.support import REPOSITORY
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]  # an environment is made, perhaps from the network
+
+MB_MAX = 60
+"""Of an environment: grpc is 15 MB, pydantic 5 (typer's), pygments 5; headgate brings 800."""
+LACKED = {"pyspark", "py4j", "pyarrow", "cel-expr-python", "uvicorn", "starlette", "structlog", "cryptography"}
+NEEDS = {
+    "serve": "headgate serve",
+    "demo": "headgate demo",
+    "doctor": "headgate doctor",
+    "token list": "headgate token",
+    "log verify x": "headgate log",
+    "cluster check": "headgate cluster",
+    "filter test --cel true": "headgate filter test",
+    "filter explain true": "headgate filter explain",
+    "filter backtest true --data x": "headgate filter backtest --data",
+}
+IMPORTS = """
+import importlib, pathlib, sys, headgate
+folder = pathlib.Path(headgate.__file__).parent
+paths = [path.relative_to(folder.parent).with_suffix("") for path in folder.rglob("*.py")]
+names = sorted(".".join(path.parts).removesuffix(".__init__") for path in paths)
+for name in names:
+    importlib.import_module(name)
+print(*names)
+"""
+
+
+def files(wheel: Path) -> set[str]:
+    """Its files but those about itself."""
+    with zipfile.ZipFile(wheel) as opened:
+        return {name for name in opened.namelist() if ".dist-info/" not in name}
+
+
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = (name for name in opened.namelist() if name.endswith(".dist-info/METADATA"))
+        return message_from_bytes(opened.read(name))
+
+
+def project(pyproject: Path) -> dict[str, Any]:
+    return tomllib.loads(pyproject.read_text())["project"]  # type: ignore[no-any-return]
+
+
+def test_each_file_is_in_one_of_the_wheels(wheels: Wheels) -> None:
+    source = REPOSITORY / "src"
+    there = {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert files(wheels.headgate) & files(wheels.client) == set()
+    assert files(wheels.headgate) | files(wheels.client) == there
+
+
+def test_the_metadata_of_both_fit(wheels: Wheels) -> None:
+    server, client = project(REPOSITORY / "pyproject.toml"), project(REPOSITORY / "packaging/client/pyproject.toml")
+    assert server["version"] == client["version"] == headgate.__version__
+    assert set(client["dependencies"]) < set(server["dependencies"])
+    assert server["scripts"] == client["scripts"]
+    wanted = metadata(wheels.headgate).get_all("Requires-Dist", [])
+    assert f"headgate-client=={headgate.__version__}" in wanted
+    assert len(metadata(wheels.client).get_all("Requires-Dist", [])) == len(client["dependencies"])
+
+
+def test_the_client_alone_imports_all_that_it_has(wheels: Wheels, client_folder: Path, elsewhere: Path) -> None:
+    done = subprocess.run([client_folder / "python", "-c", IMPORTS], capture_output=True, text=True, cwd=elsewhere)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == sum(name.endswith(".py") for name in files(wheels.client))
+
+
+def test_the_client_alone_is_small(client_folder: Path) -> None:
+    (packages,) = (client_folder.parent / "lib").glob("python*/site-packages")
+    names = {path.name.partition("-")[0].replace("_", "-") for path in packages.glob("*.dist-info")}
+    assert "headgate-client" in names
+    assert names & {*LACKED, "headgate"} == set()
+    size_mb = sum(path.stat().st_size for path in packages.rglob("*") if path.suffix != ".pyc") / 1e6
+    assert size_mb < MB_MAX
+
+
+@pytest.mark.parametrize("words", NEEDS)
+def test_a_command_that_needs_the_server_says_what_to_install(words: str, client_folder: Path, elsewhere: Path) -> None:
+    command = [client_folder / "headgate", *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=elsewhere)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: {NEEDS[words]} needs the package headgate\nhint: pip install headgate\n"
+
+
+def test_help_lists_what_needs_the_server_by_itself(client_folder: Path, elsewhere: Path) -> None:
+    done = subprocess.run([client_folder / "headgate", "--help"], capture_output=True, text=True, cwd=elsewhere)
+    here, _, elsewhere_ = done.stdout.partition("Commands that need the package headgate")
+    assert "│ apply " in here
+    assert "│ serve " in elsewhere_
+
+
+def test_other_builds_of_the_client_are_refused(tmp_path: Path) -> None:
+    done = build(REPOSITORY / "packaging" / "client", tmp_path, "--sdist")
+    assert done.returncode != 0
+    assert "error: headgate-client has no sdist" in done.stderr
+    assert "hint: uv build --wheel packaging/client" in done.stderr
