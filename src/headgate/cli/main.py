@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "get": "objects:get",
     "describe": "objects:describe",
     "delete": "objects:delete",
+    "trigger": "trigger:app",
     "summary": "summary:summary",
     "deadletter": "deadletter:app",
     "replay": "replay:app",

@@ -8,7 +8,7 @@ from typing import Final, assert_never
 from urllib.parse import urljoin, urlsplit
 
 from headgate.control.auth_rules import audience_causes, auth_causes, ca_causes, twice_causes
-from headgate.control.delivery_spec import delivery_causes, order_causes
+from headgate.control.delivery_spec import delivery_causes, order_causes, paused_causes
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.control.errors import Cause, forbidden, invalid, required
 from headgate.control.event_policies import policy_causes
@@ -219,6 +219,7 @@ def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
     yield from delivery_causes(spec.delivery)
     yield from _sink_causes(spec.delivery)
     yield from order_causes(trigger.metadata)
+    yield from paused_causes(trigger.metadata)
 
 
 def _name_of_broker_causes(broker: str) -> Iterator[Cause]:

@@ -179,6 +179,7 @@ class ControlState:
     def _look(self) -> str:
         try:
             metrics.GENERATION_DESIRED.set(self._store.desired_generation())
+            metrics.TRIGGERS_PAUSED.set(self._store.attention.paused())
             self._brokers.refresh()
             metrics.BROKERS.set(len(self._brokers))
         except StoreUnavailableError as error:
