@@ -251,6 +251,14 @@ EVENT_POLICIES_MAX: Final = 4_096
 """EventPolicies in the store: each front has all of them compiled."""
 EVENT_POLICIES_PER_NAMESPACE_MAX: Final = 64
 """EventPolicies of one namespace: each may ask something of every event of a broker."""
+EVENT_TYPES_MAX: Final = 16_384
+"""EventTypes in the store."""
+EVENT_TYPES_PER_NAMESPACE_MAX: Final = 1_024
+"""EventTypes of one namespace: a producer that makes up types cannot fill the store."""
+EVENT_TYPE_TEXT_CHARS_MAX: Final = 2_048
+"""Type, source, schema and description of an EventType, each."""
+EVENT_TYPE_SCHEMA_CHARS_MAX: Final = 65_536
+"""The schema that an EventType holds."""
 EVENT_POLICY_ITEMS_MAX: Final = 64
 """Items of spec.to and of spec.from of an EventPolicy, and conditions of one selector, each."""
 EVENT_POLICY_TURN_S: Final = 0.002

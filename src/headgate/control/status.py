@@ -13,8 +13,8 @@ from headgate.auth.audiences import broker_audience
 from headgate.auth.event_policies import DefaultMode
 from headgate.control.auth_spec import AuthSpec
 from headgate.control.conditions import TRUE, UNKNOWN, false, info, summary, timed, warning
-from headgate.control.event_policies import policies_condition, ready_policies
 from headgate.control.delivery_spec import is_paused
+from headgate.control.event_policies import policies_condition, ready_policies
 from headgate.control.log_spec import ServedBroker, log_rule
 from headgate.control.objects import (
     API_VERSION,

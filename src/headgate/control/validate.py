@@ -12,6 +12,7 @@ from headgate.control.delivery_spec import delivery_causes, order_causes, paused
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.control.errors import Cause, forbidden, invalid, required
 from headgate.control.event_policies import policy_causes
+from headgate.control.event_type_rules import event_type_causes
 from headgate.control.log_spec import filter_value_causes, log_causes
 from headgate.control.objects import (
     BROKER_CLASS,
@@ -23,6 +24,7 @@ from headgate.control.objects import (
     DeliverySpec,
     Destination,
     EventPolicy,
+    EventType,
     Kind,
     Metadata,
     Object,
@@ -101,6 +103,8 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
                 causes.append(forbidden("spec.delivery.auth", detail))
         case EventPolicy():
             return (*causes, *policy_causes(obj))
+        case EventType():
+            return (*causes, *event_type_causes(obj))
         case _:
             assert_never(obj)
     causes.extend(_egress_causes(obj, policy))
@@ -126,6 +130,9 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
         causes.extend(role_ref_causes(old, new))
     if isinstance(old, Routed) and isinstance(new, Routed) and old.spec.broker != new.spec.broker:
         causes.append(invalid("spec.broker", new.spec.broker, "field is immutable"))
+    if isinstance(old, EventType) and isinstance(new, EventType) and old.spec != new.spec:
+        detail = "field is immutable: delete the event type and create another one"
+        causes.append(invalid("spec", new.spec.type, detail))
     if isinstance(old, Secret) and isinstance(new, Secret):
         causes.extend(secret_change_causes(old, new))
     return tuple(causes)
