@@ -81,7 +81,7 @@ def event(number: int, rng: random.Random) -> Event:
     }
     return Event(
         "1.0",
-        f"e{number}",
+        str(number),
         f"/shop/{number % SOURCES}",
         f"com.example.t{rng.randrange(TYPES)}",
         data_kind=DataKind.JSON,
@@ -165,11 +165,11 @@ def pages(server: Server, events: int, triggers: int) -> dict[str, Page]:
         "Subscription": [Ask(subscription), Ask(f"{subscription}/stats"), Ask(f"{subscription}/consumers")],
         "Dead letters": [Ask(f"{OWN}/deadletters/counts"), Ask(f"{OWN}/deadletters?limit=50")],
         "Events, the last ones": [Ask("/default/default/events?last=50")],
-        "Event, the newest": timeline(f"e{events - 1}"),
-        "Event, in the middle": timeline(f"e{events // 2}"),
-        "Event, the oldest": timeline("e0"),
+        "Event, the newest": timeline(str(events - 1)),
+        "Event, in the middle": timeline(str(events // 2)),
+        "Event, the oldest": timeline("0"),
         "Event, not there": timeline("nosuch"),
-        "Event, why not": [Ask(f"{trigger}/why?id=e{events // 2}")],
+        "Event, why not": [Ask(f"{trigger}/why?id={events // 2}")],
         "Catalogue": [Ask(f"{BROKER}/catalogue")],
         "Catalogue, a type": [Ask(f"{BROKER}/catalogue?type=com.example.t7&source=/shop/1")],
         "Playground": [Ask(f"{OWN}/filters/dialects")],
@@ -220,7 +220,7 @@ def settle(server: Server, events: int) -> float:
     path = f"{server.url}{BROKER}/timeline?id="
 
     def is_settled() -> bool:
-        newest = [server.call("GET", f"{path}e{events - 1 - back}") for back in (0, 1_000)]
+        newest = [server.call("GET", f"{path}{events - 1 - back}") for back in (0, 1_000)]
         backlog = server.call("GET", f"{server.url}{OWN}/summary").get("backlog", {})
         return all(one.get("trace", {}).get("evaluated") for one in newest) and not backlog.get("deliveries")
 
