@@ -3,15 +3,14 @@
     python -m benchmarks.pages                          prepares a server, asks, prints a table; status 1 over the limit
     python -m benchmarks.pages --events 100000 --triggers 1000
 
-The triggers come in by the API; the events are written to the log of the stopped server, as a front writes them. After
-its start the server matches and delivers them. Then every request that the pages make is asked again and again, one at
+Triggers and events are written as the server's processes write them, before it starts. After its start it matches and
+delivers. Then every request that the pages make is asked again and again, one at
 a time, by one connection as a browser has it. What a page asks at once counts as one: the sum.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import http.client
 import itertools
@@ -25,16 +24,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from pyreqwest.client import Client, ClientBuilder
 from rich.table import Table
 
 from benchmarks.load import subscribers
 from benchmarks.tables import print_whole
+from headgate.control.admission import Admission
+from headgate.control.objects import Kind
+from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.limits import BATCH_EVENTS_MAX
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.settings import Settings
 from headgate.testing import Server, object_of
 
 LIMIT_MS = 200
@@ -93,8 +95,8 @@ def event(number: int, rng: random.Random) -> Event:
 def store(data: Path, identity: str, count: int, chunk: int) -> float:
     """Writes events to the log, in turn to each partition; returns the seconds."""
     rng, started = random.Random(2), time.monotonic()
-    partitions = sorted(path for path in (data / "log").iterdir() if path.name.isdecimal())
-    writers = [PartitionWriter(Partition(path, "stop"), EVENT_SCHEMA) for path in partitions]
+    paths = [data / "log" / str(number) for number in range(Settings().partitions)]
+    writers = [PartitionWriter(Partition(path, "stop"), EVENT_SCHEMA) for path in paths]
     try:
         for number, first in enumerate(range(0, count, chunk)):
             events = [event(one, rng) for one in range(first, min(first + chunk, count))]
@@ -106,22 +108,16 @@ def store(data: Path, identity: str, count: int, chunk: int) -> float:
     return time.monotonic() - started
 
 
-async def create(server: Server, count: int, url: str) -> float:
-    """Creates the triggers; returns the seconds until the last one is Ready."""
-    numbered, started = enumerate(specs(count, url)), time.monotonic()
-
-    async def some(client: Client) -> None:
-        for number, spec in numbered:
-            body = object_of("triggers", "default", f"t{number}", spec)
-            answer = await client.post(server.objects_url("triggers", "default")).body_json(body).build().send()
-            if answer.status != 201:
-                raise SystemExit(f"error: creating trigger t{number}: {answer.status} {await answer.text()}")
-
-    async with ClientBuilder().build() as client, asyncio.TaskGroup() as group:
-        for _ in range(4):
-            group.create_task(some(client))
-    await asyncio.to_thread(server.wait_trigger_ready, "default", f"t{count - 1}", seconds=SETTLED_S_MAX)
-    return time.monotonic() - started
+def create(data: Path, count: int, url: str) -> tuple[str, float]:
+    """Creates triggers and a subscription in the store; returns the identity of their broker, and the seconds."""
+    started = time.monotonic()
+    with contextlib.closing(Store.open(data / "control.db")) as opened:
+        admission = Admission(opened)
+        for number, spec in enumerate(specs(count, url)):
+            admission.create(Kind.TRIGGER, object_of("triggers", "default", f"t{number}", spec))
+        spec = {"broker": "default", "filter": {"cel": "data.amount < 1"}}
+        admission.create(Kind.SUBSCRIPTION, object_of("subscriptions", "default", "pulled", spec))
+        return opened.snapshot().brokers["default/default"], time.monotonic() - started
 
 
 def pages(server: Server, events: int, triggers: int) -> dict[str, Page]:
@@ -233,12 +229,9 @@ def settle(server: Server, events: int) -> float:
 
 def run(server: Server, arguments: argparse.Namespace, url: str) -> dict[str, list[float]]:
     """Prepares, and asks every page."""
-    with server:
-        loaded_s = asyncio.run(create(server, arguments.triggers, url))
-        server.create("subscriptions", "default", "pulled", {"broker": "default", "filter": {"cel": "data.amount < 1"}})
-        server.wait_object_ready("subscriptions", "default", "pulled", seconds=SETTLED_S_MAX)
-        uid = server.get("brokers", "default", "default")["metadata"]["uid"]
-    stored_s = store(server.data, f"default/default/{uid}", arguments.events, arguments.chunk)
+    server.data.mkdir()
+    identity, loaded_s = create(server.data, arguments.triggers, url)
+    stored_s = store(server.data, identity, arguments.events, arguments.chunk)
     with server:
         settled_s = settle(server, arguments.events)
         print(
