@@ -117,7 +117,7 @@ class LogFollower:
     @property
     def is_complete(self) -> bool:
         """Whether all that was in the log was read."""
-        return self._is_complete
+        return self._is_complete or not self._spans
 
     def _begin(self) -> None:
         """Find partitions that are new: what they have now is the past."""
