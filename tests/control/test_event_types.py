@@ -172,7 +172,7 @@ def test_kn_lists_describes_creates_and_deletes(kn: Kn, server: Server) -> None:
     kn("delete", "paid")
     assert len(kn("list").stdout.splitlines()) == 3
     found = server.request("GET", f"/apis/{API}beta2/namespaces/default/eventtypes/old").json
-    assert found["spec"] == {"type": "order.old", "broker": "default"}
+    assert found["spec"] == {"type": "order.old", "reference": {**ORDERS, "name": "default"}}, "kn's own translation"
 
 
 def test_kubectl_knows_them(kubectl: Callable[..., str]) -> None:
