@@ -201,14 +201,17 @@ class Catalogues:
         identity, schema = identity_of(broker), ObservedSchema()
         newest: StoredEvent | None = None
         stored_us, ends_s = 0, time.monotonic() + CATALOGUE_SAMPLE_S_MAX
-        for partition, offset in reversed(known.flow.places):
-            for chunk in holding(self._log.partition(partition), [offset]):
+        for partition in sorted({number for number, _ in known.flow.places}):
+            # Together: the way to the first chunk of a segment leads to the others.
+            offsets = sorted({offset for number, offset in known.flow.places if number == partition}, reverse=True)
+            for chunk in holding(self._log.partition(partition), offsets):
+                offset = next(one for one in offsets if chunk.first_offset <= one < chunk.next_offset)
                 stored = from_batch(chunk.batch, offset - chunk.first_offset)
-                if newest is None:
+                if newest is None or chunk.append_time_us > stored_us:
                     newest, stored_us = stored, chunk.append_time_us
                 _sample(schema, stored)
-            if time.monotonic() > ends_s:
-                break
+                if time.monotonic() > ends_s:
+                    break
         item = known.item()
         if newest is None:  # retention has taken all that are known
             return msgspec.structs.replace(item, judged=False)

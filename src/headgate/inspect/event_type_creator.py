@@ -14,7 +14,7 @@ from headgate.control.errors import ObjectNotFoundError
 from headgate.control.event_type_rules import event_type_of
 from headgate.control.objects import Broker, Kind, ObjectKey
 from headgate.control.status import identity_of
-from headgate.errors import HeadgateError, InvalidInputError, OverloadedError
+from headgate.errors import HeadgateError
 from headgate.inspect.flows import FlowKey
 from headgate.inspect.log_follower import LogFollower
 from headgate.limits import EVENT_TYPES_AGAIN_S, EVENT_TYPES_CREATE_S
@@ -45,7 +45,7 @@ class EventTypeCreator:
         self._clock_us = clock_us
         self._seen: dict[_Place, int] = {}
         """When flows were looked at, of those that are known now."""
-        self._refusals = Recurring(_log, "an EventType cannot be made", InvalidInputError, OverloadedError)
+        self._refusals = Recurring(_log, "an EventType cannot be made", HeadgateError)
 
     async def run(self) -> None:
         """Work until it is cancelled."""
