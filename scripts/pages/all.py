@@ -14,6 +14,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "cli.md": cli.page,
     "cluster.md": cluster.page,
     "dialects.md": dialects.page,
+    "headgate.schema.json": settings.schema,
     "limits.md": limits.page,
     "metrics.md": metrics.page,
     "settings.md": settings.page,

@@ -28,7 +28,12 @@ A command with another meaning says so.
 """
 
 EXITS: Final[Mapping[str, str]] = {
-    "serve": "0 after an orderly stop (SIGTERM, Ctrl-C); 1 when the server cannot work until a person changes something.",
+    "serve": "0 after an orderly stop (SIGTERM, Ctrl-C); 78 when a restart does not help, because a person must change something: a setting or a file that does not do, no Java, a data directory of a newer version, an address that this user may not have; 1 for what may pass, such as an address that is taken.",
+    "config check": "1 when a server would not take the settings.",
+    "backup create": "1 when there is no backup: the message says why.",
+    "backup verify": "1 when the backup is damaged, or not whole.",
+    "restore": "1 when nothing is restored: then the directory is empty again.",
+    "upgrade": "0 when a server of this version can start; 1 when it would refuse.",
     "apply": "1 when one of the objects was refused; the others are applied.",
     "delete": "1 when one of the objects could not be deleted; the others are.",
     "conformance": "1 when a check failed.",

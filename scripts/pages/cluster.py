@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,6 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from headgate.store import config
+from headgate.store.config_schema import meanings
 from headgate.store.kafka.topics import wanted_topics
 from scripts.pages.cell import row
 
@@ -18,7 +17,7 @@ HEAD: Final = """# Configuration of a deployment on Kafka
 
 <!-- Written by `make pages` from src/headgate/store/config.py: edit that. -->
 
-The file that [`headgate cluster`](cli.md#headgate-cluster) reads, `headgate.yaml`. [Run on Kafka](../howto/kafka.md) has an example, and says what works today. A name that is not here is refused, and so is a secret: give `sasl.password_file`, the path of a file, in place of `sasl.password`; one line break at its end is not part of it.
+The sections of [`headgate.yaml`](../howto/configure.md) that describe a deployment; [`headgate cluster`](cli.md#headgate-cluster) reads no others. [Settings](settings.md) of a server may stand beside them. [Run on Kafka](../howto/kafka.md) has an example, and says what works today. A name that is not here is refused, and so is a secret: give `sasl.password_file`, the path of a file, in place of `sasl.password`; one line break at its end is not part of it.
 """
 OPTIONS: Final = """## options
 
@@ -41,10 +40,7 @@ def page() -> str:
 
 
 def _section(title: str, model: type[BaseModel]) -> Iterator[str]:
-    meanings: dict[str, str] = {}
-    for each in reversed(model.__mro__[:-1]):
-        text = (inspect.getdoc(each) or "").partition("Attributes:\n")[2]
-        meanings |= re.findall(r"^    (\w+): ((?:.+\n?(?:        .+\n?)*))", text, re.M)
+    about = meanings(model)
     yield f"## {title}\n"
     yield row("name", "default", "meaning")
     yield "|---|---|---|"
@@ -53,7 +49,7 @@ def _section(title: str, model: type[BaseModel]) -> Iterator[str]:
         shown = "required" if field.is_required() else ""
         if default not in (None, PydanticUndefined) and not isinstance(default, BaseModel):
             shown = f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
-        yield row(f"`{name}`", shown, meanings[name])
+        yield row(f"`{name}`", shown, about[name])
     yield ""
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
-import re
+import json
 from collections.abc import Iterator
 from typing import Final
 
 from headgate.settings import Settings
+from headgate.store.config_schema import config_schema, meanings
 from scripts.pages.cell import row
 
 HEAD: Final = """# Settings
 
 <!-- Written by `make pages` from src/headgate/settings.py: edit that. -->
 
-Each setting of a server is an environment variable. Most are also an option of [`headgate serve`](cli.md#headgate-serve), which wins. Every program that talks to a server reads `HEADGATE_SERVER`, the server's URL.
+Each setting of a server is an environment variable, and a name in [`headgate.yaml`](../howto/configure.md) without `HEADGATE_`, in lower case: `HEADGATE_LISTEN` is `listen`. Most are also an option of [`headgate serve`](cli.md#headgate-serve). An option wins over the environment, that over the file, and the file over the default. Every program that talks to a server reads `HEADGATE_SERVER`, the server's URL.
+
+The file's [JSON Schema](headgate.schema.json) is made of the same types. `HEADGATE_CONFIG` alone cannot stand in the file, and `HEADGATE_KAFKA` and `HEADGATE_SPARK` are `kafka.bootstrap` and `spark.master` there ([the sections](cluster.md)).
 """
 
 
@@ -24,15 +26,19 @@ def page() -> str:
 
 
 def _rows() -> Iterator[str]:
-    text = inspect.getdoc(Settings).partition("Attributes:\n")[2]  # type: ignore[union-attr]
-    meanings = dict(re.findall(r"^    (\w+): ((?:.+\n?(?:        .+\n?)*))", text, re.M))
+    about = meanings(Settings)
     yield row("variable", "default", "meaning")
     yield "|---|---|---|"
     for name, field in Settings.model_fields.items():
         known = field.default_factory is None and field.default not in (None, "")
         default = f"`{_shown(field.default)}`" if known else ""
-        yield row(f"`HEADGATE_{name.upper()}`", default, meanings[name])
+        yield row(f"`HEADGATE_{name.upper()}`", default, about[name])
 
 
 def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def schema() -> str:
+    """The JSON Schema of the file."""
+    return json.dumps(config_schema(), indent=2) + "\n"

@@ -320,7 +320,8 @@ RESOURCE_QUOTAS_MAX: Final = 20_000
 QUOTA_BURST_S: Final = 1.0
 """What a namespace may publish at once after a pause: what its quota brings in so many seconds."""
 QUOTA_REFUSAL_S: Final = 0.1
-"""How long a refused publish request waits for its answer: what a connection that does not slow down costs others."""
+"""How long a refused publish request waits for its answer, half as long to half as long again: what a connection that
+does not slow down costs others."""
 QUOTA_RETRY_AFTER_S_MAX: Final = 60
 """The longest wait that a producer is told whose namespace is over its quota: the quota may change meanwhile."""
 QUOTA_USAGE_S: Final = 1.0
@@ -864,7 +865,7 @@ METRICS_STALE_S: Final = 10.0
 
 # --- store ----------------------------------------------------------------------------------------
 CLUSTER_FILE_BYTES_MAX: Final = 256 << 10
-"""The configuration file of a deployment on Kafka: written by people, some 50 lines."""
+"""The configuration file: written by people, some 50 lines."""
 CLUSTER_OPTIONS_MAX: Final = 200
 """Options of one client or topic: librdkafka has some 170."""
 SECRET_FILE_BYTES_MAX: Final = 64 << 10
@@ -1156,6 +1157,14 @@ CLIENT_CLOSE_S_MAX: Final = 10.0
 """How long closing waits for pending acknowledgements."""
 CLIENT_KEEPALIVE_S: Final = 20.0
 """How often a silent connection is pinged."""
+
+# --- backup ---------------------------------------------------------------------------------------
+BACKUP_FILES_MAX: Final = 100_000
+"""Files of one backup, each open while it is taken: 25 TB in segments of 256 MiB."""
+BACKUP_MANIFEST_BYTES_MAX: Final = 32 << 20
+"""The manifest of a backup: 200 bytes a file, and room."""
+BACKUP_PIECE_BYTES: Final = 4 << 20
+"""What is read at once of a file that is copied."""
 
 # --- conformance ----------------------------------------------------------------------------------
 CONFORMANCE_LINE_BYTES_MAX: Final = 8 << 20

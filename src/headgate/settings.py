@@ -1,19 +1,17 @@
-"""Settings of `headgate serve`, from options and the environment."""
+"""Settings of `headgate serve`; `server/effective.py` takes them from options, the environment and a file."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from headgate.errors import InvalidInputError
 from headgate.limits import BACKLOG_BYTES_MAX, BACKLOG_S_MAX, CORES_A_FRONT, DISPATCHERS_MAX, FRONTS_MAX
 
 OFF: Final = "off"
@@ -27,6 +25,12 @@ def hosts_of(text: str) -> list[str]:
 
 ACCEPTABLE_LOSSES: Final = ("control.db", "dispatch.db")
 """Databases whose loss stops a server that has events, unless it is accepted."""
+LISTED: Final = frozenset(
+    {"accept_lost", "allowed_host", "egress_allow", "egress_deny", "egress_ports", "egress_schemes", "role"}
+)
+"""Settings of several values, separated by commas."""
+MASKED: Final = frozenset({"secrets_key_command"})
+"""Settings that are not shown: people write secrets into commands."""
 
 
 class TlsMode(StrEnum):
@@ -109,7 +113,7 @@ class Settings(BaseSettings):
         egress_deny: Networks that are always refused.
         egress_ports: Ports allowed, `80, 443, 8000-8999`; empty for all.
         egress_schemes: Schemes allowed, `http, https`.
-        config: Configuration file of a deployment on Kafka, headgate.yaml; None for none.
+        config: Configuration file, headgate.yaml: settings by these names, and a deployment on Kafka; None for none.
         kafka: HOST:PORT of some of Kafka's brokers, separated by commas; replaces the file's.
         spark: Spark's master, `local[4]`, `spark://HOST:PORT` or `k8s://...`; replaces the file's.
         role: What this server does in a deployment on Kafka, `control, front, matcher, dispatcher, reader, source`;
@@ -220,7 +224,7 @@ class Settings(BaseSettings):
     @property
     def is_on_kafka(self) -> bool:
         """Whether the server is part of a deployment on Kafka; else it keeps everything in `data`."""
-        return self.config is not None or bool(self.kafka)
+        return bool(self.kafka)
 
     @property
     def host(self) -> str:
@@ -347,19 +351,3 @@ def _fronts(partitions: int) -> int:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def settings_of(options: Mapping[str, object]) -> Settings:
-    """Settings from options of a command, by name; None for one that was not given.
-
-    Raises:
-        InvalidInputError: A value does not do, of an option or of the environment.
-    """
-    try:
-        return Settings(**{name: value for name, value in options.items() if value is not None})  # type: ignore[arg-type]
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InvalidInputError(
-            f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}",
-            hint="headgate serve --help shows the options",
-        ) from error

@@ -162,7 +162,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_publishing_is_refused_while_a_namespace_has_all_that_it_may(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.ingress.app.QUOTA_REFUSAL_S", 0.0)
+    monkeypatch.setattr("headgate.ingress.publish_quota.QUOTA_REFUSAL_S", 0.0)
     elsewhere = QuotaBoard(tmp_path / "usage", "front-1")
 
     def limit(quotas: PublishQuotas, most: int) -> None:

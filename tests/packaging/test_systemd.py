@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.server.child import FATAL_STATUS
 from headgate.settings import Settings
 from tests.support import REPOSITORY
 
@@ -46,6 +47,10 @@ def test_the_unit_is_hardened(unit: Path) -> None:
     plain = unit.with_name("plain.service")
     plain.write_text(f"[Service]\nExecStart={sys.executable}\n")
     assert analyze("security", "--offline=true", f"--threshold={EXPOSURE_MAX}", plain).returncode != 0
+
+
+def test_what_no_restart_mends_is_not_started_again() -> None:
+    assert re.findall(r"^RestartPreventExitStatus=(.*)$", UNIT.read_text(), re.MULTILINE) == [str(FATAL_STATUS)]
 
 
 def test_its_settings_are_settings() -> None:

@@ -168,7 +168,7 @@ def refused(data: Path, *arguments: str) -> list[str]:
         subprocess.Popen(command, stderr=stderr, env=environment, start_new_session=True) as server,
     ):
         try:
-            assert server.wait(120) == 1
+            assert server.wait(120) == 78
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGKILL)

@@ -41,6 +41,7 @@ def test_what_a_server_makes_is_for_its_user_only(tmp_path: Path) -> None:
         "data/log/0/1.seg": 0o600,
         "data/run": 0o700,
         "data/run/metrics": 0o700,
+        "data/version": 0o600,
     }
     assert told == []
     (tmp_path / "after").touch()

@@ -10,7 +10,8 @@ import pytest
 
 from headgate.errors import InvalidInputError
 from headgate.server import parts
-from headgate.server.deployment import TopicsMisfitError, check, cluster_of
+from headgate.server.deployment import TopicsMisfitError, check
+from headgate.server.effective import effective
 from headgate.server.kafka import instance
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
@@ -32,7 +33,7 @@ def names(given: Settings) -> list[str]:
 
 def test_a_server_of_its_own_has_every_role() -> None:
     assert names(Settings(fronts=1)) == ["control", "front-0", "dispatcher-0", "reader", "matcher"]
-    assert cluster_of(Settings()) is None
+    assert effective({}).cluster is None
 
 
 def test_a_server_on_kafka_has_the_roles_that_it_is_given() -> None:
@@ -44,10 +45,10 @@ def test_a_server_on_kafka_has_the_roles_that_it_is_given() -> None:
 def test_the_file_says_how_many_fronts_share_quotas(tmp_path: Path) -> None:
     file = tmp_path / "headgate.yaml"
     file.write_text(f"{{kafka: {{bootstrap: '{KAFKA}'}}, quotas: {{fronts: 6}}}}")
-    found = cluster_of(Settings(config=file))
+    found = effective({"config": file}).cluster
     assert found is not None
     assert found.quotas.fronts == 6
-    alone = cluster_of(settings())
+    alone = effective({"kafka": KAFKA}).cluster
     assert alone is not None
     assert alone.quotas.fronts is None, "each server its own"
 
@@ -63,18 +64,21 @@ def test_each_role_on_kafka_is_a_module_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("given", "problem", "hint"),
     [
-        (Settings(role="front"), "--role is for a deployment on Kafka", "--kafka HOST:PORT"),
-        (Settings(spark="local[2]"), "--spark is for a deployment on Kafka", "--kafka HOST:PORT"),
-        (Settings(advertise="http://a"), "--advertise is for a deployment on Kafka", "--kafka HOST:PORT"),
-        (settings(role="front,king"), "'king' is no role", "control,front,matcher,dispatcher,reader,source"),
-        (settings(role="front", partitions=3), "--partitions is for a server that keeps its events", "kafka.topics"),
-        (Settings(kafka="nowhere", role="front"), "'nowhere' is not HOST:PORT", "--kafka kafka-1"),
+        ({"role": "front"}, "--role is for a deployment on Kafka", "--kafka HOST:PORT"),
+        ({"spark": "local[2]"}, "--spark is for a deployment on Kafka", "--kafka HOST:PORT"),
+        ({"advertise": "http://a"}, "--advertise is for a deployment on Kafka", "--kafka HOST:PORT"),
+        ({"kafka": KAFKA, "role": "front,king"}, "'king' is no role", "control,front,matcher,dispatcher,reader,source"),
+        (
+            {"kafka": KAFKA, "role": "front", "partitions": 3},
+            "--partitions is for a server that keeps its events",
+            "kafka.topics",
+        ),
+        ({"kafka": "nowhere", "role": "front"}, "'nowhere' is not HOST:PORT", "--kafka kafka-1"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(given: Settings, problem: str, hint: str) -> None:
+def test_settings_that_contradict_each_other_are_refused(given: dict[str, object], problem: str, hint: str) -> None:
     def begin() -> None:
-        parts.of_server(given)
-        cluster_of(given)
+        parts.of_server(effective(given).settings)
 
     with pytest.raises(InvalidInputError) as caught:
         begin()
@@ -85,10 +89,10 @@ def test_settings_that_contradict_each_other_are_refused(given: Settings, proble
 def test_options_replace_what_the_file_says(tmp_path: Path) -> None:
     file = tmp_path / "headgate.yaml"
     file.write_text(f"kafka:\n  bootstrap: {KAFKA}\n  topic_prefix: x.\nspark:\n  master: local[8]\n")
-    assert cluster_of(Settings(config=file)) == ClusterConfig.model_validate(
+    assert effective({"config": file}).cluster == ClusterConfig.model_validate(
         {"kafka": {"bootstrap": KAFKA, "topic_prefix": "x."}, "spark": {"master": "local[8]"}}
     )
-    found = cluster_of(Settings(config=file, kafka="other:1", spark="spark://m:7077"))
+    found = effective({"config": file, "kafka": "other:1", "spark": "spark://m:7077"}).cluster
     assert found is not None
     assert (found.kafka.bootstrap, found.kafka.topic_prefix, found.spark.master) == ("other:1", "x.", "spark://m:7077")
 

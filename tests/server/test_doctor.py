@@ -12,8 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
+from headgate.server import doctor
 from headgate.testing import free_port
 
 HEADGATE = Path(sys.executable).with_name("headgate")
@@ -74,16 +73,37 @@ def test_a_directory_that_cannot_be_written_is_a_failure() -> None:
     assert "/proc" in found["fdatasync"]["message"]
 
 
-def test_few_files_and_a_disk_that_is_none_are_warnings() -> None:
-    shared = Path("/dev/shm")
-    if not shared.is_dir():
-        pytest.skip("this system has no tmpfs there")
-    status, found = examined(shared, before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024)))
+def test_few_files_are_a_warning(tmp_path: Path) -> None:
+    status, found = examined(tmp_path, before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024)))
     assert status == 0
     assert found["open files"]["verdict"] == "warning"
     assert "LimitNOFILE" in found["open files"]["hint"]
-    assert found["fdatasync"]["verdict"] == "warning"
-    assert "tmpfs" in found["fdatasync"]["hint"]
+
+
+def test_a_file_system_in_memory_is_a_warning() -> None:
+    """The system's own table says which file systems those are; one that may be written has them all checked."""
+    places = [Path("/dev/shm"), Path("/run"), Path("/tmp")]
+    writable = [place for place in places if place.is_dir() and os.access(place, os.W_OK)]
+    for place in writable:
+        in_memory = doctor.filesystem_of(place) in {"tmpfs", "ramfs"}
+        status, found = examined(place)
+        assert status == 0
+        assert ("which loses all events with the power" in found["fdatasync"].get("hint", "")) == in_memory, place
+
+
+def test_the_file_system_is_that_of_the_innermost_mount(tmp_path: Path) -> None:
+    (tmp_path / "in memory" / "deeper").mkdir(parents=True)
+    mounts = tmp_path / "mounts"
+    escaped = str(tmp_path).replace("\\", "\\134").replace(" ", "\\040")
+    mounts.write_text(
+        f"/dev/sda / ext4 rw 0 0\ntmpfs {escaped}/in\\040memory tmpfs rw 0 0\nproc /proc proc rw 0 0\n"
+        f"/dev/sdb {escaped}/hidden xfs rw 0 0\nramfs {escaped}/hidden ramfs rw 0 0\n"
+    )
+    kinds = {
+        name: doctor.filesystem_of(tmp_path / name, mounts) for name in ("", "in memory", "in memory/deeper", "hidden")
+    }
+    assert kinds == {"": "ext4", "in memory": "tmpfs", "in memory/deeper": "tmpfs", "hidden": "ramfs"}
+    assert doctor.filesystem_of(tmp_path, tmp_path / "none") == ""
 
 
 def test_a_setting_that_does_not_do_is_told(tmp_path: Path) -> None:

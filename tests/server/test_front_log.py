@@ -215,5 +215,5 @@ def test_bytes_that_no_front_sends_end_the_connection_and_nothing_else(tmp_path:
 
 def test_more_fronts_than_partitions_are_refused_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="3 fronts need as many partitions") as refusal:
-        preflight.check(settings_of(tmp_path, 3, partitions=2))
+        preflight.check_settings(settings_of(tmp_path, 3, partitions=2))
     assert refusal.value.hint.startswith("--fronts 2, or --partitions 3")

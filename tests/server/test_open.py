@@ -25,7 +25,7 @@ def is_open(**given: object) -> list[str]:
 def test_an_address_of_other_machines_is_refused_at_start(tmp_path: Path) -> None:
     status, lines = serve(tmp_path / "data", "--listen", "0.0.0.0:0")
     error, hint = refused(lines)
-    assert status == 1
+    assert status == 78
     assert error == "error: --listen 0.0.0.0:0: everybody who reaches this address could do everything"
     assert "--tls-client-ca" in hint
     assert "--allow-anonymous" in hint
@@ -34,7 +34,7 @@ def test_an_address_of_other_machines_is_refused_at_start(tmp_path: Path) -> Non
 
 def test_an_address_of_grpc_is_refused_at_start(tmp_path: Path) -> None:
     status, lines = serve(tmp_path / "data", "--grpc", "[::]:0")
-    assert (status, refused(lines)[0][:24]) == (1, "error: --grpc [::]:0: ev")
+    assert (status, refused(lines)[0][:24]) == (78, "error: --grpc [::]:0: ev")
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_the_processes_of_a_server_with_users_go_by_their_own_way() -> None:
 def test_files_of_users_that_do_not_work_end_the_start(tmp_path: Path) -> None:
     for option in ("--token-auth-file", "--authentication-config"):
         status, lines = serve(tmp_path / "data", option, str(tmp_path / "none"))
-        assert (status, "none cannot be read" in refused(lines)[0]) == (1, True)
+        assert (status, "none cannot be read" in refused(lines)[0]) == (78, True)
     status, lines = serve(tmp_path / "data", "--audit-log-path", str(tmp_path / "none" / "audit.log"))
-    assert (status, "cannot be written" in refused(lines)[0]) == (1, True)
+    assert (status, "cannot be written" in refused(lines)[0]) == (78, True)
     assert not (tmp_path / "data").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.cli.serve import exit_status
 from headgate.errors import InvalidInputError
-from headgate.server import datadir, preflight
+from headgate.server import datadir, listening, preflight
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig, KafkaConfig
 from headgate.testing import free_port
@@ -73,10 +75,39 @@ def test_an_address_of_another_machine_is_told(tmp_path: Path) -> None:
     assert (status, refused(lines)[0]) == (1, "error: cannot listen on 192.0.2.1:8080: Cannot assign requested address")
 
 
+def test_an_address_that_this_user_may_not_have_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No restart helps: the status says so. Tests may run as root, who may have any address."""
+
+    def denied(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(socket.socket, "bind", denied)
+    with pytest.raises(listening.AddressDeniedError, match="Permission denied") as caught:
+        listening.bind("127.0.0.1", 80, "--listen")
+    assert exit_status(caught.value) == 78
+    assert exit_status(listening.AddressError("taken")) == 1
+
+
+def test_a_full_disk_may_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(datadir.DataDirectoryError, match="No space left") as caught:
+        datadir.owned(Settings(data=tmp_path / "data")).__enter__()
+    assert exit_status(caught.value) == 1
+
+
+def test_a_key_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    status, lines = serve(tmp_path / "data", "--tls-cert", str(tmp_path / "none"), "--tls-key", str(tmp_path / "none"))
+    error, _ = refused(lines)
+    assert (status, str(tmp_path / "none") in error) == (78, True)
+
+
 def test_a_machine_without_java_is_told(tmp_path: Path) -> None:
     status, lines = serve(tmp_path / "data", PATH=str(tmp_path))
     error, hint = refused(lines)
-    assert (status, error) == (1, "error: no Java on the PATH")
+    assert (status, error) == (78, "error: no Java on the PATH")
     assert "JAVA_HOME" in hint
 
 
@@ -84,7 +115,7 @@ def test_a_data_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     status, lines = serve(tmp_path / "file" / "data")
     error, hint = refused(lines[1:])  # behind the line that says what starts
-    assert status == 1
+    assert status == 78
     assert error == f"error: the data directory {tmp_path}/file/data cannot be used: Not a directory"
     assert "--data" in hint
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import InvalidInputError
-from headgate.store.config import load, resolved
+from headgate.store.config import resolved
+from headgate.store.config_file import load
 from headgate.store.kafka.topics import FoundPartition, FoundTopic, WantedTopic, misfits, wanted_topics
 
 
@@ -34,15 +35,15 @@ def with_sources(*sources: str) -> str:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "must hold one YAML object"),
+        ("", "kafka: Field required"),
         ("[]", "must hold one YAML object"),
         ("kafka: {", "no YAML"),
         ("spark: {}", "kafka: Field required"),
         ("kafka: {bootstrap: here}", "kafka.bootstrap: 'here' is not HOST:PORT"),
-        ("kafka: {bootstrap: 'a:1', topics: {event: {}}}", "kafka.topics.event: Extra inputs"),
+        ("kafka: {bootstrap: 'a:1', topics: {event: {}}}", "kafka.topics.event: there is no such name"),
         (
             "kafka: {bootstrap: 'a:1', topics: {objects: {partitions: 3}}}",
-            "kafka.topics.objects.partitions: Extra inputs",
+            "kafka.topics.objects.partitions: there is no such name",
         ),
         ("kafka: {bootstrap: 'a:1', topics: {events: {partitions: 0}}}", "greater than or equal to 1"),
         ("kafka: {bootstrap: 'a:1', topics: {events: {replication: 1}}}", "min_insync 2 is more than the 1 copies"),

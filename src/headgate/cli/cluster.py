@@ -10,7 +10,7 @@ import typer
 
 from headgate.cli.client import JsonLinesOption, print_table
 from headgate.cli.cluster_move import ConfigOption, errors, export, import_
-from headgate.store.config import load
+from headgate.store.config_file import load
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.topics import Misfit
 

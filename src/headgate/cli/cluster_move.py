@@ -63,7 +63,7 @@ def import_(
     # Here, because most commands need neither the log nor Kafka.
     from headgate.observe import logs
     from headgate.server.stopped import stopped_server
-    from headgate.store.config import load
+    from headgate.store.config_file import load
     from headgate.store.kafka.cluster_import import check_fresh, import_state
 
     logs.configure("cluster")
@@ -98,7 +98,7 @@ def export(
     # Here, because most commands need neither the log nor Kafka.
     from headgate.observe import logs
     from headgate.server.stopped import new_directory
-    from headgate.store.config import load
+    from headgate.store.config_file import load
     from headgate.store.kafka.cluster_export import export_state
 
     logs.configure("cluster")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from headgate.cli.client import JsonLinesOption
 from headgate.server.doctor import CheckVerdict, MachineCheck, findings
-from headgate.settings import settings_of
+from headgate.server.effective import effective
 
 _MARKS: Final = {
     CheckVerdict.OK: Text(" ok ", "green"),
@@ -26,11 +26,12 @@ def doctor(
     data: Annotated[Path | None, typer.Option(help="The data directory of the server.")] = None,
     listen: Annotated[str | None, typer.Option(help="Its HOST:PORT. Default: 127.0.0.1:8080.")] = None,
     grpc: Annotated[str | None, typer.Option(help="Its HOST:PORT of gRPC, or off. Default: 127.0.0.1:8081.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Its headgate.yaml.")] = None,
     as_json: JsonLinesOption = False,
 ) -> None:
     """Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock.
 
-    The settings are those of headgate serve, also from the environment. Nothing is changed.
+    The settings are those of headgate serve, also from the environment and a file. Nothing is changed.
 
     Exit status: 0 when a server can run here, perhaps with warnings; 1 when it cannot.
 
@@ -40,7 +41,8 @@ def doctor(
     """
     console = Console(highlight=False, soft_wrap=True)
     failed = False
-    for finding in findings(settings_of({"data": data, "listen": listen, "grpc": grpc})):
+    options = {"data": data, "listen": listen, "grpc": grpc, "config": config}
+    for finding in findings(effective(options).settings):
         failed |= finding.verdict is CheckVerdict.FAILURE
         if as_json:
             typer.echo(json.dumps(asdict(finding)))

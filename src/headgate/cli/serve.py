@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from headgate.cli.client import fail
+from headgate.errors import HeadgateError
 from headgate.observe import logs
 from headgate.server import preflight
-from headgate.server.deployment import cluster_of
-from headgate.server.policy import url_policy
+from headgate.server.child import FATAL_STATUS
+from headgate.server.effective import effective
 from headgate.server.supervisor import Supervisor
-from headgate.settings import settings_of
 
 
 def serve(
@@ -104,7 +106,7 @@ def serve(
         str | None, typer.Option(help="Start although this file is lost: control.db, dispatch.db or both.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="headgate.yaml: be part of a deployment on Kafka, as headgate cluster has it.")
+        Path | None, typer.Option(help="headgate.yaml: settings, and the deployment on Kafka to be part of.")
     ] = None,
     kafka: Annotated[
         str | None, typer.Option(help="HOST:PORT of Kafka's brokers, separated by commas, instead of the file's.")
@@ -122,7 +124,12 @@ def serve(
 ) -> None:
     """Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C.
 
-    Every option can also be set in the environment: HEADGATE_DATA, HEADGATE_LISTEN, ...
+    Settings come from options, then the environment (HEADGATE_DATA, HEADGATE_LISTEN, ...), then the file of --config,
+    then defaults; the first one that has a setting wins. headgate config check tries a file, headgate config show says
+    where each setting came from.
+
+    Exit status: 0 after an orderly stop (SIGTERM, Ctrl-C); 78 when a restart does not help: a setting or a file that
+    does not do, no Java, a data directory of a newer version; 1 for what may pass.
 
     Example: headgate serve --data ./headgate-data --listen 127.0.0.1:8080
 
@@ -130,12 +137,29 @@ def serve(
 
     Example: headgate serve --config headgate.yaml --role control,front
     """
-    given = locals() | {"allowed_host": ",".join(allowed_host or ()) or None}  # every option is a setting of its name
-    settings = settings_of(given)
-    url_policy(settings)  # an invalid setting fails here, not in a child process
+    try:
+        status = _run(options_of(locals()))  # every option is a setting of its name
+    except HeadgateError as error:
+        fail(str(error), error.hint, status=exit_status(error))
+    sys.exit(status)
+
+
+def options_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the command as `effective` takes them."""
+    return {**parameters, "allowed_host": ",".join(parameters["allowed_host"] or ()) or None}
+
+
+def exit_status(error: HeadgateError) -> int:
+    """1 for what may have passed when the server is started again, else EX_CONFIG of sysexits.h."""
+    return 1 if error.retriable else FATAL_STATUS
+
+
+def _run(options: Mapping[str, Any]) -> int:
+    found = effective(options)
+    settings, cluster = found.settings, found.cluster
+    preflight.check_settings(settings, cluster)  # an invalid setting fails here, not in a child process
     logs.configure("supervisor")
-    cluster = cluster_of(settings)
-    preflight.check(settings, cluster)
+    preflight.check_machine(settings, cluster)
     preflight.tell_openness(settings)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     place = f"data in {settings.data}" if cluster is None else f"on Kafka at {cluster.kafka.bootstrap}"
@@ -144,4 +168,4 @@ def serve(
     def announce(seconds: float) -> None:
         console.print(f"headgate: ready after {seconds:.1f} s: POST CloudEvents to {settings.url}/default/default")
 
-    sys.exit(asyncio.run(Supervisor(settings, announce, cluster).run()))
+    return asyncio.run(Supervisor(settings, announce, cluster).run())

@@ -31,7 +31,8 @@ from headgate.limits import RECOMPILED_FILTERS_MAX
 if TYPE_CHECKING:
     from headgate.control.store import Store
 
-_DUE: Final = "(compiler != ? OR cost IS NULL)"
+DUE: Final = "(compiler != ? OR cost IS NULL)"
+"""Of targets whose filters are to be compiled anew; its parameter is the version of the compiler."""
 RETRY_S: Final = 1.0
 """Between two tries while the store does not work."""
 _log = structlog.get_logger("headgate.control")
@@ -66,7 +67,7 @@ class StoredPlan:
 
 def count_left(connection: sqlite3.Connection, compiler: int) -> int:
     """How many filters another compiler has compiled, or one that did not write down what they cost."""
-    (count,) = connection.execute(f"SELECT count(*) FROM targets WHERE {_DUE}", (compiler,)).fetchone()
+    (count,) = connection.execute(f"SELECT count(*) FROM targets WHERE {DUE}", (compiler,)).fetchone()
     return int(count)
 
 
@@ -74,7 +75,7 @@ def next_slice(connection: sqlite3.Connection, compiler: int, after: int) -> lis
     """The next filters, by target id, of those that `count_left` counts."""
     rows = connection.execute(
         "SELECT id, compiler, plan_version, filter, delivery, plan, plan_error FROM targets"
-        f" WHERE {_DUE} AND id > ? ORDER BY id LIMIT ?",
+        f" WHERE {DUE} AND id > ? ORDER BY id LIMIT ?",
         (compiler, after, RECOMPILED_FILTERS_MAX),
     )
     return [StoredPlan(*row) for row in rows]

@@ -5,7 +5,6 @@ Every event of every producer passes here, so a request that is accepted makes a
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from typing import Final, NoReturn
@@ -30,13 +29,12 @@ from headgate.ingress.errors import (
 )
 from headgate.ingress.intake import NO_LINEAGE, Intake, Lineage, count_refusal
 from headgate.ingress.problem import send_problem
-from headgate.ingress.publish_quota import PublishQuotaError
+from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
 from headgate.limits import (
     BATCH_BYTES_MAX,
     BODIES_READING_BYTES_MAX,
     EVENT_BYTES_MAX,
     HOPS_MAX,
-    QUOTA_REFUSAL_S,
     REQUEST_HEAD_BYTES_MAX,
     ROOT_CHARS_MAX,
 )
@@ -102,7 +100,7 @@ class Ingress:
                 await send(_ACCEPTED)
                 await send(_NO_BODY)
             return
-        await asyncio.sleep(QUOTA_REFUSAL_S)
+        await delay_refusal()
         await _refuse(refused, send)
 
     async def _publish(self, broker: ServedBroker, scope: Scope, receive: Receive, started_s: float) -> bool:

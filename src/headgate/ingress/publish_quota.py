@@ -8,7 +8,9 @@ stored over a longer time is what the quota says. Each front of a deployment has
 
 from __future__ import annotations
 
+import asyncio
 import math
+import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -19,7 +21,7 @@ from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.errors import OverloadedError
 from headgate.event.identity import namespace_of
-from headgate.limits import QUOTA_BURST_S, QUOTA_RETRY_AFTER_S_MAX
+from headgate.limits import QUOTA_BURST_S, QUOTA_REFUSAL_S, QUOTA_RETRY_AFTER_S_MAX
 from headgate.observe.metrics import QUOTA_BYTES, QUOTA_EVENTS, QUOTA_REFUSED
 
 
@@ -42,6 +44,15 @@ class StoredBytesQuotaError(PublishQuotaError):
 
     code = "stored-bytes-quota"
     advice = "wait until retention frees old events"
+
+
+async def delay_refusal() -> None:
+    """Waits before a refusal is answered, about QUOTA_REFUSAL_S.
+
+    The time is random: the connections of one producer would come back together otherwise, and what they cost in one
+    go delays the requests of others.
+    """
+    await asyncio.sleep(QUOTA_REFUSAL_S * random.uniform(0.5, 1.5))
 
 
 class TokenBucket:

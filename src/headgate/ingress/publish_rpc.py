@@ -24,8 +24,8 @@ from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.ingress.errors import BrokerReplacedError
 from headgate.ingress.intake import Intake, count_refusal
 from headgate.ingress.producers import ProducerStreams, Producing
-from headgate.ingress.publish_quota import PublishQuotaError
-from headgate.limits import PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_STREAMS_MAX, QUOTA_REFUSAL_S
+from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
+from headgate.limits import PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_STREAMS_MAX
 from headgate.rpc.errors import ProtocolError, problem
 from headgate.rpc.events import from_messages
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
@@ -133,7 +133,7 @@ class _Stream:
         try:
             self._intake.check_quota(broker, self._producing)
         except PublishQuotaError:
-            await asyncio.sleep(QUOTA_REFUSAL_S)
+            await delay_refusal()
             raise
         events = decode(request)
         if self._intake.knows_senders:

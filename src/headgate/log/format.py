@@ -17,7 +17,8 @@ from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN, BLOOM_HASHES_MAX, 
 from headgate.log.bloom import Bloom
 from headgate.log.errors import LogSchemaError
 
-SEGMENT_MAGIC: Final = b"HGS1"
+SEGMENT_VERSION: Final = 1
+SEGMENT_MAGIC: Final = b"HGS%d" % SEGMENT_VERSION
 CHUNK_MAGIC: Final = b"HGC1"
 SEGMENT_FIXED_BYTES: Final = 16
 SEGMENT_ALIGN: Final = 64
@@ -207,6 +208,15 @@ def segment_size_promised(data: bytes) -> int:
     if schema_size > SCHEMA_BYTES_MAX:
         raise FormatError(f"a schema of {schema_size} bytes is over {SCHEMA_BYTES_MAX}")
     return segment_header_bytes(schema_size)
+
+
+def segment_version(data: bytes) -> int | None:
+    """The version of a segment, from its first 16 bytes; None when they are cut off or damaged."""
+    if len(data) < SEGMENT_FIXED_BYTES or bytes(data[:3]) != SEGMENT_MAGIC[:3]:
+        return None
+    if bytes(data[:4]) == SEGMENT_MAGIC:
+        return SEGMENT_VERSION
+    return int(data[3:4]) if _is_newer(data) else None
 
 
 def _is_newer(data: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -14,6 +15,7 @@ from typing import Final
 import structlog
 
 from headgate.errors import HeadgateError, UnavailableError
+from headgate.server.stored_formats import VERSION, check_formats, tell_version
 from headgate.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -22,7 +24,19 @@ _UMASK: Final = 0o077
 """Of the server and all its processes: events and objects may hold secrets."""
 _OTHERS: Final = 0o077
 """Permissions that nobody but the user has."""
-_ENTRIES: Final = ("log", "dispatcher", "dispatcher.new", "dispatcher.old", "run", "lock", "instance")
+RESTORING: Final = "restoring"
+"""Where `headgate restore` writes before anything is in its place."""
+_ENTRIES: Final = (
+    "log",
+    "dispatcher",
+    "dispatcher.new",
+    "dispatcher.old",
+    "run",
+    "lock",
+    "instance",
+    VERSION,
+    RESTORING,
+)
 _DATABASE_SUFFIXES: Final = (".db", ".db-wal", ".db-shm")
 
 
@@ -32,12 +46,19 @@ class DataDirectoryError(HeadgateError):
     code = "data-directory"
 
 
+class DataDirectoryFullError(DataDirectoryError):
+    """There is no room in the data directory, which may pass."""
+
+    retriable = True
+
+
 @contextlib.contextmanager
 def owned(settings: Settings) -> Iterator[None]:
     """Holds the data directory for this server; what is made in the block is for its user only.
 
     Raises:
-        DataDirectoryError: It cannot be made or written.
+        DataDirectoryError: It cannot be made or written, or a restore into it was broken off.
+        FormatNewerError: A newer Headgate wrote what is in it.
         UnavailableError: Another server has it.
     """
     before = os.umask(_UMASK)
@@ -46,17 +67,28 @@ def owned(settings: Settings) -> Iterator[None]:
             try:
                 settings.data.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(settings.data))
+                _check_restored(settings.data)
+                check_formats(settings.data)
+                tell_version(settings.data)
                 shutil.rmtree(settings.run_directory, ignore_errors=True)
                 _close_to_others(settings.data)
                 settings.metrics_directory.mkdir(parents=True)
             except OSError as error:
-                raise DataDirectoryError(
+                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                raise (DataDirectoryFullError if full else DataDirectoryError)(
                     f"the data directory {settings.data} cannot be used: {error.strerror or error}",
                     hint="give this user a directory it may write, with room on its disk: --data DIRECTORY",
                 ) from error
             yield
     finally:
         os.umask(before)
+
+
+def _check_restored(data: Path) -> None:
+    if (data / RESTORING).exists():
+        raise DataDirectoryError(
+            f"a restore into {data} was broken off", hint="empty the directory, and restore the backup again"
+        )
 
 
 @contextlib.contextmanager

@@ -1,17 +1,13 @@
-"""The deployment on Kafka that a server is part of, by its settings, and whether Kafka is as it must be."""
+"""The deployment on Kafka that a server is part of: whether Kafka is as it must be before a start."""
 
 from __future__ import annotations
 
 import structlog
-from pydantic import ValidationError
 
-from headgate.errors import HeadgateError, InvalidInputError
-from headgate.settings import Settings
-from headgate.store.config import ClusterConfig, KafkaConfig, QuotasConfig, SparkConfig, load
+from headgate.errors import HeadgateError
+from headgate.store.config import ClusterConfig
 from headgate.store.kafka.admin import Admin
 
-_OF_OWN_LOG = ("partitions", "segment_mb", "retain_hours", "retain_mb", "on_corrupt", "accept_lost")
-"""Settings of a log that the server keeps itself."""
 _log = structlog.get_logger(__name__)
 
 
@@ -19,40 +15,7 @@ class TopicsMisfitError(HeadgateError):
     """Topics in Kafka are not as the configuration says."""
 
     code = "topics-misfit"
-
-
-def cluster_of(settings: Settings) -> ClusterConfig | None:
-    """The deployment that the settings name: the file's, with what `kafka` and `spark` say instead. None for none.
-
-    Raises:
-        InvalidInputError: The file cannot be read or has a fault, or settings contradict each other.
-    """
-    if not settings.is_on_kafka:
-        for name in ("spark", "advertise"):
-            if getattr(settings, name):
-                raise InvalidInputError(
-                    f"--{name} is for a deployment on Kafka, and this server has none",
-                    hint=f"name it by --config headgate.yaml or --kafka HOST:PORT, or leave --{name} out",
-                )
-        return None
-    if extra := sorted(settings.model_fields_set & set(_OF_OWN_LOG)):
-        raise InvalidInputError(
-            f"--{extra[0].replace('_', '-')} is for a server that keeps its events itself, and this one has Kafka",
-            hint="kafka.topics in headgate.yaml has the partitions and the retention of a deployment",
-        )
-    found = load(settings.config) if settings.config is not None else None
-    kafka = found.kafka.model_dump() if found is not None else {}
-    spark = found.spark.model_dump() if found is not None else {}
-    try:
-        return ClusterConfig(
-            kafka=KafkaConfig.model_validate({**kafka, **({"bootstrap": settings.kafka} if settings.kafka else {})}),
-            spark=SparkConfig.model_validate({**spark, **({"master": settings.spark} if settings.spark else {})}),
-            quotas=found.quotas if found is not None else QuotasConfig(),
-            sources=found.sources if found is not None else (),
-        )
-    except ValidationError as error:
-        said = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise InvalidInputError(f"--kafka: {said}", hint="--kafka kafka-1.example.com:9092") from error
+    retriable = True  # `headgate cluster init` may be under way elsewhere
 
 
 def check(cluster: ClusterConfig) -> None:

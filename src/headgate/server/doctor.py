@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
+import re
 import resource
 import shutil
 import statistics
@@ -21,6 +21,7 @@ from headgate.errors import HeadgateError
 from headgate.limits import ATTEMPTS_MAX, CONNECTIONS_MAX
 from headgate.match.requirements import check_java, connector_jar
 from headgate.server import addresses, listening
+from headgate.server.stored_formats import is_in_use
 from headgate.settings import Settings
 
 MEMORY_BYTES_MIN: Final = 2 << 30
@@ -29,8 +30,8 @@ FREE_BYTES_MIN: Final = 5 << 30
 """Room for an hour of 1,000 events/s of 1 kB, twice: as events and as matches."""
 SYNC_MS_SLOW: Final = 20.0
 """Every 202 waits for one: beyond this, producers notice."""
-SYNC_MS_MIN: Final = 0.01
-"""No disk is faster: what is, keeps nothing over a loss of power."""
+FORGETTING_FILESYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
+"""They keep files in memory: nothing stays over a loss of power."""
 _SYNCS: Final = 100
 _SYNC_BYTES: Final = 4096
 _FILES_WANTED: Final = 2 * max(CONNECTIONS_MAX, ATTEMPTS_MAX)
@@ -90,7 +91,7 @@ def findings(settings: Settings) -> Iterator[MachineCheck]:
     place = _existing(settings.data)
     yield _room(place)
     yield _disk(place)
-    runs = _is_running(settings.data)
+    runs = is_in_use(settings.data)
     for one in addresses.addresses_of(settings):
         yield _port(one.option, one.host, one.port, runs)
     yield _clock()
@@ -147,10 +148,32 @@ def _disk(place: Path) -> MachineCheck:
     message = f"{median_ms:.2f} ms"
     if median_ms > SYNC_MS_SLOW:
         return _warning("fdatasync", message, "every 202 waits for one: choose a faster disk with --data")
-    if median_ms < SYNC_MS_MIN:
-        hint = "no disk is as fast: a tmpfs loses all events with the power; choose a disk with --data"
+    kind = filesystem_of(place)
+    if kind in FORGETTING_FILESYSTEMS:
+        hint = f"{place} is on a {kind}, which loses all events with the power: choose a disk with --data"
         return _warning("fdatasync", message, hint)
     return _ok("fdatasync", message)
+
+
+def filesystem_of(place: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The type of the file system that holds a directory, "" where the system does not say.
+
+    Args:
+        place: An absolute path that exists.
+        mounts: In the format of fstab(5): device, mount point, type; a later line hides an earlier one.
+    """
+    try:
+        fields = [line.split(" ") for line in mounts.read_text().splitlines()]
+    except OSError:
+        return ""
+    points = [(Path(_unescaped(point)), kind) for _, point, kind, *_ in fields]
+    above = [(point, kind) for point, kind in points if place.resolve().is_relative_to(point)]
+    return max(enumerate(above), key=lambda one: (len(one[1][0].parts), one[0]))[1][1] if above else ""
+
+
+def _unescaped(text: str) -> str:
+    """A mount point has space, tab, newline and backslash as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
 
 
 def _sync_ms(place: Path) -> float:
@@ -163,18 +186,6 @@ def _sync_ms(place: Path) -> float:
             os.fdatasync(file.fileno())
             took.append(time.monotonic() - started)
     return statistics.median(took) * 1000
-
-
-def _is_running(data: Path) -> bool:
-    """Whether a server has the data directory."""
-    try:
-        with (data / "lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _port(option: str, host: str, port: int, runs: bool) -> MachineCheck:

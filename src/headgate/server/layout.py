@@ -28,7 +28,8 @@ from headgate.limits import CORES_A_DISPATCHER, DISPATCHERS_MAX
 from headgate.settings import Settings
 from headgate.storage.dispatcher_directory import PARENT, DispatcherDirectory
 
-_LAYOUT: Final = "layout.json"
+LAYOUT: Final = "layout.json"
+"""In `dispatcher/`: how many there are."""
 _log = structlog.get_logger(__name__)
 
 Rewrite = Callable[[tuple[DispatcherDirectory, ...], tuple[DispatcherDirectory, ...]], None]
@@ -97,7 +98,7 @@ def arrange(data: Path, dispatchers: int, rewrite: Rewrite) -> None:
     if before is not None:
         _log.info("writing anew for another number of dispatchers", before=before, after=dispatchers)
         rewrite(tuple(DispatcherDirectory(current / str(number)) for number in range(before)), directories)
-    (new / _LAYOUT).write_bytes(msgspec.json.encode(_Layout(dispatchers)))
+    (new / LAYOUT).write_bytes(msgspec.json.encode(_Layout(dispatchers)))
     _sync_all(new)
     _sync(data)
     if before is not None:
@@ -132,7 +133,7 @@ def _stored(current: Path) -> int | None:
     """
     if not current.exists():
         return None
-    path = current / _LAYOUT
+    path = current / LAYOUT
     try:
         number = msgspec.json.decode(path.read_bytes(), type=_Layout).dispatchers
     except (OSError, msgspec.DecodeError) as error:

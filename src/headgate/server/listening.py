@@ -14,6 +14,12 @@ class AddressError(UnavailableError):
     code = "address"
 
 
+class AddressDeniedError(AddressError):
+    """This user may not listen there, which no restart changes."""
+
+    retriable = False
+
+
 def bind(host: str, port: int, option: str, *, listens: bool = False, shared: bool = False) -> list[socket.socket]:
     """Sockets that are bound to every address of a host.
 
@@ -44,7 +50,8 @@ def bind(host: str, port: int, option: str, *, listens: bool = False, shared: bo
                 one.listen()
     except OSError as error:
         close(sockets)
-        raise AddressError(
+        denied = isinstance(error, PermissionError)
+        raise (AddressDeniedError if denied else AddressError)(
             f"cannot listen on {where}: {error.strerror or error}", hint=f"choose another address with {option}"
         ) from error
     return sockets

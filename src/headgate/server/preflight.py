@@ -16,6 +16,7 @@ from headgate.match.requirements import check_java, connector_jar
 from headgate.server import addresses, deployment, layout, listening, parts, tls
 from headgate.server.authentication import audit_log_of, authenticator_of
 from headgate.server.parts import Role
+from headgate.server.policy import url_policy
 from headgate.settings import ClientAuth, Settings, TlsMode
 from headgate.storage import sqlite
 from headgate.storage.dispatcher_directory import DispatcherDirectory, directories_of
@@ -28,8 +29,8 @@ _TARGET_EPOCH_S: Final = 1_577_836_800
 """2020-01-01. Ids of targets have 31 bits: seconds since then are above all ids given so far, until 2088."""
 
 
-def check(settings: Settings, cluster: ClusterConfig | None = None) -> None:
-    """Checks what the parts need of the machine; the data directory is checked by who holds it.
+def check_settings(settings: Settings, cluster: ClusterConfig | None = None) -> None:
+    """Checks settings, and the files that they name. Nothing is changed.
 
     Args:
         settings: The server's settings.
@@ -37,16 +38,13 @@ def check(settings: Settings, cluster: ClusterConfig | None = None) -> None:
 
     Raises:
         InvalidInputError: A front would have no partition, an address would be open by accident, settings of TLS
-            contradict each other, or those of a deployment on Kafka do.
-        HeadgateError: Kafka does not answer, or its topics do not fit.
+            contradict each other, or an egress rule is none.
         TlsFileError: The certificate does not work.
         SecretsKeyError: The keys of Secrets cannot be read.
-        AuthFileError: A file of tokens or issuers, or the audit log, cannot be used.
-        AddressError: An address is taken or cannot be had.
-        SparkMissingError: There is no suitable Java, or no connector.
-        UnavailableError: Java does not say its version.
+        AuthFileError: A file of tokens or issuers cannot be used.
     """
-    roles = parts.roles_of(settings)
+    url_policy(settings)
+    parts.roles_of(settings)
     if cluster is None and settings.fronts > settings.partitions:
         raise InvalidInputError(
             f"{settings.fronts} fronts need as many partitions of the log, and there are {settings.partitions}",
@@ -60,14 +58,30 @@ def check(settings: Settings, cluster: ClusterConfig | None = None) -> None:
     check_tls(settings)
     keyring_of(settings)
     authenticator_of(settings)
+    addresses.check_not_open(settings)
+
+
+def check_machine(settings: Settings, cluster: ClusterConfig | None = None) -> None:
+    """Checks what the parts need of the machine and of Kafka; the data directory is checked by who holds it.
+
+    Args:
+        settings: The server's settings.
+        cluster: The deployment on Kafka that it is part of; None for none.
+
+    Raises:
+        HeadgateError: Kafka does not answer, or its topics do not fit.
+        AuthFileError: The audit log cannot be used.
+        AddressError: An address is taken or cannot be had.
+        SparkMissingError: There is no suitable Java, or no connector.
+        UnavailableError: Java does not say its version.
+    """
     if (audit := audit_log_of(settings)) is not None:
         audit.close()
-    addresses.check_not_open(settings)
     with contextlib.ExitStack() as stack:
         # All at the same time: one address given twice is taken, too.
         for one in addresses.addresses_of(settings):
             stack.callback(listening.close, listening.bind(one.host, one.port, one.option, listens=True))
-    if Role.MATCHER in roles:
+    if Role.MATCHER in parts.roles_of(settings):
         check_spark()
     if cluster is not None:
         deployment.check(cluster)

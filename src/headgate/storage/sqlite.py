@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -11,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from headgate import __version__
 from headgate.errors import FatalError
 from headgate.settings import ACCEPTABLE_LOSSES
 from headgate.storage.commit import Committer, SqliteCommitter
@@ -25,6 +28,12 @@ LOSSES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """The files by name, and what it costs to go on without one."""
+
+
+TABLES_VERSION: Final = 1
+"""Of the tables of every file but control.db."""
+COPY_BUSY_MS: Final = 30_000
+"""How long a copy waits for another process."""
 
 
 class DatabaseDamagedError(FatalError):
@@ -46,9 +55,10 @@ class DatabaseNewerError(FatalError):
 
     code = "database-newer"
 
-    def __init__(self, path: Path, found: int, known: int) -> None:
+    def __init__(self, path: Path, found: int, known: int, *, by: str = "") -> None:
+        who = f"a newer Headgate ({by})" if by else "a newer Headgate"
         super().__init__(
-            f"{path} was written by a newer Headgate: its tables have version {found}, this one knows {known}",
+            f"{path} was written by {who}: its tables have version {found}, this one ({__version__}) knows {known}",
             hint="start the version that wrote it, or a newer one",
         )
 
@@ -139,6 +149,34 @@ def is_missing(path: Path) -> bool:
         return True
 
 
+def copy(path: Path, to: Path, *, is_at_rest: bool) -> None:
+    """Copies a file at one moment, also one that another process writes; the copy is one file, not synced.
+
+    Args:
+        path: Stays as it is, and so does its directory.
+        to: The copy; it does not exist.
+        is_at_rest: No process has the file open.
+
+    Raises:
+        sqlite3.DatabaseError: It is damaged, or busy, or there is no room.
+        OSError: There is no room.
+    """
+    with contextlib.ExitStack() as stack:
+        source, wal = path, path.with_name(f"{path.name}-wal")
+        has_changes = is_at_rest and not is_missing(wal)
+        if has_changes:  # of a process that was killed: to read them SQLite would write beside the file
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=to.parent))
+            source = Path(folder) / path.name
+            shutil.copyfile(path, source)
+            shutil.copyfile(wal, source.with_name(wal.name))
+        opened = stack.enter_context(read_only(source, is_at_rest=is_at_rest and not has_changes))
+        opened.execute(f"PRAGMA busy_timeout = {COPY_BUSY_MS}")
+        target = stack.enter_context(contextlib.closing(sqlite3.connect(to)))
+        target.execute("PRAGMA synchronous = OFF")
+        opened.backup(target)
+        target.execute("PRAGMA journal_mode = DELETE")
+
+
 class StoreFile:
     """A file that one process writes: WAL, a transaction a change. Blocking; one thread at a time.
 
@@ -154,7 +192,13 @@ class StoreFile:
     """
 
     def __init__(
-        self, path: Path, schema: str, *, version: int = 1, synced: bool = True, committer: Committer | None = None
+        self,
+        path: Path,
+        schema: str,
+        *,
+        version: int = TABLES_VERSION,
+        synced: bool = True,
+        committer: Committer | None = None,
     ) -> None:
         self._path = path
         self._committer = committer or SqliteCommitter()

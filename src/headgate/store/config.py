@@ -1,4 +1,4 @@
-"""The configuration file of a deployment on Kafka, `headgate.yaml`.
+"""The sections of `headgate.yaml` that describe a deployment on Kafka.
 
 It never holds a secret: an option whose name ends in `_file` names the file that does. What a file holds is read when a
 client is made, and is neither kept in these models nor shown in an error.
@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from headgate.control.yaml_text import YamlLimits, documents
 from headgate.errors import InvalidInputError
 from headgate.limits import (
-    CLUSTER_FILE_BYTES_MAX,
     CLUSTER_OPTIONS_MAX,
     OUTBOX_SOURCES_MAX,
     QUOTA_FRONTS_MAX,
@@ -58,7 +56,6 @@ SPARK_OPTIONS: Final = frozenset(
     )
 )
 """Options of Spark by which the match gives the same verdicts everywhere."""
-_YAML: Final = YamlLimits(depth=8, values=10_000, merges=False)
 
 Option = str | bool | int | float
 """A value as Kafka's and Spark's configuration has it."""
@@ -240,7 +237,7 @@ class SourceConfig(_Model):
 
 
 class ClusterConfig(_Model):
-    """A whole configuration file.
+    """A whole deployment.
 
     Attributes:
         kafka: Where events and state are.
@@ -270,25 +267,6 @@ class ClusterConfig(_Model):
             groups.add(group)
 
 
-def load(path: Path) -> ClusterConfig:
-    """Reads a configuration file.
-
-    Raises:
-        InvalidInputError: It cannot be read, is no YAML, or has a name or value that is not allowed; all places are
-            named, no value is shown.
-    """
-    found = list(documents(_read(path, CLUSTER_FILE_BYTES_MAX, "the configuration file"), _YAML))
-    if len(found) != 1 or not isinstance(found[0], dict):
-        raise InvalidInputError(f"{path} must hold one YAML object", hint="it begins with a line `kafka:`")
-    try:
-        return ClusterConfig.model_validate(found[0])
-    except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {_said(fault['msg'])}" for fault in error.errors()]
-        raise InvalidInputError(
-            f"{path}: {'; '.join(faults)}", hint="docs/reference/cluster.md has every name"
-        ) from error
-
-
 def resolved(options: Mapping[str, Option]) -> dict[str, str]:
     """Options as a client takes them: values as text, `NAME_file` replaced by NAME and what the file holds.
 
@@ -308,7 +286,7 @@ def resolved(options: Mapping[str, Option]) -> dict[str, str]:
 
 def _secret(name: str, path: Path) -> str:
     try:
-        text = _read(path, SECRET_FILE_BYTES_MAX, name).decode()
+        text = read_bounded(path, SECRET_FILE_BYTES_MAX, name).decode()
     except UnicodeDecodeError:
         raise InvalidInputError(f"{name}: {path} is no text in UTF-8") from None  # the cause would show bytes of it
     text = text.removesuffix("\n").removesuffix("\r")
@@ -317,7 +295,17 @@ def _secret(name: str, path: Path) -> str:
     return text
 
 
-def _read(path: Path, bytes_max: int, what: str) -> bytes:
+def read_bounded(path: Path, bytes_max: int, what: str) -> bytes:
+    """The content of a small file.
+
+    Args:
+        path: The file.
+        bytes_max: How large it may be.
+        what: What it is, for the error.
+
+    Raises:
+        InvalidInputError: It cannot be read, or is larger.
+    """
     try:
         with path.open("rb") as file:
             body = file.read(bytes_max + 1)
@@ -326,8 +314,3 @@ def _read(path: Path, bytes_max: int, what: str) -> bytes:
     if len(body) > bytes_max:
         raise InvalidInputError(f"{what} must not be larger than {bytes_max} bytes: {path}")
     return body
-
-
-def _said(message: str) -> str:
-    """What pydantic says, without its own label for errors of ours."""
-    return message.removeprefix("Value error, ")

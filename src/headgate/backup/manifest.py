@@ -1,0 +1,147 @@
+"""The manifest of a backup, `backup.json`: its files with sizes and checksums.
+
+It is written last: without it there is no backup.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+import msgspec
+
+from headgate.errors import HeadgateError
+from headgate.limits import BACKUP_FILES_MAX, BACKUP_MANIFEST_BYTES_MAX
+
+MANIFEST: Final = "backup.json"
+FORM: Final = 1
+"""Version of the manifest and of what lies beside it."""
+_NUMBER: Final = r"(?:0|[1-9][0-9]{0,8})"
+_PARTITION: Final = r"(?:committed|[0-9]{1,20}\.seg)"
+_ALLOWED: Final = re.compile(
+    rf"control\.db|log/producers(?:-{_NUMBER})?|log/{_NUMBER}/{_PARTITION}|dispatcher/layout\.json"
+    rf"|dispatcher/{_NUMBER}/(?:(?:dispatch|deadletters|replays|subscriptions)\.db|floor\.json"
+    rf"|attempts/(?:older|newer)\.bin|outbox/{_PARTITION})",
+    re.ASCII,
+)
+"""The files of a data directory that a backup holds, and no others: names come from whoever made the backup."""
+
+
+class BackupDamagedError(HeadgateError):
+    """A backup is not what was written."""
+
+    code = "backup-damaged"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="take another backup; nothing was restored from this one")
+
+
+class BackupNewerError(HeadgateError):
+    """A newer Headgate made the backup."""
+
+    code = "backup-newer"
+
+
+class BackupFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of a backup.
+
+    Attributes:
+        path: Its place in the data directory.
+        size_bytes: Its size.
+        sha256: Of its content, hexadecimal.
+    """
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a backup is.
+
+    Attributes:
+        form: FORM of who made it.
+        headgate: Its version.
+        began: RFC 3339: what was acknowledged before is in the backup.
+        taken: RFC 3339: nothing later is.
+        files: All files, by their paths.
+        digest: SHA-256 of the manifest with this field empty, hexadecimal.
+    """
+
+    form: int
+    headgate: str
+    began: str
+    taken: str
+    files: tuple[BackupFile, ...]
+    digest: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum(one.size_bytes for one in self.files)
+
+    def encoded(self) -> bytes:
+        """As it is written."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+    def sealed(self) -> Manifest:
+        """With its digest."""
+        bare = msgspec.structs.replace(self, digest="")
+        return msgspec.structs.replace(self, digest=hashlib.sha256(msgspec.json.encode(bare)).hexdigest())
+
+    @classmethod
+    def decode(cls, body: bytes, where: str) -> Manifest:
+        """The manifest that a backup holds.
+
+        Args:
+            body: The file.
+            where: Its name, for errors.
+
+        Raises:
+            BackupDamagedError: It is none.
+            BackupNewerError: Its form is not known here.
+        """
+        try:
+            form = msgspec.json.decode(body, type=_Form)
+            if form.form > FORM:
+                raise BackupNewerError(
+                    f"{where} was written by Headgate {form.headgate}: its form is {form.form}, this one knows {FORM}",
+                    hint="restore it with the version that made it, or a newer one",
+                )
+            found = msgspec.json.decode(body, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BackupDamagedError(f"{where} is damaged: {error}") from error
+        if found != found.sealed():
+            raise BackupDamagedError(f"{where} is damaged: its checksum is another one")
+        if len(found.files) > BACKUP_FILES_MAX:
+            raise BackupDamagedError(f"{where} names {len(found.files)} files, over {BACKUP_FILES_MAX}")
+        for one in found.files:
+            check_path(one.path)
+        return found
+
+
+class _Form(msgspec.Struct, frozen=True):
+    form: int
+    headgate: str = "?"
+
+
+def check_path(path: str) -> None:
+    """Refuses what is no file of a data directory.
+
+    Raises:
+        BackupDamagedError: It is none.
+    """
+    if not _ALLOWED.fullmatch(path):
+        raise BackupDamagedError(f"the backup holds {path[:200]!r}, which is no file of a data directory")
+
+
+def manifest_bytes(read: bytes, where: str) -> bytes:
+    """The manifest's file, which is bounded.
+
+    Raises:
+        BackupDamagedError: It is larger.
+    """
+    if len(read) > BACKUP_MANIFEST_BYTES_MAX:
+        raise BackupDamagedError(f"{where} is larger than {BACKUP_MANIFEST_BYTES_MAX} bytes")
+    return read

@@ -1,0 +1,196 @@
+"""The versions of what a data directory holds: read without a change, and refused where a newer Headgate wrote it."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headgate import __version__
+from headgate.control.compiling import filter_compiler
+from headgate.control.recompile import DUE
+from headgate.control.schema import MIGRATIONS
+from headgate.log.errors import NewerLogError
+from headgate.log.format import SEGMENT_FIXED_BYTES, SEGMENT_VERSION, segment_version
+from headgate.log.recovery import list_segments
+from headgate.storage import sqlite
+from headgate.storage.whole_file import replace_whole
+
+VERSION: Final = "version"
+"""In a data directory: the version of the Headgate that used it last."""
+_CONTROL: Final = "control.db"
+_SQLITE: Final = b"SQLite format 3\0"
+_USER_VERSION: Final = slice(60, 64)
+"""Where a file of SQLite has its `user_version`, big-endian."""
+_VERSION_CHARS_MAX: Final = 64
+_COPIES_OF_CONTROL: Final = 3
+"""Of control.db, while it is written anew: the file, its log of changes, and room for plans that have grown."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFormat:
+    """The version of one file, or of the files of one partition.
+
+    Attributes:
+        part: Its place in the data directory.
+        found: The version; 0 of a file that nobody has written.
+        known: What this Headgate writes.
+    """
+
+    part: str
+    found: int
+    known: int
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether this Headgate cannot read it."""
+        return self.found > self.known
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the first start brings it up to date."""
+        return 0 < self.found < self.known
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradePlan:
+    """What the first start of this version would do with a data directory.
+
+    Attributes:
+        written_by: The version that used it last; empty when that is not known.
+        formats: Of every part.
+        plans: Compiled filters of triggers and subscriptions.
+        stale_plans: Those that are compiled anew.
+        needed_bytes: Free disk that it takes.
+        free_bytes: Free disk that there is.
+    """
+
+    written_by: str
+    formats: tuple[StoredFormat, ...]
+    plans: int
+    stale_plans: int
+    needed_bytes: int
+    free_bytes: int
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a server of this version starts."""
+        return not any(one.is_newer for one in self.formats) and self.needed_bytes <= self.free_bytes
+
+
+def formats(data: Path) -> Iterator[StoredFormat]:
+    """The versions of all parts of a data directory; a part that cannot be read is left out: whoever opens it says why.
+
+    Args:
+        data: The data directory; a server may run on it.
+    """
+    for path in (data / _CONTROL, *sorted(data.glob("dispatcher/*/*.db"))):
+        known = len(MIGRATIONS) if path.name == _CONTROL else sqlite.TABLES_VERSION
+        if (version := _database_version(path)) is not None:
+            yield StoredFormat(path.relative_to(data).as_posix(), version, known)
+    for folder in (*sorted(data.glob("log/[0-9]*")), *sorted(data.glob("dispatcher/*/outbox"))):
+        found = [version for _, path in list_segments(folder)[-1:] if (version := _segment_version(path)) is not None]
+        if found:
+            yield StoredFormat(folder.relative_to(data).as_posix(), found[0], SEGMENT_VERSION)
+
+
+def check_formats(data: Path) -> None:
+    """Refuses what a newer Headgate wrote.
+
+    Raises:
+        DatabaseNewerError: A database is newer.
+        NewerLogError: Segments are.
+    """
+    for one in formats(data):
+        if one.is_newer and one.part.endswith(".db"):
+            raise sqlite.DatabaseNewerError(data / one.part, one.found, one.known, by=last_version(data))
+        if one.is_newer:
+            raise NewerLogError(data / one.part, f"its segments have version {one.found}, this one knows {one.known}")
+
+
+def plan_upgrade(data: Path) -> UpgradePlan:
+    """What the first start of this version would do; changes nothing.
+
+    Args:
+        data: The data directory; a server may run on it.
+
+    Raises:
+        sqlite3.DatabaseError: control.db cannot be read.
+        OSError: There is no room for a copy of it.
+    """
+    found = tuple(formats(data))
+    control = next((one for one in found if one.part == _CONTROL), None)
+    plans = stale = 0
+    if control is not None and 0 < control.found <= control.known:
+        plans, stale = _plans(data / _CONTROL)
+    changes = bool(stale) or any(one.is_older for one in found)
+    size = (data / _CONTROL).stat().st_size if changes else 0
+    return UpgradePlan(last_version(data), found, plans, stale, _COPIES_OF_CONTROL * size, shutil.disk_usage(data).free)
+
+
+def last_version(data: Path) -> str:
+    """The version of the Headgate that used a data directory last; empty when that is not known."""
+    try:
+        text = (data / VERSION).read_text(encoding="ascii")[:_VERSION_CHARS_MAX].strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return text if text.isprintable() else ""
+
+
+def tell_version(data: Path) -> None:
+    """Writes down that this version uses a data directory.
+
+    Raises:
+        OSError: The disk does not take it.
+    """
+    if last_version(data) != __version__:
+        replace_whole(data / VERSION, f"{__version__}\n".encode("ascii"))
+
+
+def is_in_use(data: Path) -> bool:
+    """Whether a server has the data directory."""
+    try:
+        with (data / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _database_version(path: Path) -> int | None:
+    """`user_version` in the header of a file of SQLite; None when it is none, or not there."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_USER_VERSION.stop)
+    except OSError:
+        return None
+    return int.from_bytes(header[_USER_VERSION], "big") if header.startswith(_SQLITE) else None
+
+
+def _segment_version(path: Path) -> int | None:
+    try:
+        with path.open("rb") as file:
+            return segment_version(file.read(SEGMENT_FIXED_BYTES))
+    except OSError:
+        return None
+
+
+def _plans(control: Path) -> tuple[int, int]:
+    """How many filters are compiled, and how many of them by another compiler; read from a copy."""
+    with tempfile.TemporaryDirectory(prefix="headgate-upgrade-") as folder:
+        copy = Path(folder) / _CONTROL
+        sqlite.copy(control, copy, is_at_rest=not is_in_use(control.parent))
+        with sqlite.read_only(copy, is_at_rest=True) as connection:
+            (count,) = connection.execute("SELECT count(*) FROM targets").fetchone()
+            columns = {row[1] for row in connection.execute("PRAGMA table_info(targets)")}
+            if "cost" not in columns:  # of a version that did not know it: all are compiled anew
+                return count, count
+            query = f"SELECT count(*) FROM targets WHERE {DUE}"
+            (stale,) = connection.execute(query, (filter_compiler().version,)).fetchone()
+    return count, stale
