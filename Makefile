@@ -4,7 +4,7 @@ BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
 FAST := not spark and not system and not crash and not kafka
 
-.PHONY: setup demo demo-cluster test test-fast test-servers nightly docs docs-serve pages conformance check lock proto clean
+.PHONY: setup demo demo-cluster test test-fast test-servers nightly image image-test docs docs-serve pages conformance check lock proto clean
 
 setup: .venv/.ready $(JAR)
 
@@ -33,6 +33,7 @@ test: check test-fast test-servers
 
 # For the inner loop.
 test-fast: setup
+	@scripts/ensure-promtool.sh
 	@echo "tests without a JVM or a server"
 	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal -m "$(FAST)"
 
@@ -51,6 +52,16 @@ nightly: setup
 	@HEADGATE_CRASH_KILLS=100 $(BIN)/python -m pytest -m crash
 	@HEADGATE_GENERATION_CHANGES=100 $(BIN)/python -m pytest -s tests/store/test_kafka_matcher.py
 	@HEADGATE_EXPLORE=1 $(BIN)/python -m pytest -m "$(FAST)"
+	@$(MAKE) image-test
+
+# The image of the Containerfile, by the first of podman, docker and buildah that is here.
+image:
+	@$$(command -v podman || command -v docker || command -v buildah) build -f Containerfile -t headgate .
+
+# Builds it from packages alone, and runs a server from it. As root, on Debian with buildah and mmdebstrap; takes minutes.
+image-test: setup
+	@scripts/build-image.sh headgate-test
+	@$(BIN)/python -m pytest -q tests/packaging/built_image.py
 
 # The documentation as a site in build/site; a warning is an error. No network is needed, and none is used.
 docs: setup
@@ -68,7 +79,8 @@ conformance: setup
 	@HEADGATE_WRITE_PAGES=1 $(BIN)/python -m pytest -q tests/conformance/test_broker.py
 
 lock:
-	@for set in "--extra cluster pyproject.toml requirements/dev.in -o requirements/dev.txt" "pyproject.toml -o requirements/runtime.txt"; do \
+	@for set in "--extra cluster pyproject.toml requirements/dev.in -o requirements/dev.txt" "pyproject.toml -o requirements/runtime.txt" \
+	    "--extra cluster pyproject.toml -o requirements/cluster.txt"; do \
 	  $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.11 -q $$set; done
 
 # Python of the .proto files, which is committed: only who changes one needs the compiler.

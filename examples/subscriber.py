@@ -1,7 +1,7 @@
 """A subscriber that prints what it gets: one line a delivery, its path, the event's type and id, and the data.
 
 Run it with `python -m examples.subscriber`. It answers 202; with `--status 503` it answers that. With `--header NAME`
-it prints that header, too.
+it prints that header, too. `--host 0.0.0.0` lets other machines and containers reach it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,21 @@ class Subscriber(BaseHTTPRequestHandler):
         """Says nothing beside the events."""
 
 
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--host", default="127.0.0.1")
+    options.add_argument("--port", type=int, default=9000)
+    options.add_argument("--status", type=int, default=202)
+    options.add_argument("--header", default="")
+    return options
+
+
 def main() -> None:
     """Serves until Ctrl-C."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", type=int, default=9000)
-    parser.add_argument("--status", type=int, default=202)
-    parser.add_argument("--header", default="")
-    given = parser.parse_args()
+    given = parser().parse_args()
     Subscriber.status, Subscriber.header = given.status, given.header
-    server = ThreadingHTTPServer(("127.0.0.1", given.port), Subscriber)
+    server = ThreadingHTTPServer((given.host, given.port), Subscriber)
     try:
         server.serve_forever()
     except KeyboardInterrupt:

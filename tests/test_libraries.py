@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import socket
-from datetime import timedelta
 
 import httptools
-import pytest
 import uvicorn
-from pyreqwest.client import ClientBuilder
-from pyreqwest.exceptions import NetworkError
 from starlette.applications import Starlette
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.server import ServerState
 
-from headgate.delivery import post
 from headgate.ingress.connections import Connections
 from headgate.ingress.protocol import BoundedHttpProtocol, http_config
 from headgate.ingress.write_timeout import WriteTimeoutProtocol
@@ -87,20 +81,3 @@ def test_uvicorns_status_lines_and_the_parser_are_as_ours_uses_them() -> None:
     assert issubclass(httptools.HttpParserUpgrade, Exception)
     parser = httptools.HttpRequestParser(object())
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
-
-
-def test_the_clients_words_for_a_connection_that_failed() -> None:
-    """delivery/post.py tells by them that nothing was sent: a subscriber's next address may be tried."""
-
-    async def work() -> NetworkError:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))  # and nobody listens
-            async with ClientBuilder().connect_timeout(timedelta(seconds=5)).build() as client:
-                with pytest.raises(NetworkError) as failed:
-                    await client.get(f"http://127.0.0.1:{taken.getsockname()[1]}/").build().send()
-        return failed.value
-
-    messages = [cause["message"] for cause in asyncio.run(work()).details["causes"] or ()]
-    changed = "pyreqwest (hyper) words it in another way: change _CONNECTING and _SENDING of delivery/post.py"
-    assert post._CONNECTING in messages, changed
-    assert messages[0].startswith(post._SENDING), changed

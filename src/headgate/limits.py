@@ -152,6 +152,8 @@ SEGMENT_BYTES_MAX: Final = 1 << 28
 """Default size at which a segment ends: retention's unit, and what recovery reads on open (0.1 s)."""
 COMMIT_BATCH_BYTES_MAX: Final = 1 << 23
 """Event bytes that one group commit puts into a chunk, unless one submit alone is larger."""
+LOG_WAITERS_MAX: Final = 64
+"""Readers in other processes that wait for one partition to grow: a task of the matcher for each run alive."""
 LOG_PROBE_S: Final = 1.0
 """How often a log that refused its last chunk is probed: /readyz may be this late."""
 LOG_PROBE_BYTES: Final = 1 << 20
@@ -637,9 +639,9 @@ DNS_THREADS_MAX: Final = 32
 DNS_ADDRESSES_MAX: Final = 8
 """Addresses of one name that are tried one after the other."""
 ROUTES_KEPT_MAX: Final = 65_536
-"""URLs whose route is remembered, some 300 bytes each."""
-TLS_CLIENTS_MAX: Final = 1_024
-"""HTTPS names with a client of their own, each pinned to one address."""
+"""URLs whose route is remembered, and addresses with a pool of connections; some 500 bytes each."""
+TLS_CONTEXTS_MAX: Final = 1_024
+"""What TLS trusts and shows to subscribers, loaded and kept: one for all without CAs or certificates of their own."""
 JOURNAL_BYTES_MAX: Final = 32 << 20
 """Each of the two files that remember attempts: 1 million attempts, minutes at full speed and weeks at ten a second."""
 JOURNAL_FLUSH_S: Final = 0.25
@@ -663,6 +665,10 @@ REPLY_RETRY_S: Final = 0.1
 """Pause before a reply is offered again to a front that does not listen."""
 REPLY_STORE_SECONDS_MAX: Final = 10.0
 """Storing a reply: front answers in milliseconds, or does not work now."""
+ANSWER_HEAD_BYTES_MAX: Final = 64 << 10
+"""Bytes of a subscriber's answer without any of its body: head, interim answers, trailers."""
+ANSWER_HEADERS_MAX: Final = 128
+"""Header lines of a subscriber's answer, several times the usual number."""
 ATTEMPT_DETAIL_CHARS_MAX: Final = 1_000
 """The text of why an attempt had no answer: several times the usual length; a longer one ends in dots."""
 ERROR_BODY_BYTES_MAX: Final = 768
@@ -1051,7 +1057,11 @@ REPORT_S_MIN: Final = 1.0
 REPORT_TEXT_CHARACTERS_MAX: Final = 1_000
 """A text in what was found of a target: errors may quote events."""
 ROUTING_POLL_S: Final = 0.05
-"""How often the control store is polled for changes."""
+"""How often the control store is polled while it changes, and where the kernel does not tell of writes to it."""
+STORE_QUICK_S: Final = 2.0
+"""How long after a write to it: until its commit is visible, even where syncing it takes long."""
+STORE_LOOK_S: Final = 1.0
+"""How often it is polled otherwise."""
 DISPATCHER_DRAIN_S_MAX: Final = 8.0
 """Attempts in flight may end within this on stop: below the share of DRAIN_S_MAX that the dispatcher has."""
 HOSTS_KEPT_MAX: Final = 1_024

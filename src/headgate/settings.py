@@ -325,6 +325,10 @@ class Settings(BaseSettings):
         """Where a front takes what other fronts send for its partitions."""
         return self.run_directory / f"front-{number}.log"
 
+    def log_wakeups(self, partition: int) -> Path:
+        """Where the writer of a partition wakes those that wait at its end; the connector knows the name, too."""
+        return self.run_directory / f"log-{partition}.wake"
+
     def front_rpc(self, number: int) -> Path:
         """Where a front answers the producers that other fronts pass on."""
         return self.run_directory / f"front-{number}.rpc"

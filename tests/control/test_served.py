@@ -20,7 +20,7 @@ from tests.control.support import broker, trigger
 @pytest.fixture
 def other(admission: Admission, tmp_path: Path):  # type: ignore[no-untyped-def]
     """The same file as another process has it."""
-    with contextlib.closing(Store.open(admission.store._database._path)) as store:
+    with contextlib.closing(Store.open(admission.store._database.path)) as store:
         yield store
 
 

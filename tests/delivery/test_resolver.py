@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from headgate import limits
+from headgate.control.credentials import ClientTls
 from headgate.control.egress import Listener, UrlPolicy, networks
-from headgate.delivery import post as post_module
+from headgate.delivery import http_pool
+from headgate.delivery import resolver as resolver_module
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.resolver import Hop
 from headgate.delivery.retry import Outcome
@@ -63,7 +65,7 @@ def test_a_name_is_sent_to_the_address_that_was_judged_with_its_host_header() ->
 
 
 def test_a_connection_that_a_subscriber_may_be_closing_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post_module, "_IDLE_CONNECTION_S", 0.7)
+    monkeypatch.setattr(http_pool, "IDLE_CONNECTION_S", 0.7)
 
     async def work() -> None:
         async with Subscriber() as subscriber, HttpTransport() as transport:
@@ -254,8 +256,8 @@ def test_tls_names_are_pinned_and_their_certificates_checked(tmp_path: Path, mon
     ]
     command += ["-addext", "subjectAltName=DNS:shop.example", "-addext", "basicConstraints=critical,CA:FALSE"]
     subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    plain = post_module._builder
-    monkeypatch.setattr(post_module, "_builder", lambda: plain().add_root_certificate_pem(certificate.read_bytes()))
+    trusted = http_pool.tls_context(ClientTls(certificate.read_text()))
+    monkeypatch.setattr(resolver_module, "tls_context", lambda _: trusted)
     heads: list[bytes] = []
     names: list[str | None] = []
 

@@ -277,8 +277,7 @@ def test_why_nobody_answers_is_told_in_whole_words():
             async with HttpTransport() as transport:
                 outcome = await transport.post(f"http://127.0.0.1:{port}/{'x' * 1000}", [], b"", 5.0)
                 assert outcome.reason == "connection"
-                assert outcome.detail.startswith("client error (Connect): tcp connect error: Connection refused")
-                assert outcome.detail.endswith(")")
+                assert outcome.detail == "no connection: Connection refused"
 
         run(work())
 

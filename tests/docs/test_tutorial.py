@@ -23,14 +23,22 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # two starts of a s
 
 GO_ON: Final = ("headgate serve", "python -m examples.subscriber", "python -m examples.openid_provider")
 """Commands that do not end by themselves."""
-LOOK: Final = ("headgate get", "headgate deadletter list")
+LOOK: Final = ("headgate get", "headgate deadletter list", "headgate tail")
 """Commands that show the same or more when they are typed again."""
 WAIT_S: Final = 60.0
 START_S: Final = 240.0
 
 
 class Terminals:
-    """One folder, one environment, and the programs that run in it; gRPC where it is told to be."""
+    """One folder, one environment, and the programs that run in it; gRPC where it is told to be.
+
+    Attributes:
+        wait_s: How long commands may take that end.
+        interrupted: Exit statuses of programs that go on, after Ctrl-C.
+    """
+
+    wait_s = WAIT_S
+    interrupted = frozenset({0})
 
     def __init__(self, folder: Path, grpc: str = "off") -> None:
         self._folder = folder
@@ -38,6 +46,8 @@ class Terminals:
         if grpc != "off":
             self._ports["8081"] = grpc.rpartition(":")[2]
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._exported = folder / ".exported"
+        self._exported.touch()
         here = f"127.0.0.1:{self._ports['8080']}"
         self._environment = {
             **os.environ,
@@ -61,7 +71,7 @@ class Terminals:
             self._stop([self._running.pop(title)])
         with (self._folder / title).open("wb") as output:
             self._running[title] = subprocess.Popen(
-                ["bash", "-c", f"exec {self.here(command)}"],
+                ["bash", "-c", f". {self._exported}\nexec {self.here(command)}"],
                 cwd=self._folder,
                 env=self._environment,
                 stdout=output,
@@ -80,15 +90,13 @@ class Terminals:
 
     def type(self, command: str) -> str:
         """Runs commands that end; their output. What they export is there for those that follow."""
-        exported = self._folder / ".exported"
-        exported.touch()
         done = subprocess.run(
-            ["bash", "-ec", f". {exported}\n{self.here(command)}\nexport -p > {exported}"],
+            ["bash", "-ec", f". {self._exported}\n{self.here(command)}\nexport -p > {self._exported}"],
             cwd=self._folder,
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=WAIT_S,
+            timeout=self.wait_s,
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
@@ -103,7 +111,7 @@ class Terminals:
     def _stop(self, running: list[subprocess.Popen[bytes]]) -> None:
         for process in running:
             os.killpg(process.pid, signal.SIGINT)
-        assert [process.wait(WAIT_S) for process in running] == [0] * len(running)
+        assert {process.wait(WAIT_S) for process in running} <= self.interrupted
 
 
 def listens(port: int) -> bool:
@@ -118,11 +126,17 @@ def eventually(holds: Callable[[], bool], why: Callable[[], object], seconds: fl
         time.sleep(0.2)
 
 
-def run(page: str, terminals: Terminals) -> None:
-    """Types what the page says, and waits until every terminal shows what the page shows."""
+def run(page: str, terminals: Terminals, go_on: tuple[str, ...] = GO_ON) -> None:
+    """Types what the page says, and waits until every terminal shows what the page shows.
+
+    Args:
+        page: Below `docs`.
+        terminals: Where.
+        go_on: How commands begin that do not end by themselves.
+    """
     blocks = steps(REPOSITORY / "docs" / page)
     for block, after in zip(blocks, [*blocks[1:], Step(False, "", "")], strict=True):
-        if block.is_command and block.text.startswith(GO_ON):
+        if block.is_command and block.text.startswith(go_on):
             terminals.start(block.title, block.text)
         elif block.is_command:
             compare(block.text, after.text if after.title == OUTPUT else "", terminals)

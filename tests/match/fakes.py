@@ -203,6 +203,7 @@ def running(
     number: int = 1,
     generation: int = 1,
     others: tuple[FakeDispatcher, ...] = (),
+    wakeups: Path | None = None,
 ) -> Iterator[SparkRun]:
     """A run that is stopped at the end; `others` are dispatchers beside the first one."""
     run = start_run(
@@ -214,6 +215,7 @@ def running(
         generation=generation,
         link=address_of(dispatcher, *others),
         scratch=scratch,
+        wakeups=wakeups,
     )
     try:
         yield run

@@ -44,6 +44,7 @@ def test_systemd_reads_the_unit(unit: Path) -> None:
 def test_the_unit_is_hardened(unit: Path) -> None:
     done = analyze("security", "--offline=true", f"--threshold={EXPOSURE_MAX}", unit)
     assert done.returncode == 0, done.stdout[-300:]
+    print(done.stdout.splitlines()[-1].strip())  # the score
     plain = unit.with_name("plain.service")
     plain.write_text(f"[Service]\nExecStart={sys.executable}\n")
     assert analyze("security", "--offline=true", f"--threshold={EXPOSURE_MAX}", plain).returncode != 0

@@ -16,6 +16,7 @@ from headgate.control.schema import MIGRATIONS
 from headgate.control.store import Store
 from headgate.errors import FatalError
 from headgate.server import datadir
+from headgate.server.doctor import CheckVerdict, findings
 from headgate.server.stored_formats import check_formats, formats, last_version, plan_upgrade
 from headgate.settings import Settings
 from headgate.storage.sqlite import DatabaseNewerError
@@ -61,6 +62,8 @@ def test_a_newer_database_is_refused_with_both_versions(data: Path) -> None:
     status, lines = serve(data)
     error, _ = refused(lines[1:])
     assert (status, "its tables have version 99" in error) == (78, True)
+    found = {one.check: one for one in findings(Settings(data=data, listen="127.0.0.1:0", grpc="off"))}
+    assert (found["data"].verdict, "version 99" in found["data"].message) == (CheckVerdict.FAILURE, True)
 
 
 def test_newer_segments_are_refused(data: Path) -> None:

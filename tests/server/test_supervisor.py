@@ -10,15 +10,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headgate import limits
 from headgate.errors import FatalError
 from headgate.server import child, parts, ready
-from headgate.server.parts import Role
+from headgate.server.parts import Role, ServerPart
 from headgate.server.supervisor import DRAIN, Supervisor
+from headgate.server.zygote import Zygote
 from headgate.settings import Settings
 
 PARTS = [part.name for part in parts.of_server(Settings())]
@@ -29,19 +29,18 @@ def test_a_stop_ends_also_the_part_that_is_just_being_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
     started: list[asyncio.subprocess.Process] = []
-    begin = asyncio.create_subprocess_exec
 
-    async def spawn(*_: str, **more: Any) -> asyncio.subprocess.Process:
+    async def spawn(_: Zygote, part: ServerPart) -> asyncio.subprocess.Process:
         number = len(started) + 1
         if number == nth:
             os.kill(os.getpid(), signal.SIGTERM)
             for _ in range(20):  # whoever waits for the signal gets his turn
                 await asyncio.sleep(0.001)
-        process = await begin("sleep", "600", **more)
+        process = await asyncio.create_subprocess_exec("sleep", "600")
         started.append(process)
         return process
 
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", spawn)
+    monkeypatch.setattr(Zygote, "start", spawn)
 
     async def work() -> None:
         server = Supervisor(Settings(data=tmp_path, metrics=False), lambda _: None)
@@ -70,18 +69,17 @@ def test_the_shares_of_a_stop_are_all_of_its_time() -> None:
 
 def test_a_part_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "RESTART_PAUSE_S_MIN", 0.01)
-    begin = asyncio.create_subprocess_exec
     tried: list[str] = []
 
-    async def spawn(*command: str, **more: Any) -> asyncio.subprocess.Process:
-        tried.append(command[3])
+    async def spawn(_: Zygote, part: ServerPart) -> asyncio.subprocess.Process:
+        tried.append(part.name)
         if len(tried) == 1:
             raise OSError(errno.ENOMEM, "Cannot allocate memory")
         if len(tried) == len(PARTS) + 1:
             os.kill(os.getpid(), signal.SIGTERM)
-        return await begin("sleep", "600", **more)
+        return await asyncio.create_subprocess_exec("sleep", "600")
 
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", spawn)
+    monkeypatch.setattr(Zygote, "start", spawn)
     server = Supervisor(Settings(data=tmp_path, metrics=False), lambda _: None)
     assert asyncio.run(asyncio.wait_for(server.run(), 20)) == 0
     assert sorted(tried) == sorted([*PARTS, tried[0]])
@@ -90,19 +88,18 @@ def test_a_part_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatc
 def test_a_part_that_cannot_work_ends_the_server_with_its_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = asyncio.create_subprocess_exec
     started: list[asyncio.subprocess.Process] = []
 
-    async def spawn(*command: str, **more: Any) -> asyncio.subprocess.Process:
-        if command[3] == "reader":
+    async def spawn(_: Zygote, part: ServerPart) -> asyncio.subprocess.Process:
+        if part.name == "reader":
             ready.refuse(tmp_path / "run", "reader", FatalError("this is wrong", hint="do that"))
-            process = await begin("sh", "-c", f"exit {child.FATAL_STATUS}", **more)
+            process = await asyncio.create_subprocess_exec("sh", "-c", f"exit {child.FATAL_STATUS}")
         else:
-            process = await begin("sleep", "600", **more)
+            process = await asyncio.create_subprocess_exec("sleep", "600")
         started.append(process)
         return process
 
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", spawn)
+    monkeypatch.setattr(Zygote, "start", spawn)
     server = Supervisor(Settings(data=tmp_path, metrics=False), lambda _: None)
     with pytest.raises(FatalError, match="this is wrong") as failure:
         asyncio.run(asyncio.wait_for(server.run(), 20))
@@ -120,14 +117,13 @@ def test_what_a_part_said_is_missed_only_where_no_disk_took_it(tmp_path: Path) -
 
 
 def test_a_keeper_that_ends_ends_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = asyncio.create_subprocess_exec
 
-    async def spawn(*command: str, **more: Any) -> asyncio.subprocess.Process:
-        if command[3] == "matcher":
+    async def spawn(_: Zygote, part: ServerPart) -> asyncio.subprocess.Process:
+        if part.name == "matcher":
             raise ZeroDivisionError("a mistake")
-        return await begin("sleep", "600", **more)
+        return await asyncio.create_subprocess_exec("sleep", "600")
 
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", spawn)
+    monkeypatch.setattr(Zygote, "start", spawn)
     server = Supervisor(Settings(data=tmp_path, metrics=False), lambda _: None)
     with pytest.raises(ZeroDivisionError):
         asyncio.run(asyncio.wait_for(server.run(), 20))
@@ -139,10 +135,13 @@ from pathlib import Path
 from headgate import limits
 from headgate.observe import logs
 from headgate.server.supervisor import Supervisor
+from headgate.server.zygote import Zygote
 from headgate.settings import Settings
+async def start(_, part):
+    return await asyncio.create_subprocess_exec(sys.argv[2], part.name)
 limits.RESTART_PAUSE_S_MIN = 0.05
 logs.configure("supervisor")
-sys.executable = sys.argv[2]
+Zygote.start = start
 sys.exit(asyncio.run(Supervisor(Settings(data=Path(sys.argv[1])), print).run()))
 """
 
@@ -151,7 +150,7 @@ sys.exit(asyncio.run(Supervisor(Settings(data=Path(sys.argv[1])), print).run()))
 def test_parts_are_started_again_where_nothing_can_be_logged(tmp_path: Path, broken: str) -> None:
     starts = tmp_path / "starts"
     part = tmp_path / "part"
-    part.write_text(f"#!/bin/sh\necho $3 >> {starts}\nexit 1\n")
+    part.write_text(f"#!/bin/sh\necho $1 >> {starts}\nexit 1\n")
     part.chmod(0o755)
     reading, stderr = os.pipe() if broken != "full disk" else (None, os.open("/dev/full", os.O_WRONLY))
     if reading is not None:

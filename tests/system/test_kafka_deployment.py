@@ -25,7 +25,7 @@ from headgate.client import Client
 from headgate.store.config import ClusterConfig, SourceConfig, SparkConfig
 from headgate.store.kafka.admin import Admin
 from headgate.testing.kafka import Kafka
-from headgate.testing.server import Object, Server, condition
+from headgate.testing.server import ApiError, Object, Server, condition
 from tests.store.contract import PARTITIONS
 from tests.store.outbox_stream import outbox_config
 from tests.system.keeping import EVENTS as EVENTS_REFUSED
@@ -169,6 +169,7 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka_and_survive_kill_9(
     pulling.any_server_answers()
     what_became_of_events_is_told_by_every_server(deployment)
     filters_are_counted_over_stored_events_by_every_server(deployment)
+    deliveries_are_counted_by_every_server(deployment)
     pulling.consume_in_the_background(expected=len([*pulled(range(2 * EVENTS + 20))]))
 
     name, (spec, wants) = LATER
@@ -316,6 +317,28 @@ def filters_are_counted_over_stored_events_by_every_server(deployment: Deploymen
         large, odd = set(range(21, EVENTS)), set(range(1, EVENTS, 2))
         assert counts == {"complete": True, "taken": len(large), "against": len(odd), "both": len(large & odd)}
         assert {one["name"]: one["both"] for one in found["triggers"]}["default/large"] == len(large)
+
+
+def deliveries_are_counted_by_every_server(deployment: Deployment) -> None:
+    """Each asks the owners of the other's partitions; what no server knows is not answered."""
+    own, eventing = "/apis/headgate.dev/v1", "/apis/eventing.knative.dev/v1/namespaces/default"
+    found = []
+    for server in (deployment.server, deployment.other):
+        listed = server.call("GET", f"{server.url}{own}/triggerstats?limit=500")["items"]
+        assert {one["name"] for one in listed} >= {*FILTERS, *DEAD, DROPPED}
+        assert [one["name"] for one in listed if "stats" not in one] == []
+        found.append({one["name"]: (one["stats"]["delivered"], one["stats"]["failed"]) for one in listed})
+        within = server.call("GET", f"{server.url}{own}/namespaces/default/triggerstats?search=odd")["items"]
+        one = server.call("GET", f"{server.url}{eventing}/triggers/odd/stats")
+        assert [one["stats"]["delivered"]] == [one["stats"]["delivered"] for one in within] == [found[0]["odd"][0]]
+        for path in (f"{own}/summary", f"{own}/brokerstats", f"{eventing}/brokers/default/catalogue"):
+            with pytest.raises(ApiError) as caught:
+                server.call("GET", f"{server.url}{path}")
+            assert caught.value.status == 501, path
+    assert found[0] == found[1]
+    for name, (_, wants) in FILTERS.items():
+        assert 0 < found[0][name][0] <= sum(map(wants, range(EVENTS))), name
+    assert all(found[0][name][1] for name in (*DEAD, DROPPED))
 
 
 def asked(server: Server, command: str, *arguments: str) -> Object:

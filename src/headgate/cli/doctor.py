@@ -29,7 +29,7 @@ def doctor(
     config: Annotated[Path | None, typer.Option(help="Its headgate.yaml.")] = None,
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock.
+    """Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock, version of the data.
 
     The settings are those of headgate serve, also from the environment and a file. Nothing is changed.
 

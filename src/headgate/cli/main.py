@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "backup": "backup:app",
     "restore": "backup:restore",
     "upgrade": "upgrade:upgrade",
+    "health": "health:health",
     "token": "token:app",
     "send": "send:send",
     "tail": "tail:tail",

@@ -40,12 +40,15 @@ class Database:
         path: The file; made when it is missing.
         committer: Makes transactions durable; None: SQLite alone does.
 
+    Attributes:
+        path: The file.
+
     Raises:
         StoreUnavailableError: The file cannot be opened.
     """
 
     def __init__(self, path: Path, committer: Committer | None = None) -> None:
-        self._path = path
+        self.path = path
         self._committer = committer or SqliteCommitter()
         with translated_errors(path):
             self._writer = self._connect()
@@ -62,7 +65,7 @@ class Database:
         self._closed = False
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0)
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=0)
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         connection.execute("PRAGMA journal_mode = WAL")
         # An answered write survives a power cut, not only a crash.
@@ -83,7 +86,7 @@ class Database:
             with self._waiting_lock:
                 self._waiting -= 1
             commit = self._joined()
-            with translated_errors(self._path), self._apart():
+            with translated_errors(self.path), self._apart():
                 yield self._writer
         finally:
             if commit is not None and (not self._waiting or commit.writes >= WRITES_SHARED_MAX):
@@ -97,7 +100,7 @@ class Database:
 
     def _joined(self) -> _SharedCommit:
         """The commit of which the next write is a part."""
-        with translated_errors(self._path):
+        with translated_errors(self.path):
             if self._shared is not None and not self._writer.in_transaction:
                 self._commit(self._shared)  # an error of the disk has ended it: tell them
             if self._shared is None:
@@ -124,7 +127,7 @@ class Database:
         """End the transaction and tell everybody whose writes are in it."""
         self._shared = None
         try:
-            with translated_errors(self._path):
+            with translated_errors(self.path):
                 self._committer.commit(self._writer)
         except Exception as error:  # noqa: BLE001 - handed to everybody who waits for this commit
             commit.error = error
@@ -139,8 +142,8 @@ class Database:
         connection = self._readers.get()
         try:
             if self._closed:
-                raise StoreUnavailableError(f"{self._path} is closed")
-            with translated_errors(self._path):
+                raise StoreUnavailableError(f"{self.path} is closed")
+            with translated_errors(self.path):
                 connection.execute("BEGIN")
                 try:
                     yield connection
@@ -152,7 +155,7 @@ class Database:
     def data_version(self) -> int:
         """A number that differs after any commit of any connection; a few microseconds."""
         # This connection never writes: a connection's own commits do not show in its data_version.
-        with self._poll_lock, translated_errors(self._path):
+        with self._poll_lock, translated_errors(self.path):
             (version,) = self._poller.execute("PRAGMA data_version").fetchone()
         return int(version)
 

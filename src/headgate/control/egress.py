@@ -1,8 +1,9 @@
 """The egress policy: which schemes, ports and addresses events may go to. Pure: it resolves no name.
 
-A URL is read by the parser of the HTTP client that will follow it (WHATWG), so `http://0x7f.1/`, `http://2130706433/`
-and `http://[::ffff:127.0.0.1]/` are here what they are there. A host that is an address is judged at admission; a name
-is judged address by address when it is resolved, and only an address that was judged is connected to.
+A URL is read once, as browsers read it (WHATWG): `http://0x7f.1/`, `http://2130706433/` and
+`http://[::ffff:127.0.0.1]/` are addresses. What is sent is made of what was judged. A host that is an address is judged
+at admission; a name is judged address by address when it is resolved, and only an address that was judged is connected
+to.
 
 This server's own listeners take events at the publish URIs of its brokers and nowhere else: whoever may publish an
 event, or create a trigger, must not make the server speak to its own API.
@@ -54,11 +55,13 @@ class Endpoint:
     """A URL that the policy lets through, as far as it can be judged without resolving a name.
 
     Attributes:
-        url: As the HTTP client reads it.
+        url: As it was read.
         scheme: `http` or `https`.
         host: Lower case, a name in ASCII or an address without brackets.
         port: The URL's, else the scheme's.
         address: The host when it is an address; it has been judged.
+        authority: Host and port as a Host header has them: without the scheme's own port.
+        target: Path and query, as a request line has them.
         publishes: Whether its path is a broker's, if it is this server.
         trusted: Whether it is a broker of this server: its addresses are not judged.
     """
@@ -68,6 +71,8 @@ class Endpoint:
     host: str
     port: int
     address: Address | None
+    authority: str
+    target: str
     publishes: bool
     trusted: bool
 
@@ -134,9 +139,12 @@ class UrlPolicy:
         if address is None and not _is_name(host):
             raise UrlRefusedError(f"no host name: each part between dots has 1 to {HOST_LABEL_CHARS_MAX} characters")
         publishes = bool(published_broker(unquote(parsed.path)))
-        if publishes and self._is_own_url(scheme, host, port):
-            return Endpoint(str(parsed), scheme, host, port, address, publishes, trusted=True)
-        found = Endpoint(str(parsed), scheme, host, port, address, publishes, trusted=False)
+        query = parsed.query_string
+        target = parsed.path if query is None else f"{parsed.path}?{query}"
+        trusted = publishes and self._is_own_url(scheme, host, port)
+        found = Endpoint(str(parsed), scheme, host, port, address, parsed.authority, target, publishes, trusted)
+        if trusted:
+            return found
         if any(host == one.host and self._is_refused(one, found) for one in self.own):
             raise UrlRefusedError(_OWN_API)
         if scheme not in self.schemes:

@@ -14,7 +14,6 @@ from headgate.control.database import StoreUnavailableError
 from headgate.control.errors import ExpiredError
 from headgate.control.objects import Kind, Object, ObjectKey, decode_stored, key_of
 from headgate.control.store import Store
-from headgate.limits import ROUTING_POLL_S
 from headgate.observe.logs import Recurring
 
 _log: Final = structlog.get_logger("headgate.control")
@@ -89,7 +88,7 @@ class ObjectCopy(ABC):
         looks = Recurring(_log, problem, StoreUnavailableError)
         seen: int | None = None
         while True:
-            await asyncio.sleep(ROUTING_POLL_S)
+            await self._store.change_watch.pause()
             with looks.attempt():
                 version = self._store.data_version()
                 if version != seen:

@@ -45,6 +45,7 @@ from headgate.control.schema import is_current, migrate
 from headgate.control.secret_store import SecretTable
 from headgate.control.signing_keys import SigningKeys
 from headgate.control.status import routed_status, served_brokers
+from headgate.control.store_changes import StoreChanges
 from headgate.control.stored_form import SEALED_KINDS, StoredForm
 from headgate.control.target_reports import ReportTable
 from headgate.control.targets import SnapshotCache, move_public_url
@@ -65,12 +66,16 @@ class Store:
     """Objects and what routing needs of them, in one SQLite file. Every method may block: call it in a thread.
 
     `data_version` alone is cheap enough for an event loop.
+
+    Attributes:
+        change_watch: When to look at `data_version` again.
     """
 
     def __init__(
         self, database: Database, *, compiler: FilterCompiler, clock_s: Callable[[], float], form: StoredForm
     ) -> None:
         self._database = database
+        self.change_watch = StoreChanges(database.path)
         self._form = form
         self.compiler = compiler
         self._clock_s = clock_s
@@ -134,6 +139,7 @@ class Store:
 
     def close(self) -> None:
         """Close the file; no call may be under way."""
+        self.change_watch.close()
         self._database.close()
 
     # --- objects ---------------------------------------------------------------------------------

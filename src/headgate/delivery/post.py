@@ -2,52 +2,36 @@
 
 Names are resolved by us (`resolver.py`), so that the address that was judged is the one connected to.
 
-pyreqwest (hyper on a Tokio pool of its own) because it does 55,000 POSTs/s where aiohttp does 17,000, at half the
-latency, on the same machine and subscriber. Answers are streamed, so that their length is ours to bound; nothing is
-decompressed.
+The connections are ours (`http_connection.py`): a client on threads of its own, such as hyper's or aiohttp's, costs
+three to ten times as much a POST, most of it where threads hand over to the event loop and back. Answers are taken as
+they come, so that their length is bounded; nothing is decompressed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from functools import lru_cache
 from types import TracebackType
 from typing import Final, Protocol
 
-from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import (
-    BuilderError,
-    DetailedPyreqwestError,
-    NetworkError,
-    PyreqwestError,
-    RequestTimeoutError,
-    TransportError,
-)
-from pyreqwest.http import HeaderMap
-from pyreqwest.response import ResponseBodyReader
-
 from headgate import limits
-from headgate.control.credentials import ClientTls, CredentialsError
+from headgate.control.credentials import ClientTls
 from headgate.control.egress import UrlPolicy
+from headgate.delivery.http_connection import Headers, RequestFailedError
+from headgate.delivery.http_pool import ConnectionPools
 from headgate.delivery.resolver import Hop, Resolve, Routes
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Answer, Outcome
 
-_CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-_IDLE_CONNECTION_S: Final = 4.0
-"""Shorter than the 5 s after which Node.js and uvicorn close one: a POST into a connection that is being closed is a
-failed attempt, because nobody knows whether it was heard."""
-_SENDING: Final = "error sending request"
-"""How the client's own words begin, which only repeat the URL."""
 _LOCAL: Final = UrlPolicy()
-_CONNECTING: Final = "client error (Connect)"
-"""What hyper says of an error while there is no connection yet; a ConnectError may also be one of a connection that
-broke off after the request."""
+_USER_AGENT: Final = "headgate"
 _LATE: Final = Outcome(0, "timeout", "no time was left after the name was resolved")
+_REPLIES_OVERLOAD: Final = Outcome(200, "reply-overload", "too many replies are being received at the same time")
+_REPLY_TOO_LARGE: Final = Outcome(200, "reply-malformed", f"the reply is over {limits.RESPONSE_BYTES_MAX} bytes")
+_FIXED_LINES: Final = 4
+"""Of a head: the request line, host, accept, content-length."""
 _UNREADABLE: Final = Outcome(200, "reply-malformed", "a header of the reply's event is not in ASCII")
+_HEADER_BREAKS: Final = Outcome(0, "url", "a header has a character that would end it")
 _TAKEN: Final = {status: Outcome(status) for status in range(200, 300)}
 
 
@@ -97,18 +81,18 @@ class HttpTransport:
         self._replies_bytes = 0
         self._policy = policy
         self._resolve = resolve
-        self._client: Client = _builder().build()
 
     async def __aenter__(self) -> HttpTransport:
         self._clock = asyncio.get_running_loop().time
-        self._routes = Routes(self._policy, self._client, _pinned_client, self._resolve)
+        self._pools = ConnectionPools()
+        self._routes = Routes(self._policy, self._pools, self._resolve)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._routes.close()
-        await self._client.close()
+        self._pools.close()
 
     async def post(
         self,
@@ -156,145 +140,138 @@ class HttpTransport:
         self, hop: Hop, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float, options: PostOptions
     ) -> Outcome:
         """One address."""
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+        head = f"{options.method}{hop.head}content-length: {len(body)}\r\n{lines}"
+        count = len(headers) + _FIXED_LINES
+        if head.count("\n") != count or head.count("\r") != count or "\0" in head:
+            return _HEADER_BREAKS
+        if "\nuser-agent: " not in head:
+            head += f"user-agent: {_USER_AGENT}\r\n"
+        answer = _Answer(self, options)
         try:
-            request = (
-                hop.client.request(options.method, hop.url)
-                .headers([*hop.headers, *headers] if hop.headers else headers)
-                .body_bytes(body)
-                .timeout(_duration(timeout_s))
-                .build_streamed()
-            )
-        except (BuilderError, ValueError) as error:
-            return Outcome(0, "url", _description(error))
-        try:
-            async with request as response:
-                status = response.status
-                is_post = options.method == "POST"
-                if status == 200 and is_post and (found := _event_headers(response.headers)) is not None:
-                    return await self._read_reply(response.body_reader, found) if found else _UNREADABLE
-                kept = options.kept_bytes
-                if not 200 <= status < 300:
-                    kept = max(kept, limits.ERROR_BODY_BYTES_MAX)
-                reader, size, body = response.body_reader, 0, b""
-                while size <= limits.RESPONSE_BYTES_MAX and (chunk := await reader.read_chunk()) is not None:
-                    if size < kept:
-                        body += bytes(chunk[: kept - size])
-                    size += len(chunk)
-                if options.kept_headers:
-                    found_headers = ((name, _text(response.headers, name)) for name in options.kept_headers)
-                    return Outcome(status, headers=tuple((name, text) for name, text in found_headers if text))
-                if not kept:
-                    return _TAKEN.get(status) or Outcome(status)
-                asked = _text(response.headers, "retry-after") if status in RETRY_AFTER_STATUSES else None
-                return Outcome(status, retry_after=asked or "", body=body)
-        except RequestTimeoutError as error:
-            return Outcome(0, "timeout", _description(error), unsent=_is_unsent(error))
-        except NetworkError as error:
-            return Outcome(0, "connection", _description(error), unsent=_is_unsent(error))
-        except (PyreqwestError, ValueError) as error:  # the latter for bytes of an answer that it cannot decode
-            return Outcome(0, "protocol", _description(error))
-
-    async def _read_reply(self, reader: ResponseBodyReader, headers: list[tuple[str, str]]) -> Outcome:
-        """The whole body of an answer that says that it is an event."""
-        pieces: list[bytes] = []
-        size = 0
-        try:
-            while (chunk := await reader.read_chunk()) is not None:
-                pieces.append(bytes(chunk))
-                size += len(chunk)
-                self._replies_bytes += len(chunk)
-                if size > limits.RESPONSE_BYTES_MAX:
-                    return Outcome(200, "reply-malformed", f"the reply is over {limits.RESPONSE_BYTES_MAX} bytes")
-                if self._replies_bytes > limits.REPLIES_READING_BYTES_MAX:
-                    return Outcome(200, "reply-overload", "too many replies are being received at the same time")
+            await hop.pool.send(f"{head}\r\n".encode(), body, answer, timeout_s)
+        except RequestFailedError as error:
+            return Outcome(0, error.reason, _shortened(error.detail), unsent=error.unsent)
         finally:
-            self._replies_bytes -= size
-        return Outcome(200, reply=Answer(headers, b"".join(pieces)))
+            self._replies_bytes -= answer.reply_bytes
+        return answer.outcome()
+
+    def takes_more(self, size: int) -> bool:
+        """Counts bytes of a reply that is being received; False when all of them take too much memory together."""
+        self._replies_bytes += size
+        return self._replies_bytes <= limits.REPLIES_READING_BYTES_MAX
 
 
-@lru_cache
-def _duration(seconds: float) -> timedelta:
-    """Nearly every attempt has its rule's time-out whole."""
-    return timedelta(seconds=seconds)
+class _Answer:
+    """What is kept of an answer.
 
+    Args:
+        transport: Counts replies.
+        options: Of the request.
 
-def _builder() -> ClientBuilder:
-    return (
-        ClientBuilder()
-        .http1_only()
-        .runtime_multithreaded(True)
-        .follow_redirects(False)
-        .referer(False)
-        .no_proxy()
-        .gzip(False)
-        .brotli(False)
-        .zstd(False)
-        .deflate(False)
-        .user_agent("headgate")
-        .http1_lower_case_headers()
-        .connect_timeout(timedelta(seconds=limits.CONNECT_S_MAX))
-        .pool_idle_timeout(timedelta(seconds=_IDLE_CONNECTION_S))
-        .pool_max_idle_per_host(2 * limits.TARGET_PARALLEL_DEFAULT)
+    Attributes:
+        reply_bytes: How many bytes are counted there.
+    """
+
+    __slots__ = (
+        "_headers",
+        "_is_reply",
+        "_kept",
+        "_options",
+        "_pieces",
+        "_size",
+        "_status",
+        "_transport",
+        "_wrong",
+        "reply_bytes",
     )
 
+    def __init__(self, transport: HttpTransport, options: PostOptions) -> None:
+        self._transport = transport
+        self._options = options
+        self._kept = options.kept_bytes
+        self._pieces: list[bytes] = []
+        self._size = self.reply_bytes = 0
+        self._is_reply = False
+        self._wrong: Outcome | None = None
 
-def _pinned_client(host: str, address: str, tls: ClientTls | None) -> Client:
-    """A client for which `host`, unless it is empty, has this address and no other.
+    def begin(self, status: int, headers: Headers) -> None:
+        """The head of the answer."""
+        self._status = status
+        self._headers = headers
+        if status == 200:
+            self._is_reply = self._options.method == "POST" and _is_event(headers)
+        if self._is_reply:
+            self._kept = limits.RESPONSE_BYTES_MAX
+        elif not 200 <= status < 300:
+            self._kept = max(self._kept, limits.ERROR_BODY_BYTES_MAX)
 
-    Raises:
-        CredentialsError: TLS cannot use what it is to trust or to show.
-    """
-    builder = _builder()
-    if host:
-        builder = builder.resolve(host, address, 0)
-    if tls is None:
-        return builder.build()
+    def add(self, piece: bytes) -> bool:
+        """A piece of the body."""
+        if self._size < self._kept:
+            self._pieces.append(piece[: self._kept - self._size])
+        self._size += len(piece)
+        if self._is_reply:
+            self.reply_bytes += len(piece)
+            if not self._transport.takes_more(len(piece)):
+                self._wrong = _REPLIES_OVERLOAD
+                return False
+        if self._size > limits.RESPONSE_BYTES_MAX:
+            self._wrong = _REPLY_TOO_LARGE if self._is_reply else None
+            return False
+        return True
+
+    def outcome(self) -> Outcome:
+        """What became of the request."""
+        if self._is_reply:
+            headers = _event_headers(self._headers)
+            if headers is None:
+                return _UNREADABLE
+            return self._wrong or Outcome(200, reply=Answer(headers, b"".join(self._pieces)))
+        status = self._status
+        if self._options.kept_headers:
+            found = ((name, _text(self._headers, name.encode())) for name in self._options.kept_headers)
+            return Outcome(status, headers=tuple((name, text) for name, text in found if text))
+        if not self._kept:
+            return _TAKEN.get(status) or Outcome(status)
+        asked = _text(self._headers, b"retry-after") if status in RETRY_AFTER_STATUSES else ""
+        return Outcome(status, retry_after=asked, body=b"".join(self._pieces))
+
+
+def _is_event(headers: Headers) -> bool:
+    """Whether an answer says that it is an event: by a header that begins with ce-, or a CloudEvents media type."""
+    for name, value in headers:
+        if name[:3].lower() == b"ce-":
+            return True
+        if name.lower() == b"content-type" and value.lower().startswith(b"application/cloudevents"):
+            return True
+    return False
+
+
+def _event_headers(headers: Headers) -> list[tuple[str, str]] | None:
+    """An event's own headers, the content type at the end; None when one is no text (ASCII). Others are not judged."""
+    found: list[tuple[str, str]] = []
+    content_type: list[tuple[str, str]] = []
     try:
-        if tls.ca_certs:
-            for certificate in _CERTIFICATE.findall(tls.ca_certs):
-                builder = builder.add_root_certificate_pem(certificate.encode())
-        if tls.identity:
-            builder = builder.identity_pem(tls.identity.encode())
-        return builder.build()
-    except (PyreqwestError, ValueError):  # what it says may quote a key
-        what = "certificate and key" if tls.identity else "CA certificates"
-        raise CredentialsError("CertificateUnusable", f"TLS cannot use the {what}") from None
-
-
-def _description(error: Exception) -> str:
-    """An error of the client as a sentence: what happened, and all its causes."""
-    found = error.details["causes"] or () if isinstance(error, DetailedPyreqwestError) else ()
-    causes = [cause["message"] for cause in found if not cause["message"].startswith(_SENDING)]
-    text = ": ".join(causes) or str(error.args[0] if error.args else error)
-    return text if len(text) <= limits.ATTEMPT_DETAIL_CHARS_MAX else f"{text[: limits.ATTEMPT_DETAIL_CHARS_MAX]}..."
-
-
-def _is_unsent(error: TransportError) -> bool:
-    """Whether there never was a connection."""
-    return any(cause["message"] == _CONNECTING for cause in error.details["causes"] or ())
-
-
-def _event_headers(headers: HeaderMap) -> list[tuple[str, str]] | None:
-    """The headers that make an answer an event: what begins with ce-, or a CloudEvents media type.
-
-    Only these are decoded: no other header of an answer is ours to judge.
-
-    Returns:
-        None when the answer is no event; nothing when it says that it is one, in bytes that are no text.
-    """
-    names = dict.fromkeys(name for name in headers if name.startswith("ce-"))
-    if not names and not (_text(headers, "content-type") or "").lower().startswith("application/cloudevents"):
+        for name, value in headers:
+            lower = name.lower()
+            if lower.startswith(b"ce-"):
+                found.append((lower.decode("ascii"), value.decode("ascii")))
+            elif lower == b"content-type" and not content_type:
+                content_type.append(("content-type", value.decode("ascii")))
+    except UnicodeDecodeError:
         return None
-    try:
-        found = [(name, value) for name in names for value in headers.getall(name)]
-        return [*found, ("content-type", headers["content-type"])] if "content-type" in headers else found
-    except ValueError:
-        return []
+    return found + content_type
 
 
-def _text(headers: HeaderMap, name: str) -> str | None:
-    """A header's first value; None when it is not there, or is no text (visible ASCII)."""
-    try:
-        return headers.get(name)
-    except ValueError:
-        return None
+def _text(headers: Headers, name: bytes) -> str:
+    """A header's first value; empty when it is not there, or is no text (ASCII)."""
+    for found, value in headers:
+        if found.lower() == name:
+            return value.decode("ascii") if value.isascii() else ""
+    return ""
+
+
+def _shortened(detail: str) -> str:
+    most = limits.ATTEMPT_DETAIL_CHARS_MAX
+    return detail if len(detail) <= most else f"{detail[:most]}..."

@@ -1,8 +1,8 @@
-"""The addresses that URLs lead to: resolved here, judged, and pinned, so that what was judged is connected to.
+"""The addresses that URLs lead to: resolved here, judged, and connected to.
 
 An HTTP client that resolves by itself could be told a harmless address when we ask and another when it connects (DNS
-rebinding). So a plain URL goes out with the address in place of the name and the name in its Host header; a TLS URL
-keeps the name, which the certificate must bear, in a client of its own whose resolver knows this one address.
+rebinding). So a connection is opened to the address that was judged; the name is in the Host header, and for TLS the
+certificate must bear it.
 
 A route is kept for DNS_TTL_S, then renewed in the background while the old one serves for up to DNS_STALE_S: a resolver
 that hangs for one name delays no other that is known.
@@ -13,17 +13,16 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import ssl
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
-
-from pyreqwest.client import Client
 
 from headgate import limits
 from headgate.control.credentials import ClientTls, CredentialsError
 from headgate.control.egress import Address, Endpoint, UrlPolicy, UrlRefusedError
+from headgate.delivery.http_pool import ConnectionPool, ConnectionPools, tls_context
 from headgate.delivery.retry import CREDENTIALS, Outcome
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -31,7 +30,6 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 RouteKey = tuple[str, ClientTls | None]
 """A URL, and what TLS trusts and shows there."""
-_PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +37,12 @@ class Hop:
     """One address of a URL.
 
     Attributes:
-        url: What the client is given.
-        headers: To be sent beside the event's: the name, where `url` has an address instead.
-        client: Who sends it.
+        pool: Connections to it.
+        head: What follows the method in a request's head, with the Host header.
     """
 
-    url: str
-    headers: tuple[tuple[str, str], ...]
-    client: Client
+    pool: ConnectionPool
+    head: str
 
 
 @dataclass(slots=True)
@@ -77,29 +73,19 @@ class Routes:
 
     Args:
         policy: Which URLs and addresses.
-        plain: The client for URLs that need no resolver.
-        make_client: Makes a client that connects to an address for a name, if it is not empty, and what TLS trusts and
-            shows; it blocks for some milliseconds.
+        pools: Connections.
         resolve: None for the system's resolver.
     """
 
-    def __init__(
-        self,
-        policy: UrlPolicy,
-        plain: Client,
-        make_client: Callable[[str, str, ClientTls | None], Client],
-        resolve: Resolve | None = None,
-    ) -> None:
+    def __init__(self, policy: UrlPolicy, pools: ConnectionPools, resolve: Resolve | None = None) -> None:
         self._policy = policy
-        self._plain = plain
-        self._make_client = make_client
+        self._pools = pools
         self._threads = ThreadPoolExecutor(limits.DNS_THREADS_MAX, thread_name_prefix="dns")
         self._resolve = resolve if resolve is not None else self._ask_system
         self._loop = asyncio.get_running_loop()
         self._routes: OrderedDict[RouteKey, Route] = OrderedDict()
         self._finding: dict[RouteKey, asyncio.Task[Route]] = {}
-        self._pinned: OrderedDict[tuple[str, str, ClientTls | None], Client] = OrderedDict()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._contexts: OrderedDict[ClientTls | None, ssl.SSLContext] = OrderedDict()
 
     def known(self, url: str, tls: ClientTls | None = None) -> Route | None:
         """The route of a URL when nothing has to be waited for; a stale one is renewed beside."""
@@ -123,12 +109,10 @@ class Routes:
         return task.result()
 
     async def close(self) -> None:
-        """Close the clients of names; the plain one is its owner's."""
+        """Gives up what is being looked up."""
         for task in self._finding.values():
             task.cancel()
-        await asyncio.gather(*self._finding.values(), *self._closing, return_exceptions=True)
-        for client in self._pinned.values():
-            await client.close()
+        await asyncio.gather(*self._finding.values(), return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # --- inside ---------------------------------------------------------------------------------------
@@ -152,15 +136,15 @@ class Routes:
             destination = self._policy.check(url)
         except UrlRefusedError as error:
             return self._keep(key, self._failed("policy", error.message, limits.DNS_STALE_S))
-        if destination.scheme != "https":
-            tls = None
+        context = await self._context(tls) if destination.scheme == "https" else None
         if destination.address is not None:
             forever = float("inf")
-            client = self._plain if tls is None else await self._client_for("", "", tls)
-            return self._keep(key, Route([Hop(destination.url, (), client)], None, forever, forever))
+            return self._keep(
+                key, Route([self._hop(destination, destination.address, context)], None, forever, forever)
+            )
         try:
             addresses = await self._resolve(destination.host, destination.port)
-            return self._keep(key, await self._judge(destination, addresses, tls))
+            return self._keep(key, self._judge(destination, addresses, context))
         except (OSError, ValueError) as error:  # the latter for a name that cannot be asked for
             old = self._routes.get(key)
             if old is not None and old.hops and self._loop.time() < old.stale_until:
@@ -168,7 +152,7 @@ class Routes:
                 return old
             return self._keep(key, self._failed("connection", f"{destination.host}: {error}", limits.DNS_FAILURE_S))
 
-    async def _judge(self, destination: Endpoint, addresses: list[str], tls: ClientTls | None) -> Route:
+    def _judge(self, destination: Endpoint, addresses: list[str], context: ssl.SSLContext | None) -> Route:
         """The addresses that the policy lets through; all others are as if they were not there."""
         good: list[Address] = []
         problem = ""
@@ -182,32 +166,24 @@ class Routes:
             why = f"{destination.host}: {problem or 'no address'}"
             return self._failed("policy", why, limits.DNS_FAILURE_S)
         now = self._loop.time()
-        hops = [await self._hop(destination, address, tls) for address in good[: limits.DNS_ADDRESSES_MAX]]
+        hops = [self._hop(destination, address, context) for address in good[: limits.DNS_ADDRESSES_MAX]]
         return Route(hops, None, now + limits.DNS_TTL_S, now + limits.DNS_STALE_S)
 
-    async def _hop(self, destination: Endpoint, address: Address, tls: ClientTls | None) -> Hop:
-        if destination.scheme == "https":
-            return Hop(destination.url, (), await self._client_for(destination.host, str(address), tls))
-        host = f"[{address}]" if address.version == 6 else str(address)
-        scheme, rest = destination.url.split("://", 1)
-        named, slash, path = rest.partition("/")
-        port = "" if destination.port == _PORTS[scheme] else f":{destination.port}"
-        return Hop(f"{scheme}://{host}{port}{slash}{path}", (("host", named),), self._plain)
+    def _hop(self, destination: Endpoint, address: Address, context: ssl.SSLContext | None) -> Hop:
+        name = destination.host if context is not None else ""
+        pool = self._pools.pool(str(address), destination.port, context, name)
+        return Hop(pool, f" {destination.target} HTTP/1.1\r\nhost: {destination.authority}\r\naccept: */*\r\n")
 
-    async def _client_for(self, host: str, address: str, tls: ClientTls | None) -> Client:
-        key = (host, address, tls)
-        client = self._pinned.get(key)
-        if client is None:
-            client = await self._loop.run_in_executor(self._threads, self._make_client, host, address, tls)
-            self._pinned[key] = client
-            while len(self._pinned) > limits.TLS_CLIENTS_MAX:
-                _, old = self._pinned.popitem(last=False)
-                task = self._loop.create_task(old.close())
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+    async def _context(self, tls: ClientTls | None) -> ssl.SSLContext:
+        """Raises CredentialsError when TLS cannot use what it is given."""
+        found = self._contexts.get(tls)
+        if found is None:
+            found = self._contexts[tls] = await self._loop.run_in_executor(self._threads, tls_context, tls)
+            while len(self._contexts) > limits.TLS_CONTEXTS_MAX:
+                self._contexts.popitem(last=False)
         else:
-            self._pinned.move_to_end(key)
-        return client
+            self._contexts.move_to_end(tls)
+        return found
 
     def _failed(self, reason: str, detail: str, kept_s: float) -> Route:
         until = self._loop.time() + kept_s

@@ -85,6 +85,7 @@ class PartitionWriter:
         codec: Compression of chunk bodies.
         clock_us: Wall clock, microseconds since 1970 UTC.
         files: System calls.
+        on_growth: Called in the writing thread with the new end, once it is published.
 
     Attributes:
         partition: What it writes.
@@ -108,6 +109,7 @@ class PartitionWriter:
         codec: Codec = Codec.NONE,
         clock_us: Callable[[], int] = wall_clock_us,
         files: FileOps | None = None,
+        on_growth: Callable[[int], None] = lambda _: None,
     ) -> None:
         check_schema(schema)
         build((), bloom_bytes)
@@ -149,6 +151,7 @@ class PartitionWriter:
         self._bloom_bytes = bloom_bytes
         self._codec = codec
         self._clock_us = clock_us
+        self._on_growth = on_growth
 
     @property
     def directory(self) -> Path:
@@ -215,6 +218,7 @@ class PartitionWriter:
         self._append_time_us = append_time_us
         self._next_offset = first + count
         self._committed.publish(self._next_offset)
+        self._on_growth(self._next_offset)
         return first
 
     def probe(self) -> None:

@@ -101,6 +101,7 @@ def start_run(
     generation: int,
     link: LinkAddress,
     scratch: Path,
+    wakeups: Path | None = None,
     batch_s: int = REAL_TIME_BATCH_S,
 ) -> SparkRun:
     """Start a query; returns when Spark has planned it, before its tasks have opened their connections.
@@ -115,6 +116,7 @@ def start_run(
         generation: Version of the filters in `matches`.
         link: Where the rows go.
         scratch: Directory for the checkpoint.
+        wakeups: Where the log's writers tell of new events, see `log.wakeups`; None: the tasks look all the time.
         batch_s: Length of the one batch: the run must be replaced before (a batch boundary breaks its connections).
 
     Raises:
@@ -130,6 +132,8 @@ def start_run(
         "linkToken": link.token.hex(),
         "run": str(run),
         "generation": str(generation),
+        # Not made absolute: the JVM has our directory, and the name of a socket has room for 107 bytes.
+        **({} if wakeups is None else {"wakeups": str(wakeups)}),
     }
     return start_query(
         spark,

@@ -36,14 +36,18 @@ class SparkRunner:
         log: The event log.
         partitions: Partitions of the log, from 0 on.
         scratch: Directory for checkpoints.
+        wakeups: Where the log's writers tell of new events; None: nowhere.
     """
 
-    def __init__(self, spark: SparkSession, log: LogDirectory, partitions: int, scratch: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, log: LogDirectory, partitions: int, scratch: Path, wakeups: Path | None = None
+    ) -> None:
         self._spark = spark
         self._tables = TableBuilder(spark)
         self._log = log
         self._partitions = range(partitions)
         self._scratch = scratch
+        self._wakeups = wakeups
 
     def ends(self) -> dict[int, int]:
         """Where every partition ends now."""
@@ -68,6 +72,7 @@ class SparkRunner:
             generation=table.generation,
             link=link,
             scratch=self._scratch,
+            wakeups=self._wakeups,
         )
 
 
@@ -93,7 +98,8 @@ def serve(
         log: The event log.
         partitions: Partitions of the log, from 0 on.
         dispatchers: How many there are.
-        run_directory: Where the dispatchers publish their addresses; Spark's temporary files go below it.
+        run_directory: Where the dispatchers publish their addresses and the log's writers tell of new events; Spark's
+            temporary files go below it.
         token: Authenticates the match link.
         stop: Set it to end.
         on_ready: Called with True when a run has come into force, with False when none is any more.
@@ -114,7 +120,7 @@ def serve(
     on_note("Spark has started, no query in force yet")
     matcher = Matcher(
         routing,
-        SparkRunner(spark, log, partitions, scratch),
+        SparkRunner(spark, log, partitions, scratch, run_directory),
         lambda: DriverLinks.connect(read_address(run_directory, token, dispatchers)),
         on_ready=on_ready,
         on_note=on_note,

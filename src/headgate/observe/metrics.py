@@ -433,3 +433,13 @@ RESTARTS = Family(
     labels_max=limits.PROCESSES_MAX,
 )
 READY = Family(Gauge, "headgate_ready", "Whether a part works: 1 or 0", "part", labels_max=limits.PROCESSES_MAX)
+DISK_BYTES = Family(
+    Gauge, "headgate_disk_bytes", "Bytes of the file system that the data directory is on", "state", ("free", "total")
+)
+CERTIFICATE_EXPIRES = Family(
+    Gauge,
+    "headgate_tls_certificate_expires_timestamp_seconds",
+    "When the server's certificate ends, in seconds since 1970, by front",
+    "part",
+    labels_max=limits.PROCESSES_MAX,
+)

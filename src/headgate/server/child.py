@@ -66,6 +66,11 @@ def environment(settings: Settings, token: bytes, cluster: ClusterConfig | None 
     }
 
 
+def settings() -> Settings:
+    """The server's settings, as the supervisor gave them to this process."""
+    return Settings.model_validate_json(os.environ[SETTINGS_VARIABLE])
+
+
 def context(name: str) -> Context:
     """Reads what the supervisor gave to this process.
 
@@ -75,13 +80,13 @@ def context(name: str) -> Context:
     Raises:
         UnknownPartError: The server has none of that name.
     """
-    settings = Settings.model_validate_json(os.environ[SETTINGS_VARIABLE])
+    given = settings()
     cluster = None
-    if settings.is_on_kafka:
+    if given.is_on_kafka:
         from headgate.store.config import ClusterConfig  # imports that no other process needs
 
         cluster = ClusterConfig.model_validate_json(os.environ[CLUSTER_VARIABLE])
-    return Context(settings, bytes.fromhex(os.environ.pop(TOKEN_VARIABLE)), parts.named(settings, name), cluster)
+    return Context(given, bytes.fromhex(os.environ.pop(TOKEN_VARIABLE)), parts.named(given, name), cluster)
 
 
 class UvicornServer(uvicorn.Server):

@@ -80,6 +80,7 @@ class DispatcherOptions:
         clocks: Time, and the jitter of pauses.
         quotas: How many dead letters and consumers a namespace may have; None: any number.
         files: The outbox's system calls.
+        pause: Between two looks at the routing.
     """
 
     data: Path
@@ -101,6 +102,7 @@ class DispatcherOptions:
     clocks: Clocks = SYSTEM
     quotas: SharedQuotas | None = None
     files: FileOps | None = None
+    pause: Callable[[], Coroutine[Any, Any, None]] = lambda: asyncio.sleep(limits.ROUTING_POLL_S)
 
     @property
     def log(self) -> LogDirectory:
@@ -331,7 +333,7 @@ class Dispatcher:
     async def _watch_routing(self) -> None:
         looks = Recurring(_log, "routing cannot be read", UnavailableError)
         while True:
-            await asyncio.sleep(limits.ROUTING_POLL_S)
+            await self._options.pause()
             self._options.on_look("the outbox does not take rows: matches wait" if self._outbox.failing else "")
             with looks.attempt():
                 await self._deliveries.refresh()

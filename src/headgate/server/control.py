@@ -135,7 +135,7 @@ def paths(
         *InspectApi(lambda _: records, store, Catalogues(log, follower, store)).routes(),
         *BacktestApi(backtests).routes(),
         *SummaryApi(settings, store, dispatchers, history).routes(),
-        *ObjectStatsApi(store, dispatchers, history).routes(),
+        *ObjectStatsApi(store, lambda _: dispatchers, history).routes(),
         Mount("/", api.app),
     ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)

@@ -70,6 +70,7 @@ async def _dispatch(context: child.Context) -> None:
         tracing=tracer,
         bounds=BacklogBounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),
         quotas=quotas,
+        pause=store.change_watch.pause,
         on_ready=on_ready,
         on_look=on_look,
         retention=functools.partial(retention.trim_outbox, settings, shard.index),

@@ -21,7 +21,7 @@ from headgate.errors import HeadgateError
 from headgate.limits import ATTEMPTS_MAX, CONNECTIONS_MAX
 from headgate.match.requirements import check_java, connector_jar
 from headgate.server import addresses, listening
-from headgate.server.stored_formats import is_in_use
+from headgate.server.stored_formats import check_formats, is_in_use, last_version
 from headgate.settings import Settings
 
 MEMORY_BYTES_MIN: Final = 2 << 30
@@ -91,6 +91,7 @@ def findings(settings: Settings) -> Iterator[MachineCheck]:
     place = _existing(settings.data)
     yield _room(place)
     yield _disk(place)
+    yield _unless_error("data", lambda: _data(settings.data))
     runs = is_in_use(settings.data)
     for one in addresses.addresses_of(settings):
         yield _port(one.option, one.host, one.port, runs)
@@ -103,6 +104,18 @@ def _unless_error(check: str, look: Callable[[], str]) -> MachineCheck:
         return _ok(check, look())
     except HeadgateError as error:
         return _failure(check, str(error), error.hint)
+
+
+def _data(data: Path) -> str:
+    """Which version wrote a data directory.
+
+    Raises:
+        HeadgateError: A newer one than this.
+    """
+    check_formats(data)
+    if not (data / "control.db").exists():
+        return f"{data} is new"
+    return f"{data} was last used by Headgate {last_version(data) or '(not known)'}"
 
 
 def _memory() -> MachineCheck:

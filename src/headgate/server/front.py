@@ -24,6 +24,7 @@ from headgate.console.routes import ConsoleRoutes
 from headgate.console.sign_in import sign_in_of
 from headgate.control.grants import Grants
 from headgate.control.http import ERROR_HANDLERS
+from headgate.control.objects import Kind
 from headgate.control.quota_board import QuotaBoard
 from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
@@ -51,6 +52,7 @@ from headgate.server.front_log import front_log
 from headgate.server.gate import Gate
 from headgate.server.hosts import HostCheck, Hosts
 from headgate.server.http_listeners import HttpListeners
+from headgate.server.object_stats import stats_paths
 from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
 from headgate.server.replays import ReplaysFront
@@ -177,7 +179,13 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         mark = ready.Mark(settings.run_directory, context.part.name)
         await stack.enter_async_context(local_http.answering(UsersOfFronts(gate), settings.front_inward(number)))
         serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
-        sampling = sample(store.writers, connections=http.connections, on_sample=mark.beat)
+        sampling = sample(
+            store.writers,
+            part=context.part.name,
+            connections=http.connections,
+            certificate=http.certificate,
+            on_sample=mark.beat,
+        )
         following = (brokers.follow(), quotas.follow(), quotas.share(), rights.follow())
         work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
@@ -229,7 +237,8 @@ def other_paths(
     )
     keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
     control = api or ProcessProxy(settings.control_socket)
-    asking = [Route(path, inquiries or control, methods=["GET"]) for path in (WHY_TRIGGER, *OF_BROKERS)]
+    asked = (WHY_TRIGGER, *OF_BROKERS, *stats_paths(Kind.TRIGGER))
+    asking = [Route(path, inquiries or control, methods=["GET"]) for path in asked]
     trying = FiltersApi(workers or FilterWorkers())
     return Starlette(
         routes=[

@@ -17,6 +17,7 @@ from headgate.ingress.stored_bytes import CountingWriter, StoredBytes
 from headgate.limits import LOG_PROBE_S
 from headgate.log.commit import GroupCommit
 from headgate.log.directory import LogDirectory, Partition
+from headgate.log.wakeups import Wakeups
 from headgate.log.writer import PartitionWriter
 from headgate.server.parts import front_of
 from headgate.settings import Settings
@@ -70,11 +71,13 @@ async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
     """
     directory = LogDirectory(settings.log_directory, settings.on_corrupt)
     async with contextlib.AsyncExitStack() as stack:
-        writers = {
-            one: stack.enter_context(contextlib.closing(_writer(directory.partition(one), settings)))
-            for one in range(settings.partitions)
-            if front_of(one, settings.fronts) == number
-        }
+        writers = {}
+        for one in range(settings.partitions):
+            if front_of(one, settings.fronts) == number:
+                wakeups = Wakeups()
+                writer = _writer(directory.partition(one), settings, wakeups)
+                writers[one] = stack.enter_context(contextlib.closing(writer))
+                await stack.enter_async_context(wakeups.listening(settings.log_wakeups(one)))
         stored = StoredBytes(directory, number, writers)
         commits = {one: event_commit(CountingWriter(writer, stored, one)) for one, writer in writers.items()}
         owners = {
@@ -140,6 +143,7 @@ class _Elsewhere:
         return found
 
 
-def _writer(partition: Partition, settings: Settings) -> PartitionWriter:
+def _writer(partition: Partition, settings: Settings, wakeups: Wakeups) -> PartitionWriter:
     check_events(partition)
-    return PartitionWriter(partition, EVENT_SCHEMA, segment_bytes_max=settings.segment_mb << 20)
+    segment_bytes_max = settings.segment_mb << 20
+    return PartitionWriter(partition, EVENT_SCHEMA, segment_bytes_max=segment_bytes_max, on_growth=wakeups.grown)

@@ -37,10 +37,16 @@ from headgate.control.store import Store
 from headgate.control.watch import ListQuery
 from headgate.limits import STATS_PAGE_DEFAULT, STATS_PAGE_MAX
 from headgate.observe.history import BrokerCount, NumbersHistory
-from headgate.server.target_stats import TargetStats, TargetStatsReader
+from headgate.server.target_stats import TargetStats, TriggerCounters
 
 _READY: Final = "Ready"
 _LISTS: Final = {Kind.TRIGGER: "triggerstats", Kind.BROKER: "brokerstats"}
+
+
+def stats_paths(kind: Kind) -> tuple[str, ...]:
+    """Where the counters of triggers or brokers are: of all namespaces, of one, of one object."""
+    lists = (f"/apis/{OWN_API_VERSION}{place}/{_LISTS[kind]}" for place in ("", "/namespaces/{namespace}"))
+    return (*lists, f"{kind.root}/namespaces/{{namespace}}/{kind.plural}/{{name}}/stats")
 
 
 class ListedObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -100,29 +106,31 @@ class ObjectStatsApi:
 
     Args:
         store: The objects.
-        dispatchers: Count what is delivered.
-        history: Knows what brokers have taken.
+        counters: Of what is delivered, for the client of a request.
+        history: Knows what brokers have taken; None where nobody does, so that only triggers are listed.
     """
 
-    def __init__(self, store: Store, dispatchers: TargetStatsReader, history: NumbersHistory) -> None:
+    def __init__(
+        self, store: Store, counters: Callable[[Request], TriggerCounters], history: NumbersHistory | None
+    ) -> None:
         self._store = store
-        self._dispatchers = dispatchers
+        self._counters = counters
         self._history = history
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
-        for kind, name in _LISTS.items():
-            for place in ("", "/namespaces/{namespace}"):
-                yield Route(f"/apis/{OWN_API_VERSION}{place}/{name}", self._listing(kind), methods=["GET"])
-            path = f"{kind.root}/namespaces/{{namespace}}/{kind.plural}/{{name}}/stats"
-            yield Route(path, self._one(kind), methods=["GET"])
+        for kind in (Kind.TRIGGER,) if self._history is None else _LISTS:
+            *lists, one = stats_paths(kind)
+            for path in lists:
+                yield Route(path, self._listing(kind), methods=["GET"])
+            yield Route(one, self._one(kind), methods=["GET"])
 
     def _listing(self, kind: Kind) -> Handler:
         async def handle(request: Request) -> Response:
             query = _query(kind, request.path_params.get("namespace"), request.query_params)
             page = await run_in_threadpool(self._page, query)
             objects = await run_in_threadpool(_decoded, page)
-            items = await self._items(kind, objects)
+            items = await self._items(kind, objects, request)
             more = ""
             if page.more:
                 last = page.items[-1].key
@@ -149,20 +157,22 @@ class ObjectStatsApi:
         async def handle(request: Request) -> Response:
             key = ObjectKey(kind, request.path_params["namespace"], request.path_params["name"])
             found = await run_in_threadpool(self._store.get, key)
-            (item,) = await self._items(kind, [found])
+            (item,) = await self._items(kind, [found], request)
             return json_response(item)
 
         return handle
 
-    async def _items(self, kind: Kind, objects: list[Object]) -> list[ListedTrigger] | list[ListedBroker]:
+    async def _items(
+        self, kind: Kind, objects: list[Object], client: Request
+    ) -> list[ListedTrigger] | list[ListedBroker]:
         paths = [obj.metadata.path for obj in objects]
         if kind is Kind.TRIGGER:
-            stats = await self._dispatchers.stats(frozenset(paths))
+            stats = await self._counters(client).stats(frozenset(paths))
             return [_trigger(obj, stats.get(obj.metadata.path)) for obj in objects if isinstance(obj, Trigger)]
+        history = self._history
+        assert history is not None, "else there is no route"
         routed = await run_in_threadpool(self._store.attention.routed_by_broker, paths)
-        return [
-            _broker(obj, routed, self._history.broker(obj.metadata.path)) for obj in objects if isinstance(obj, Broker)
-        ]
+        return [_broker(obj, routed, history.broker(obj.metadata.path)) for obj in objects if isinstance(obj, Broker)]
 
 
 def _trigger(obj: Trigger, stats: TargetStats | None) -> ListedTrigger:

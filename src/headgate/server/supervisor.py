@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -17,9 +17,11 @@ from headgate import limits
 from headgate.control.quota_board import forget_usage
 from headgate.observe import metrics
 from headgate.observe.exposition import Publisher
+from headgate.observe.logs import Recurring
 from headgate.server import child, datadir, parts, preflight, ready
 from headgate.server.kafka import instance
 from headgate.server.parts import Role, ServerPart
+from headgate.server.zygote import ForkedPart, Zygote, reap_orphans
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
 
@@ -51,8 +53,8 @@ class Supervisor:
         self._settings = settings
         self._cluster = cluster
         self._on_ready = on_ready
-        self._token = secrets.token_bytes(32)
-        self._processes: dict[ServerPart, asyncio.subprocess.Process] = {}
+        self._zygote = Zygote(settings, secrets.token_bytes(32), cluster)
+        self._processes: dict[ServerPart, ForkedPart] = {}
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._starting = asyncio.Lock()
@@ -69,7 +71,7 @@ class Supervisor:
         with datadir.owned(self._settings):
             # Before signals are caught: it may last, and may be broken off at any instant.
             if self._cluster is None:
-                self._settings = preflight.arrange_dispatchers(self._settings)
+                self._settings = self._zygote.settings = preflight.arrange_dispatchers(self._settings)
                 preflight.check_files(self._settings)
             else:
                 instance.make_name(self._settings.data)
@@ -80,7 +82,7 @@ class Supervisor:
             if self._settings.metrics:
                 publisher.start()
             keepers = [self._task(self._keep(part)) for part in parts.of_server(self._settings)]
-            others = [self._task(self._announce()), self._task(self._watch())]
+            others = [self._task(self._announce()), self._task(self._watch()), self._task(self._measure_disk())]
             await self._stopping.wait()
             for task in others:
                 task.cancel()
@@ -134,19 +136,12 @@ class Supervisor:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
 
-    async def _start(self, part: ServerPart) -> asyncio.subprocess.Process | None:
+    async def _start(self, part: ServerPart) -> ForkedPart | None:
         """The process of `part`; None when it is too late for one."""
         async with self._starting:
             if self._stopping.is_set():
                 return None
-            process = self._processes[part] = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "headgate.server",
-                part.name,
-                stdin=asyncio.subprocess.PIPE,
-                env=child.environment(self._settings, self._token, self._cluster),
-            )
+            process = self._processes[part] = await self._zygote.start(part)
             return process
 
     async def _watch(self) -> None:
@@ -154,6 +149,9 @@ class Supervisor:
         beats = Beats()
         while True:
             await asyncio.sleep(limits.HEARTBEAT_S)
+            if not self._starting.locked():  # else it may be a part that is not known yet
+                pids = (self._zygote.pid, *(process.pid for process in self._processes.values()))
+                reap_orphans(frozenset(filter(None, pids)))
             for part, is_ready in ready.parts_ready(self._settings).items():
                 metrics.READY.labels(part.name).set(is_ready)
             for part, process in self._processes.items():
@@ -161,6 +159,16 @@ class Supervisor:
                 if beats.hangs(part.name, beat_at, time.monotonic()) and process.returncode is None:
                     _log.error("process hangs, killed", part=part.name, silent_s=limits.HUNG_S_MAX)
                     process.kill()
+
+    async def _measure_disk(self) -> None:
+        """Says how full the disk is; apart from `_watch`, as a disk may not answer."""
+        measures = Recurring(_log, "the disk cannot be measured", OSError)
+        while True:
+            with measures.attempt():
+                usage = await asyncio.to_thread(shutil.disk_usage, self._settings.data)
+                metrics.DISK_BYTES.labels("free").set(usage.free)
+                metrics.DISK_BYTES.labels("total").set(usage.total)
+            await asyncio.sleep(limits.HEARTBEAT_S)
 
     async def _announce(self) -> None:
         started = time.monotonic()
@@ -170,8 +178,8 @@ class Supervisor:
 
     async def _drain(self) -> bool:
         """Stops role after role; True when each ended by itself within its share of the time."""
-        async with self._starting:
-            pass  # the process that was just being started is known now, and no other follows
+        async with self._starting:  # the process that was just being started is known now, and no other follows
+            await self._zygote.close()
         for process in self._alive(frozenset({Role.FRONT})).values():
             process.send_signal(signal.SIGUSR1)
         clean = True
@@ -180,7 +188,7 @@ class Supervisor:
             clean &= all(await asyncio.gather(*stops))
         return clean
 
-    def _alive(self, roles: frozenset[Role]) -> dict[ServerPart, asyncio.subprocess.Process]:
+    def _alive(self, roles: frozenset[Role]) -> dict[ServerPart, ForkedPart]:
         """The processes of some roles that have not ended."""
         return {
             part: process
@@ -189,7 +197,7 @@ class Supervisor:
         }
 
 
-async def _stop(part: ServerPart, process: asyncio.subprocess.Process, seconds_max: float) -> bool:
+async def _stop(part: ServerPart, process: ForkedPart, seconds_max: float) -> bool:
     """Stops a process; False when it did not end by itself in time."""
     process.terminate()
     try:

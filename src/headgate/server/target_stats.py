@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import httptools
 import msgspec
@@ -113,34 +113,8 @@ class TargetStatsApi:
 
     async def _stats(self, request: Request) -> Response:
         wanted = decode_as(await read_body(request, _TYPES), StatsQuestion, "the question")
-        now = asyncio.get_running_loop().time()
-        items = {}
-        for name, state in self._scheduler.states_of(wanted.names).items():
-            counts = state.counts
-            items[name] = TargetStats(
-                delivered=counts.delivered,
-                failed=counts.failed,
-                filtered=counts.filtered,
-                filter_errors=counts.filter_errors,
-                attempts_failed=counts.attempts_failed,
-                rate=round(counts.rate.per_s(now), 3),
-                backlog=len(state.deliveries.live),
-                lagging=state.lag is not None,
-                circuit="open" if state.subscriber.circuit.opened else "closed",
-                since=self._since,
-                oldest_undelivered=await self._oldest(state),
-            )
-        return Response(msgspec.json.encode(StatsReply(self._since, items)), media_type=JSON)
-
-    async def _oldest(self, state: TargetState) -> str:
-        delivery = state.oldest
-        if delivery is None:
-            return ""
-        try:
-            event = await self._events.load(delivery.partition, delivery.offset)
-        except HeadgateError:  # gone or damaged: nobody can tell its age
-            return ""
-        return rfc3339.text(event.append_time_us)
+        reply = await stats_of(self._scheduler, self._events, wanted.names, self._since)
+        return Response(msgspec.json.encode(reply), media_type=JSON)
 
     async def _backlog(self, _: Request) -> Response:
         found: dict[str, BacklogCount] = defaultdict(BacklogCount)
@@ -152,8 +126,61 @@ class TargetStatsApi:
         return Response(msgspec.json.encode(found), media_type=JSON)
 
 
+async def stats_of(scheduler: Scheduler, events: Events, names: Container[str], since: str) -> StatsReply:
+    """The counters of triggers.
+
+    Args:
+        scheduler: Their deliveries.
+        events: The log, for the age of what waits.
+        names: Of the triggers, `namespace/name`.
+        since: When the counting began, RFC 3339.
+    """
+    now = asyncio.get_running_loop().time()
+    items = {}
+    for name, state in scheduler.states_of(names).items():
+        counts = state.counts
+        items[name] = TargetStats(
+            delivered=counts.delivered,
+            failed=counts.failed,
+            filtered=counts.filtered,
+            filter_errors=counts.filter_errors,
+            attempts_failed=counts.attempts_failed,
+            rate=round(counts.rate.per_s(now), 3),
+            backlog=len(state.deliveries.live),
+            lagging=state.lag is not None,
+            circuit="open" if state.subscriber.circuit.opened else "closed",
+            since=since,
+            oldest_undelivered=await _oldest(state, events),
+        )
+    return StatsReply(since, items)
+
+
+async def _oldest(state: TargetState, events: Events) -> str:
+    delivery = state.oldest
+    if delivery is None:
+        return ""
+    try:
+        event = await events.load(delivery.partition, delivery.offset)
+    except HeadgateError:  # gone or damaged: nobody can tell its age
+        return ""
+    return rfc3339.text(event.append_time_us)
+
+
+def completed(names: Iterable[str], reply: StatsReply) -> dict[str, TargetStats]:
+    """The counters of triggers of one dispatcher that has answered: who has had no event has those of nothing."""
+    return dict.fromkeys(names, TargetStats(0, 0, 0, 0, 0, 0.0, 0, False, "closed", reply.since)) | reply.items
+
+
+class TriggerCounters(Protocol):
+    """Knows the counters of triggers, wherever their dispatchers are."""
+
+    async def stats(self, names: frozenset[str]) -> dict[str, TargetStats]:
+        """The counters of triggers `namespace/name`; nothing of those whose dispatcher is away."""
+        ...
+
+
 class TargetStatsReader:
-    """Asks all dispatchers of this server; one that does not answer has no counters.
+    """Asks all dispatchers of this server; see `TriggerCounters`.
 
     Args:
         sockets: Theirs.
@@ -163,19 +190,18 @@ class TargetStatsReader:
         self._sockets = sockets
 
     async def stats(self, names: frozenset[str]) -> dict[str, TargetStats]:
-        """The counters of triggers `namespace/name`; who has had no event yet has those of nothing."""
+        """See `TriggerCounters`."""
         if not names:
             return {}
         body = msgspec.json.encode(StatsQuestion(names))
         answers = await asyncio.gather(*(_asked(one, b"POST", STATS_PATH, body) for one in self._sockets))
         replies = [msgspec.json.decode(answer, type=StatsReply) for answer in answers if answer]
-        since = max((reply.since for reply in replies), default="")
-        # Its dispatcher is one of those that have answered, unless one is away: then nothing is said of it.
-        nothing = TargetStats(0, 0, 0, 0, 0, 0.0, 0, False, "closed", since)
-        found = dict.fromkeys(names, nothing) if len(replies) == len(self._sockets) else {}
+        items: dict[str, TargetStats] = {}
         for reply in replies:
-            found |= reply.items
-        return found
+            items |= reply.items
+        # Its dispatcher is one of those that have answered, unless one is away: then nothing is said of it.
+        is_whole = len(replies) == len(self._sockets)
+        return completed(names if is_whole else (), StatsReply(max((one.since for one in replies), default=""), items))
 
     async def backlog(self, namespace: str | None) -> BacklogCount:
         """What a namespace's triggers have not delivered; None for all."""

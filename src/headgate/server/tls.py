@@ -165,6 +165,10 @@ class CertificateKeeper:
         """What a new handshake of HTTP uses."""
         return self._current.context
 
+    def ends_s(self) -> float:
+        """Seconds since 1970 when the certificate is no longer valid."""
+        return self._current.ends_s
+
     def grpc_credentials(self) -> grpc.ServerCredentials:
         """What gRPC uses; it asks for the certificate before each handshake, in a thread of its own."""
         given = self._current

@@ -220,11 +220,11 @@ def parts_of(supervisor: int) -> dict[str, int]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
-            words = (stat.parent / "cmdline").read_bytes().split(b"\0")
+            words = (stat.parent / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
         except OSError:  # it has just ended
             continue
         if parent == supervisor and b"headgate.server" in words:
-            found[words[-2].decode()] = int(stat.parent.name)
+            found[words[-1].decode()] = int(stat.parent.name)
     return found
 
 

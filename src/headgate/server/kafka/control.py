@@ -16,6 +16,8 @@ from typing import Any, Final
 import structlog
 import uvloop
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from headgate.control.admission import Admission
@@ -31,7 +33,7 @@ from headgate.control.served import ServedBrokers
 from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
-from headgate.errors import UnavailableError
+from headgate.errors import HeadgateError, UnavailableError
 from headgate.inspect.api import CATALOGUE, InspectApi
 from headgate.inspect.backtest import Backtests
 from headgate.inspect.backtest_api import BacktestApi
@@ -39,18 +41,20 @@ from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
 from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.retained import RetainedLog
 from headgate.server import child, local_http, parts, ready, tending, tls
-from headgate.server.absent import RoleAbsent
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import Rights, default_mode
 from headgate.server.broker_news import BrokerNews
 from headgate.server.control import ControlState, recompile_stored, reseal_stored
 from headgate.server.kafka import instance
 from headgate.server.kafka.asked_records import AskedRecords
+from headgate.server.kafka.asked_stats import AskedStats
 from headgate.server.kafka.partition_owners import PartitionOwners
 from headgate.server.kafka.peers import PeerServers
+from headgate.server.object_stats import ObjectStatsApi, stats_paths
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
+from headgate.server.summary import SUMMARY, SUMMARY_OF_NAMESPACE
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import KafkaConfig
@@ -65,21 +69,26 @@ from headgate.store.kafka.target_reports import follow_reports
 
 _GROUP: Final = "control"
 """The consumer group of the election, behind the prefix of topics."""
-_NOT_YET: Final = (
-    *(f"{kind.root}/namespaces/{{namespace}}/{kind.plural}/{{name}}/stats" for kind in (Kind.TRIGGER, Kind.BROKER)),
-    CATALOGUE,
-    *(
-        f"/apis/headgate.dev/v1{place}/{what}"
-        for place in ("", "/namespaces/{namespace}")
-        for what in ("summary", "triggerstats", "brokerstats")
-    ),
-)
+_NOT_YET: Final = (SUMMARY, SUMMARY_OF_NAMESPACE, *stats_paths(Kind.BROKER), CATALOGUE)
 """Questions about numbers that nobody answers on Kafka yet."""
 _OTHER_FILES: Final = 1_024
 _log = structlog.get_logger(__name__)
 
 Duty = Callable[[], Awaitable[object]]
 """What only the leader does, from the time that it leads on until it is cancelled."""
+
+
+class NotOnKafkaError(HeadgateError):
+    """A deployment on Kafka does not answer this yet."""
+
+    code = "not-on-kafka"
+    http_status = 501
+
+    def __init__(self) -> None:
+        super().__init__(
+            "in a deployment on Kafka no server knows these numbers of all servers",
+            hint="ask each server for its own: /metrics; counters of triggers: triggerstats",
+        )
 
 
 def run(context: child.Context) -> None:
@@ -161,14 +170,18 @@ def paths(
         settings, config.topics.outbox.partitions, GroupMembers(config).owners, PeerServers(settings)
     )
     topic = InspectedTopic(log)
-    asked = [Route(path, lambda _: None, methods=["GET"]) for path in _NOT_YET]
     routes = [
-        *RoleAbsent(Role.READER).routes(asked),
+        *(Route(path, _not_yet, methods=["GET"]) for path in _NOT_YET),
         *InspectApi(lambda request: AskedRecords(topic, owners, request), store).routes(),
         *BacktestApi(Backtests(store, log, counter)).routes(),
+        *ObjectStatsApi(store, lambda request: AskedStats(owners, store.target_id, request), None).routes(),
         Mount("/", api.app),
     ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+
+
+async def _not_yet(_: Request) -> Response:
+    raise NotOnKafkaError
 
 
 def own_counter(settings: Settings, log: KafkaLog, brokers: ServedBrokers, threads: Executor) -> EventCounter:

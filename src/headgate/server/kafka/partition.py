@@ -42,6 +42,7 @@ from headgate.scan.source import ReadableLog
 from headgate.server.kafka.partition_api import api_of
 from headgate.server.kafka.partition_pulls import PartitionPulls
 from headgate.server.kafka.records_api import PartitionRecordsApi
+from headgate.server.kafka.stats_api import PartitionStatsApi
 from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, ShardState
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.store.config import KafkaConfig
@@ -298,6 +299,7 @@ class PartitionDispatcher:
         lookups = options.lookups
         records = PartitionRecords(self._number, own, options.attempts, self._checkpoints, lookups, self._count)
         routes += PartitionRecordsApi(records, lookups, options.events, options.means.store).routes()
+        routes += PartitionStatsApi(deliveries.scheduler, options.events, options.means.clocks.now_us).routes()
         if options.objects is not None:
             policy = options.means.identity.policy
             routes += ReplaysApi(replays, options.log, options.objects, policy).routes()

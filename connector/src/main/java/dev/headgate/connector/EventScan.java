@@ -80,7 +80,12 @@ final class EventScan implements Scan, Batch {
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new ReaderFactory(schema, options.filterValues().orElse(null), options.skipsCorrupt(), options.link().orElse(null));
+    return new ReaderFactory(
+        schema,
+        options.filterValues().orElse(null),
+        options.skipsCorrupt(),
+        options.link().orElse(null),
+        options.wakeups().orElse(null));
   }
 
   Map<Integer, Long> starts() {

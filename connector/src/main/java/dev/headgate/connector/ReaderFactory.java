@@ -4,6 +4,7 @@ import dev.headgate.connector.link.LinkAddress;
 import dev.headgate.connector.log.FilterValues;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.file.Path;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -18,8 +19,10 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * @param filterValues null: no pruning
  * @param skipsCorrupt whether damaged chunks are passed over; else they end the reading
  * @param link null: nobody wants to know
+ * @param wakeups see {@link SourceOptions}; null: nobody tells
  */
-record ReaderFactory(StructType schema, List<String> filterValues, boolean skipsCorrupt, LinkAddress link)
+record ReaderFactory(
+    StructType schema, List<String> filterValues, boolean skipsCorrupt, LinkAddress link, String wakeups)
     implements PartitionReaderFactory {
   @Override
   public boolean supportColumnarReads(InputPartition partition) {
@@ -36,7 +39,8 @@ record ReaderFactory(StructType schema, List<String> filterValues, boolean skips
   public PartitionReader<InternalRow> createReader(InputPartition partition) {
     LogRange range = (LogRange) partition;
     try {
-      return RealTimeReader.open(range, new EventReader(range, schema, wanted(), skipsCorrupt), link);
+      GrowthWait growth = new GrowthWait(wakeups == null ? null : Path.of(wakeups, "log-" + range.partition() + ".wake"));
+      return RealTimeReader.open(range, new EventReader(range, schema, wanted(), skipsCorrupt), growth, link);
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }

@@ -23,12 +23,14 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private static final RecordStatus RECORD = RecordStatus.newStatusWithoutArrivalTime(true);
   private static final RecordStatus NO_RECORD = RecordStatus.newStatusWithoutArrivalTime(false);
+  /** A task that is stopped without an interrupt ends within it. */
+  private static final long PAUSE_NS_MAX = 500_000_000;
 
   private final int partition;
   private final EventReader events;
   private final Committed committed;
   private final Progress progress;
-  private final PollPause patience = new PollPause();
+  private final GrowthWait growth;
   private final TaskContext task = TaskContext.get();
 
   /** The offset of the next event to hand out, and the last one that was said to be passed. */
@@ -37,17 +39,18 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private ColumnarBatch batch;
   private int row;
 
-  private RealTimeReader(LogRange range, EventReader events, Committed committed, Progress progress) {
+  private RealTimeReader(LogRange range, EventReader events, GrowthWait growth, Committed committed, Progress progress) {
     this.partition = range.partition();
     this.events = events;
+    this.growth = growth;
     this.committed = committed;
     this.progress = progress;
     this.next = range.start();
     this.passed = range.start() - 1;
   }
 
-  /** Takes `events` over, and closes it when it fails. */
-  static RealTimeReader open(LogRange range, EventReader events, LinkAddress link) throws IOException {
+  /** Takes `events` and `growth` over, and closes them when it fails. */
+  static RealTimeReader open(LogRange range, EventReader events, GrowthWait growth, LinkAddress link) throws IOException {
     try {
       Committed committed = new Committed(Path.of(range.directory()));
       if (committed.next() < range.start()) {
@@ -55,8 +58,9 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
             "log partition " + range.directory() + " ends at offset " + committed.next() + ", below the start " + range.start());
       }
       Progress progress = link == null ? Progress.NONE : MatchLink.open(link, range.partition(), range.start());
-      return new RealTimeReader(range, events, committed, progress);
+      return new RealTimeReader(range, events, growth, committed, progress);
     } catch (IOException | RuntimeException e) {
+      growth.close();
       events.close();
       throw e;
     }
@@ -74,7 +78,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
     if (batch != null) {
       batch = null;
       pass();
-      patience.restart();
+      growth.restart();
     }
     return chunkWithin(timeoutMs) ? RECORD : NO_RECORD;
   }
@@ -82,7 +86,8 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private boolean chunkWithin(long timeoutMs) throws IOException {
     long deadline = System.nanoTime() + timeoutMs * 1_000_000;
     while (true) {
-      batch = events.next(committed.next());
+      long end = committed.next();
+      batch = events.next(end);
       if (batch != null) {
         row = 0;
         next = events.firstOffset() + 1;
@@ -92,10 +97,11 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
       if (passed < next || progress.due()) {
         pass();
       }
-      if (System.nanoTime() >= deadline) {
+      long leftNs = deadline - System.nanoTime();
+      if (leftNs <= 0) {
         return false;
       }
-      patience.pause();
+      growth.pause(end, Math.min(PAUSE_NS_MAX, Math.min(leftNs, progress.dueInNs())));
       if (Thread.interrupted() || task.isInterrupted()) {
         throw new InterruptedIOException("the task of partition " + partition + " was stopped");
       }
@@ -128,6 +134,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
       progress.close();
     } finally {
       batch = null;
+      growth.close();
       events.close();
     }
   }

@@ -25,6 +25,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * @param skipsCorrupt option `onCorrupt`: `skip`, or `stop` (the default)
  * @param link options `linkEndpoints` (`HOST:PORT` of every dispatcher, with commas between), `linkToken` (hex), `run`,
  *     `generation`: all four, or none
+ * @param wakeups option `wakeups`: the folder where the writer of partition N listens, as `log-N.wake`
  */
 record SourceOptions(
     Path path,
@@ -33,7 +34,8 @@ record SourceOptions(
     Map<Integer, Long> endOffsets,
     Optional<List<String>> filterValues,
     boolean skipsCorrupt,
-    Optional<LinkAddress> link) {
+    Optional<LinkAddress> link,
+    Optional<String> wakeups) {
   private static final JsonMapper JSON = JsonMapper.builder().build();
 
   static SourceOptions parse(CaseInsensitiveStringMap options) {
@@ -56,7 +58,8 @@ record SourceOptions(
         Optional.ofNullable(options.get("endOffsets")).map(SourceOptions::offsets).orElse(Map.of()),
         Optional.ofNullable(options.get("filterValues")).map(text -> json(text, new TypeReference<List<String>>() {})),
         skipsCorrupt(options.getOrDefault("onCorrupt", "stop")),
-        link);
+        link,
+        Optional.ofNullable(options.get("wakeups")));
   }
 
   private static boolean skipsCorrupt(String text) {

@@ -74,8 +74,8 @@ public final class MatchLink implements Progress {
   }
 
   @Override
-  public boolean due() {
-    return sentSincePassed || System.nanoTime() - toldAllNs >= (owed ? QUIET_NS_MAX : SILENCE_NS_MAX);
+  public long dueInNs() {
+    return sentSincePassed ? 0 : toldAllNs + (owed ? QUIET_NS_MAX : SILENCE_NS_MAX) - System.nanoTime();
   }
 
   @Override

@@ -9,8 +9,8 @@ public interface Progress extends Closeable {
   Progress NONE =
       new Progress() {
         @Override
-        public boolean due() {
-          return false;
+        public long dueInNs() {
+          return Long.MAX_VALUE;
         }
 
         @Override
@@ -20,8 +20,13 @@ public interface Progress extends Closeable {
         public void close() {}
       };
 
-  /** Whether `passed` should be said again, although the reader has more to read. */
-  boolean due();
+  /** Nanoseconds until `passed` should be said again, although the reader has more to read, or nothing. */
+  long dueInNs();
+
+  /** Whether it should be said now. */
+  default boolean due() {
+    return dueInNs() <= 0;
+  }
 
   /** Every event below `offset` has been read and every row that came of it has been written. */
   void passed(long offset) throws IOException;

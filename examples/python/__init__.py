@@ -1,0 +1,1 @@
+"""Publish and subscribe from Python with the CloudEvents SDK, Flask, FastAPI and aiohttp."""

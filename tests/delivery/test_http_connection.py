@@ -1,0 +1,305 @@
+"""The HTTP client of deliveries against subscribers that misbehave: real sockets, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from headgate import limits
+from headgate.delivery.post import HttpTransport
+from headgate.delivery.retry import Outcome
+from tests.delivery.harness import run
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+OK = b"HTTP/1.1 202 OK\r\ncontent-length: 0\r\n\r\n"
+
+
+class Peer:
+    """A subscriber that does what a test says, connection by connection."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self.connections = 0
+        self.closed = 0
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.tasks.add(asyncio.current_task())
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            try:
+                await self._talk(reader, writer)
+            finally:
+                self.closed += 1
+                writer.transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def subscriber(talk: Talk) -> AsyncIterator[tuple[Peer, Callable[..., Awaitable[Outcome]]]]:
+    """The peer, and a function that posts to it by one transport."""
+    peer = Peer(talk)
+    server = await asyncio.start_server(peer._serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+    async with HttpTransport() as transport:
+
+        async def post(
+            body: bytes = b"{}", timeout_s: float = 20.0, headers: tuple[tuple[str, str], ...] = ()
+        ) -> Outcome:
+            return await transport.post(url, [("ce-id", "1"), *headers], body, timeout_s)
+
+        yield peer, post
+    server.close()
+    for task in peer.tasks:
+        task.cancel()
+    await asyncio.gather(*peer.tasks, return_exceptions=True)
+    await asyncio.sleep(0)  # the transports close
+
+
+async def request(reader: asyncio.StreamReader) -> bytes:
+    """Reads one request; gives its head."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
+    await reader.readexactly(length)
+    return head
+
+
+def always(answer: bytes, *, close: bool = False) -> Talk:
+    """Answers every request with these bytes."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await request(reader)
+            writer.write(answer)
+            await writer.drain()
+            if close:
+                return
+
+    return talk
+
+
+async def closed(peer: Peer, count: int) -> None:
+    """Waits until the client has closed so many connections."""
+    async with asyncio.timeout(10):
+        while peer.closed < count:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        OK,
+        b"HTTP/1.1 204 None\r\n\r\n",
+        b"HTTP/1.1 304 Same\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx-trailer: y\r\n\r\n",
+        b"HTTP/1.1 103 Hints\r\nlink: x\r\n\r\nHTTP/1.1 100 Go\r\n\r\n" + OK,
+        b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 1\r\n\r\nx",
+    ],
+    ids=["length", "204", "304", "chunked", "interim", "1.0 kept"],
+)
+def test_a_connection_takes_the_next_request_where_the_answer_has_an_end(answer: bytes) -> None:
+    async def work() -> None:
+        async with subscriber(always(answer)) as (peer, post):
+            statuses = [(await post()).status for _ in range(3)]
+            assert len(set(statuses)) == 1
+            assert statuses[0] in (200, 202, 204, 304)
+            assert peer.connections == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 202 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.0 202 OK\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 202 OK\r\n\r\nuntil the end",
+        b"HTTP/1.1 202 OK\r\ntransfer-encoding: gzip\r\n\r\nuntil the end",
+    ],
+    ids=["close", "1.0", "no length", "not chunked"],
+)
+def test_a_connection_that_ends_with_its_answer_is_not_used_again(answer: bytes) -> None:
+    async def work() -> None:
+        async with subscriber(always(answer, close=True)) as (peer, post):
+            assert [(await post()).status for _ in range(3)] == [202, 202, 202]
+            assert peer.connections == 3
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 202 OK\r\nx: " + b"y" * (2 * limits.ANSWER_HEAD_BYTES_MAX),
+        b"HTTP/1.1 100 Go\r\n\r\n" * limits.ANSWER_HEAD_BYTES_MAX,
+        b"HTTP/1.1 202 OK\r\n" + b"a: b\r\n" * (limits.ANSWER_HEADERS_MAX + 1) + b"\r\n",
+        b"HTTP/1.1 202 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * limits.ANSWER_HEAD_BYTES_MAX,
+        b"HTTP/1.1 202 OK\r\ntransfer-encoding: chunked\r\n\r\n1;" + b"x" * (2 * limits.ANSWER_HEAD_BYTES_MAX),
+        b"HTTP/1.1 101 Switch\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
+        b"HTTP/1.1 202 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        b"HTTP/1.1 202 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+        b"HTTP/1.1 202 OK\r\ncontent-length: -1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+    ],
+    ids=["long", "interim", "many", "trailers", "extension", "upgrade", "lengths", "smuggled", "negative", "tls"],
+)
+def test_an_answer_that_is_no_http_or_does_not_end_is_a_failed_attempt(answer: bytes) -> None:
+    async def work() -> None:
+        async with subscriber(always(answer)) as (peer, post):
+            outcome = await post()
+            assert (outcome.status, outcome.reason, outcome.unsent) == (0, "protocol", False)
+            assert len(outcome.detail) < limits.ATTEMPT_DETAIL_CHARS_MAX
+            await closed(peer, 1)
+
+    run(work())
+
+
+def test_a_body_without_an_end_is_cut_off_and_its_status_counts() -> None:
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(b"HTTP/1.1 503 No\r\nretry-after: 7\r\n\r\n")
+        while True:
+            writer.write(b"z" * 65_536)
+            await writer.drain()
+
+    async def work() -> None:
+        async with subscriber(flood) as (peer, post):
+            outcome = await post()
+            assert (outcome.status, outcome.retry_after) == (503, "7")
+            assert outcome.body == b"z" * limits.ERROR_BODY_BYTES_MAX
+            await closed(peer, 1)
+
+    run(work())
+
+
+def test_an_answer_before_the_whole_request_counts_and_ends_the_connection() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Large\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        await asyncio.Event().wait()
+
+    async def work() -> None:
+        async with subscriber(refuse) as (peer, post):
+            body = bytes(64 << 20)  # more than the system's buffers hold
+            for count in (1, 2):
+                assert (await post(body)).status == 413
+                assert peer.connections == count
+
+    run(work())
+
+
+def test_what_a_subscriber_sends_unasked_is_no_answer_to_the_next_request() -> None:
+    async def split(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(OK + b"HTTP/1.1 500 Forged\r\ncontent-length: 0\r\n\r\n")
+        await asyncio.Event().wait()
+
+    async def later(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(OK)
+        await asyncio.sleep(0.05)
+        writer.write(b"HTTP/1.1 500 Forged\r\ncontent-length: 0\r\n\r\n")
+        await asyncio.Event().wait()
+
+    async def work(talk: Talk) -> None:
+        async with subscriber(talk) as (peer, post):
+            for count in (1, 2, 3):
+                assert (await post()).status == 202
+                async with asyncio.timeout(10):
+                    while peer.connections < count:
+                        await asyncio.sleep(0.01)
+                await asyncio.sleep(0.2)
+            assert peer.connections == 3
+
+    run(work(split))
+    run(work(later))
+
+
+def test_an_attempt_that_is_cancelled_closes_its_connection_and_no_other() -> None:
+    answers = asyncio.Event()
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await request(reader)
+            await answers.wait()
+            writer.write(OK)
+
+    async def work() -> None:
+        async with subscriber(slow) as (peer, post):
+            first, second = (asyncio.create_task(post()) for _ in range(2))
+            async with asyncio.timeout(10):
+                while peer.connections < 2:
+                    await asyncio.sleep(0.01)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            answers.set()
+            assert (await second).status == 202
+            assert (await post()).status == 202
+            assert peer.connections == 2
+
+    run(work())
+
+
+def test_a_connection_that_was_closed_while_it_was_idle_is_not_used() -> None:
+    """The loop is held meanwhile, so that nobody has heard of it when the next request is due."""
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(OK)
+        await writer.drain()
+        writer.write_eof()
+        await asyncio.Event().wait()
+
+    async def work() -> None:
+        async with subscriber(once) as (peer, post):
+            for _ in range(3):
+                assert (await post()).status == 202
+                await asyncio.sleep(0.05)
+            assert peer.connections == 3
+
+    run(work())
+
+
+@pytest.mark.parametrize("value", ["a\r\nx-forged: 1", "a\nb", "a\rb", "a\0b"])
+def test_no_header_ends_before_its_line_does(value: str) -> None:
+    async def work() -> None:
+        async with subscriber(always(OK)) as (peer, post):
+            outcome = await post(headers=(("x-header", value),))
+            assert (outcome.status, outcome.reason) == (0, "url")
+            assert peer.connections == 0
+
+    run(work())
+
+
+def test_a_head_says_who_sends_and_where_to() -> None:
+    heads: list[bytes] = []
+
+    async def keep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            heads.append(await request(reader))
+            writer.write(OK)
+
+    async def work() -> None:
+        async with subscriber(keep) as (_, post):
+            await post()
+            await post(headers=(("user-agent", "other"),))
+
+    run(work())
+    lines = [head.decode().split("\r\n") for head in heads]
+    assert lines[0][0] == "POST / HTTP/1.1"
+    assert [line.partition(":")[0] for line in lines[0][1:-2]] == [
+        "host",
+        "accept",
+        "content-length",
+        "ce-id",
+        "user-agent",
+    ]
+    assert [[line for line in one if line.startswith("user-agent")] for one in lines] == [
+        ["user-agent: headgate"],
+        ["user-agent: other"],
+    ]

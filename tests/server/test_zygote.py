@@ -1,0 +1,146 @@
+"""Parts are forked from one process, live like processes that were started alone, and import only what they need."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headgate.server import parts
+from headgate.server.parts import Role, ServerPart
+from headgate.server.zygote import Zygote, reap_orphans
+from headgate.settings import Settings
+
+READER = ServerPart(Role.READER)
+PATIENCE_S = 120
+
+
+def is_ready(settings: Settings, part: ServerPart) -> bool:
+    return (settings.run_directory / f"{part.name}.ready").exists()
+
+
+async def until(what: object, *arguments: object) -> None:
+    assert callable(what)
+    async with asyncio.timeout(PATIENCE_S):
+        while not what(*arguments):
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.system
+def test_a_part_lives_and_ends_like_a_process_of_its_own(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path / "data", metrics=False)
+
+    async def work() -> None:
+        zygote = Zygote(settings, bytes(32), None)
+        settings.run_directory.mkdir(parents=True)
+        try:
+            first = await zygote.start(READER)
+            await until(is_ready, settings, READER)
+            assert zygote.pid is not None
+            command = Path(f"/proc/{first.pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+            assert command[1:] == [b"-m", b"headgate.server", b"reader"]
+            status = Path(f"/proc/{first.pid}/stat").read_text().rsplit(")", 1)[1].split()
+            assert int(status[1]) == os.getpid(), "its parent is the supervisor"
+            first.terminate()
+            assert await first.wait() == 0
+            first.kill()  # it has ended: nothing happens
+
+            killed = await zygote.start(READER)
+            killed.kill()
+            assert await killed.wait() == -signal.SIGKILL
+
+            orphan = await zygote.start(READER)
+            os.kill(zygote.pid, signal.SIGKILL)
+            with pytest.raises(OSError, match=r"has ended|[Bb]roken pipe|reset"):
+                await zygote.start(READER)
+            assert orphan.returncode is None, "parts live on without it"
+            again = await zygote.start(READER)  # by another one
+            await zygote.close()
+            orphan.terminate()
+            again.terminate()
+            assert {await orphan.wait(), await again.wait()} <= {0, -signal.SIGTERM}
+        finally:
+            await zygote.close()
+
+    asyncio.run(work())
+
+
+SUPERVISOR = """
+import asyncio, sys
+from pathlib import Path
+from headgate.server.parts import Role, ServerPart
+from headgate.server.zygote import Zygote
+from headgate.settings import Settings
+async def work():
+    zygote = Zygote(Settings(data=Path(sys.argv[1]), metrics=False), bytes(32), None)
+    part = await zygote.start(ServerPart(Role.READER))
+    print(zygote.pid, part.pid, flush=True)
+    await asyncio.sleep(600)
+asyncio.run(work())
+"""
+
+
+@pytest.mark.system
+def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with subprocess.Popen([sys.executable, "-c", SUPERVISOR, tmp_path], stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        pids = [int(pid) for pid in killed.stdout.readline().split()]
+        assert len(pids) == 2
+        killed.kill()
+    deadline = time.monotonic() + PATIENCE_S
+    while living := [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and not is_zombie(pid)]:
+        assert time.monotonic() < deadline, f"{living} live on"
+        time.sleep(0.05)
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_orphans_are_let_go_and_known_children_are_not() -> None:
+    with subprocess.Popen(["true"]) as known:
+        os.waitid(os.P_PID, known.pid, os.WEXITED | os.WNOWAIT)
+        reap_orphans(frozenset({known.pid}))
+        assert known.wait() == 0
+    orphan = os.fork()
+    if not orphan:
+        os._exit(3)
+    os.waitid(os.P_PID, orphan, os.WEXITED | os.WNOWAIT)
+    reap_orphans(frozenset())
+    with pytest.raises(ChildProcessError):
+        os.waitpid(orphan, 0)
+
+
+IMPORTED = """
+import json, os, sys
+from headgate.server import zygote
+from headgate.settings import Settings
+zygote.import_parts(Settings())
+print(json.dumps([len(os.listdir("/proc/self/task")), sorted(sys.modules)]))
+"""
+
+
+def test_parts_share_what_they_import_and_none_has_what_it_does_not_need() -> None:
+    import json
+
+    from headgate.server.zygote import _THREADLESS
+
+    answer = subprocess.run(
+        [sys.executable, "-c", IMPORTED], env={**os.environ, **_THREADLESS}, capture_output=True, text=True, check=True
+    )
+    threads, modules = json.loads(answer.stdout)
+    assert threads == 1, "a thread does not survive a fork, and what it holds stays locked"
+    shared = {part.role for part in parts.of_server(Settings())} - {Role.MATCHER}
+    assert {f"headgate.server.{role}" for role in shared} <= set(modules)
+    foreign = {"pyspark", "py4j", "confluent_kafka", "typer", "numpy", "pandas", "headgate.client", "headgate.cli"}
+    assert not foreign & set(modules)
