@@ -253,6 +253,14 @@ EVENT_POLICIES_MAX: Final = 4_096
 """EventPolicies in the store: each front has all of them compiled."""
 EVENT_POLICIES_PER_NAMESPACE_MAX: Final = 64
 """EventPolicies of one namespace: each may ask something of every event of a broker."""
+EVENT_TYPES_MAX: Final = 16_384
+"""EventTypes in the store."""
+EVENT_TYPES_PER_NAMESPACE_MAX: Final = 1_024
+"""EventTypes of one namespace: a producer that makes up types cannot fill the store."""
+EVENT_TYPE_TEXT_CHARS_MAX: Final = 2_048
+"""Type, source, schema and description of an EventType, each."""
+EVENT_TYPE_SCHEMA_CHARS_MAX: Final = 65_536
+"""The schema that an EventType holds."""
 EVENT_POLICY_ITEMS_MAX: Final = 64
 """Items of spec.to and of spec.from of an EventPolicy, and conditions of one selector, each."""
 EVENT_POLICY_TURN_S: Final = 0.002
@@ -783,17 +791,36 @@ WHY_WINDOW_FOUND_MAX: Final = 16
 """Events of the id that are kept of them; what has no room is read again."""
 CATALOGUES_MAX: Final = 2
 """Catalogues of brokers that are read at the same time; further requests get 429."""
-CATALOGUE_BYTES_MAX: Final = 256 << 20
-CATALOGUE_SECONDS_MAX: Final = 1.0
-"""Stored bytes and time that one catalogue looks at, the newest first."""
+FOLLOWED_BYTES_MAX: Final = 1 << 30
+"""Stored bytes that are read again after a start, the newest first, for the catalogue and the search of events."""
+FOLLOW_TURN_BYTES: Final = 4 << 20
+"""Stored bytes that are read at once."""
+FOLLOW_POLL_S: Final = 0.5
+"""Between two looks at a log that is followed."""
+FOLLOW_DUTY: Final = 0.25
+"""Part of the time that following takes at most, of one core."""
+INDEXED_EVENTS_MAX: Final = 16 << 20
+"""Events that are found by their id without reading the log, 64 MiB."""
+CATALOGUE_BROKERS_MAX: Final = 1_024
+"""Brokers whose flows are known, those that had events last; some 200 kB each at most."""
+CATALOGUE_RATE_S: Final = 900
+"""The time of which a rate in the catalogue is, whole minutes."""
+CATALOGUE_SILENT_S: Final = 3_600
+"""A flow that was silent for longer makes room for a new one."""
+EVENT_TYPES_CREATE_S: Final = 2.0
+"""Between two looks for flows that have no EventType yet."""
+EVENT_TYPES_AGAIN_S: Final = 60.0
+"""Between two looks whether the EventType of a flow with new events is still there."""
 CATALOGUE_ITEMS_MAX: Final = 300
 """Types with their sources in one catalogue; a producer that makes up types cannot make it longer."""
-CATALOGUE_SAMPLES_MAX: Final = 50
+CATALOGUE_SAMPLES_MAX: Final = 20
 """Events of each whose data is looked at, one of a chunk."""
 CATALOGUE_SAMPLE_BYTES_MAX: Final = 16 << 10
 """Data that is looked at, and an example that is shown, at most."""
-CATALOGUE_JUDGE_S_MAX: Final = 1.0
-"""Time for asking filters whether they take the examples."""
+CATALOGUE_SAMPLE_S_MAX: Final = 0.05
+"""Time for reading them."""
+CATALOGUE_JUDGE_S_MAX: Final = 0.1
+"""Time for asking filters whether they take the example."""
 CATALOGUE_WANTED_MAX: Final = 20
 """Triggers and subscriptions that an item names; it counts the others."""
 SCHEMA_DEPTH_MAX: Final = 8

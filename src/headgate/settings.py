@@ -91,6 +91,8 @@ class Settings(BaseSettings):
             `deny-all` nobody may, whatever roles say.
         allowed_host: Names that clients may call the server by beside its own, `headgate.example.com, *.svc`; `*` for
             any.
+        eventtype_auto_create: Whether each type of events that flows through a broker gets an EventType object, as
+            Knative's flag `eventtype-auto-create` says. Not on Kafka, where there is no catalogue yet.
         partitions: Partitions of the event log. Each costs the matcher one task; the number may only grow.
         fronts: Processes that take events, each with its share of the partitions. Without a value: one for every four
             cores.
@@ -145,6 +147,7 @@ class Settings(BaseSettings):
     allow_anonymous: bool = False
     default_authorization_mode: Literal["allow-same-namespace", "allow-all", "deny-all"] = "allow-same-namespace"
     allowed_host: str = ""
+    eventtype_auto_create: bool = False
     partitions: int = Field(default=2, ge=1, le=64)
     fronts: int = Field(default_factory=lambda known: _fronts(known["partitions"]), ge=1, le=FRONTS_MAX)
     dispatchers: int = Field(default=1, ge=1, le=DISPATCHERS_MAX)

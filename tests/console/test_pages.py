@@ -10,6 +10,7 @@ import time
 import pytest
 from playwright.sync_api import expect
 
+from headgate.control.objects import PAUSED_ANNOTATION
 from headgate.testing.server import ApiError
 from tests.console.browser import Console
 from tests.console.conftest import GOLD, HOSTILE, MANY, QUOTED, SHOP, Shop
@@ -172,6 +173,17 @@ def test_a_trigger_in_words_and_as_yaml(shop: Shop, console: Console) -> None:
         saved | {"spec": saved["spec"] | {"filter": {"cel": GOLD}}},
     )
     shop.server.wait_trigger_ready(SHOP, "gold-orders")
+
+
+def test_a_trigger_is_paused_and_goes_on(shop: Shop, console: Console) -> None:
+    page = console.go("triggers/shop/quoted")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_text("It is paused: its events wait")).to_be_visible()
+    assert shop.get(f"{EVENTING}/triggers/quoted")["metadata"]["annotations"][PAUSED_ANNOTATION] == "true"
+    console.looks_right("trigger-paused")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_text("It is paused: its events wait")).to_have_count(0)
+    assert PAUSED_ANNOTATION not in shop.get(f"{EVENTING}/triggers/quoted")["metadata"]["annotations"]
 
 
 def test_a_trigger_is_made_and_deleted(shop: Shop, console: Console) -> None:

@@ -348,7 +348,8 @@ def test_discovery(server: Server) -> None:
     assert server.request("POST", local.format("b"), question).status == 400
     index = server.request("GET", "/openapi/v3").json["paths"]
     groups = ("eventing.knative.dev", "headgate.dev", "rbac.authorization.k8s.io")
-    versions = {*(f"apis/{group}/v1" for group in groups), "apis/eventing.knative.dev/v1alpha1"}
+    versions = {f"apis/{group}/v1" for group in groups}
+    versions |= {f"apis/eventing.knative.dev/{version}" for version in ("v1alpha1", "v1beta2")}
     assert set(index) == {"api/v1", *versions}
     entry = index["apis/eventing.knative.dev/v1"]
     schemas = server.request("GET", entry["serverRelativeURL"]).json["components"]["schemas"]

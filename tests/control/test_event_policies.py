@@ -239,7 +239,7 @@ def test_who_writes_a_policy_has_the_right_to_publish(store: Store) -> None:
 def test_the_api_serves_policies(server: Server) -> None:
     base = "/apis/eventing.knative.dev/v1alpha1"
     groups = server.request("GET", "/apis/eventing.knative.dev").json
-    assert [one["version"] for one in groups["versions"]] == ["v1", "v1alpha1"]
+    assert [one["version"] for one in groups["versions"]] == ["v1", "v1alpha1", "v1beta2"]
     assert groups["preferredVersion"]["version"] == "v1"
     (first, second) = server.request("GET", base).json["resources"]
     assert (first["name"], first["singularName"], second["name"]) == (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from headgate.control.routing import RoutingTable
 from headgate.delivery.cursors import CursorChange, Cursors, TargetCursor
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.events import SharedEvent
+from headgate.delivery.lifecycle import Delivery, TargetDeliveries
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered
 from headgate.delivery.retry import Answer, Outcome
@@ -28,7 +30,7 @@ from headgate.event.json_format import decode_batch
 from headgate.event.trace import Context
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.outbox.writer import DurableChunk, RowGroup
-from tests.delivery.harness import BROKER, attempt_service, event, run, target
+from tests.delivery.harness import BROKER, attempt_service, event, run, target, until
 
 
 class Rows:
@@ -193,13 +195,26 @@ def scheduled(rows: Rows, transport: Transport, others: Subscribers, chance: ran
     )
 
 
-def made(rows: Rows, transport: Subscribers, chance: random.Random, *, ordered: bool = False) -> Scheduler:
-    scheduler = scheduled(rows, transport, transport, chance)
+def routed(scheduler: Scheduler, paused: Collection[int], *, ordered: bool) -> None:
+    """Tells it of four targets, some of which are paused."""
     targets = [target(n, str(n), retry=10_000, backoff_delay_s=0.0, ordered=ordered and n == 1) for n in range(1, 4)]
     batches = {"format": "batch", "batch_size": 3, "batch_wait_s": 0.0}
     targets.append(target(4, "4", retry=10_000, backoff_delay_s=0.0, ordered=ordered, **batches))
     targets[2] = target(3, "3", retry=1, backoff_delay_s=0.0, dead_letter_uri="dead")
+    targets = [dataclasses.replace(one, paused=one.id in paused) for one in targets]
     scheduler.update(RoutingTable(1, 1, {}, tuple(targets)))
+
+
+def made(
+    rows: Rows,
+    transport: Subscribers,
+    chance: random.Random,
+    *,
+    ordered: bool = False,
+    paused: Collection[int] = (),
+) -> Scheduler:
+    scheduler = scheduled(rows, transport, transport, chance)
+    routed(scheduler, paused, ordered=ordered)
     return scheduler
 
 
@@ -221,8 +236,11 @@ async def world(seed: int, queue_max: int, crashes: int, *, shares: bool) -> Non
             if rows.position(index) >= floors.get(t, disk.position) or (t, rows.position(index)) in pending
         )
 
-    crash_at = set(chance.sample(range(120), crashes))
+    crash_at, paused = set(chance.sample(range(120), crashes)), set[int]()
     for turn in range(120):
+        if chance.random() < 0.1:
+            paused ^= {chance.randint(1, 4)}
+            routed(scheduler, paused, ordered=True)
         if chance.random() < 0.5:
             new = [(offset + n, t) for n in range(chance.randint(1, 6)) for t in range(1, 5) if chance.random() < 0.7]
             if new:
@@ -236,12 +254,13 @@ async def world(seed: int, queue_max: int, crashes: int, *, shares: bool) -> Non
         if turn in crash_at:
             await scheduler.stop(0)
             allowed += not_recorded()
-            scheduler = made(rows, subscribers, chance, ordered=True)
+            scheduler = made(rows, subscribers, chance, ordered=True, paused=paused)
             cursors = disk.load()
             scheduler.restore(cursors.position, cursors.targets)
             indexes = range(len(rows.rows))
             rows.hand(scheduler, next((i for i in indexes if rows.position(i) >= cursors.position), len(indexes)))
     subscribers.calm = True
+    routed(scheduler, (), ordered=True)
     wanted = Counter((str(t), f"e{offset}") for offset, t in rows.rows)
     while set(subscribers.delivered) != set(wanted) or scheduler.live_count:
         await asyncio.sleep(0)
@@ -298,6 +317,58 @@ def test_a_restored_target_keeps_its_floor_while_the_position_moves():
             await scheduler.stop(0)
 
     run(work())
+
+
+def test_a_paused_target_keeps_what_comes_and_goes_on_in_order() -> None:
+    """Little of it in memory, all of it in the cursor; one attempt may be under way. Others are not concerned."""
+
+    async def work() -> None:
+        rows, subscribers = Rows(), Subscribers(random.Random(2))
+        subscribers.calm = True
+        scheduler = scheduled(rows, subscribers, subscribers, random.Random(2))
+        events = 5 * limits.TARGET_CROWDED_MAX
+
+        def route(version: int, *, paused: bool) -> None:
+            one = dataclasses.replace(target(1, "1", ordered=True, parallelism=1), paused=paused)
+            scheduler.update(RoutingTable(1, version, {}, (one, target(2, "2"))))
+
+        def came(url: str) -> list[str]:
+            return [id_ for at, id_ in subscribers.delivered if at == url]
+
+        route(1, paused=True)
+        for number in range(events):
+            scheduler.hand(rows.append([(number, 1), (number, 2)]))
+        await until(lambda: len(came("2")) == events)
+        assert came("1") == []
+        assert scheduler.live_count == limits.TARGET_CROWDED_MAX
+        (cursor,) = scheduler.take_change().behind
+        assert cursor.target == 1
+        assert min(cursor.pending) == 0, "retention keeps everything from the first one on"
+        route(2, paused=False)
+        await until(lambda: len(came("1")) >= events // 2)
+        route(3, paused=True)
+        await until(lambda: not scheduler.states_of({"default/t1"})["default/t1"].deliveries.attempts)
+        stopped = len(came("1"))
+        await asyncio.sleep(0.05)
+        assert len(came("1")) == stopped < events, "nothing is sent to it any more"
+        route(4, paused=False)
+        await until(lambda: len(came("1")) == events)
+        assert came("1") == [f"e{number}" for number in range(events)]
+        await scheduler.stop(1)
+
+    run(work())
+
+
+def test_time_that_a_target_was_paused_is_no_time_of_its_attempts() -> None:
+    delivery = Delivery(0, 0, 0, 3)
+    deliveries = TargetDeliveries()
+    deliveries.arrive(delivery)
+    delivery.started_at = 10.0
+    delivery.fail(11.0)
+    assert delivery.begun() == 10.0
+    deliveries.rebase()
+    delivery.started_at = 5_000.0
+    assert delivery.begun() == 4_999.0, "as long as it was tried before"
 
 
 def test_a_target_that_comes_back_is_not_gone() -> None:

@@ -17,8 +17,10 @@ from headgate.control.admission import Admission
 from headgate.control.errors import ObjectNotFoundError
 from headgate.control.objects import Kind, ObjectKey
 from headgate.event.model import DataKind, Event
-from headgate.inspect import catalogue
-from headgate.inspect.catalogue import Catalogues, CataloguesOverloadError
+from headgate.inspect import catalogue, log_follower
+from headgate.inspect.catalogue import Catalogues, CataloguesOverloadError, FlowNotFoundError
+from headgate.inspect.flows import FlowKey
+from headgate.inspect.log_follower import LogFollower
 from headgate.inspect.observed_schema import ObservedSchema
 from headgate.log.directory import LogDirectory
 from tests.control.support import broker, trigger
@@ -33,9 +35,17 @@ def world(tmp_path: Path) -> Iterator[World]:
     yield from _world.__wrapped__(tmp_path)  # type: ignore[attr-defined]
 
 
-def read(world: World, key: ObjectKey = KEY) -> Any:
-    catalogues = Catalogues(LogDirectory(world.data / "log", "stop"), world.store, lambda: world.now_us)
-    return json.loads(msgspec.json.encode(catalogues.read(key)))
+def catalogues_of(world: World) -> Catalogues:
+    log = LogDirectory(world.data / "log", "stop")
+    follower = LogFollower(log)
+    follower.step()
+    return Catalogues(log, follower, world.store, lambda: world.now_us)
+
+
+def read(world: World, key: ObjectKey = KEY, flow: tuple[str, str] | None = None) -> Any:
+    catalogues = catalogues_of(world)
+    found = catalogues.read(key) if flow is None else catalogues.read_flow(key, FlowKey(*flow))
+    return json.loads(msgspec.json.encode(found))
 
 
 def test_what_flows_and_who_wants_it(world: World) -> None:
@@ -48,6 +58,11 @@ def test_what_flows_and_who_wants_it(world: World) -> None:
     orders, other_ping, own_ping = found["items"]
     assert (orders["type"], orders["source"], orders["count"]) == ("order", "/shop", 3)
     assert orders["firstSeen"] < orders["lastSeen"]
+    assert not {"example", "schema", "wantedBy"} & orders.keys(), "only of the one that is asked for"
+    assert orders["rate"] > 0
+    orders, other_ping, own_ping = (
+        read(world, flow=(one["type"], one["source"]))["items"][0] for one in (orders, other_ping, own_ping)
+    )
     assert orders["example"]["id"] == "o2"
     assert orders["wantedBy"] == ["default/t"]
     assert orders["schema"]["properties"]["amount"] == {"type": "integer", "x-seen": 3}
@@ -76,21 +91,44 @@ def test_types_that_a_producer_makes_up_are_counted_and_left_out(world: World) -
 
 
 def test_bounds_of_bytes_time_and_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(5):
-        world.accept(event(str(number)))
     large = Event("1.0", "big", "/s", "big", data_kind=DataKind.JSON, data=json.dumps(["x" * 20_000]).encode())
     world.accept(large)
-    big = next(one for one in read(world)["items"] if one["type"] == "big")
-    assert "example" not in big
-    assert "schema" not in big
-    monkeypatch.setattr(catalogue, "CATALOGUE_BYTES_MAX", 1)
+    for number in range(5):
+        world.accept(event(str(number), amount=1))
+    (big,) = read(world, flow=("big", "/s"))["items"]
+    assert not {"example", "schema"} & big.keys()
+    with pytest.raises(FlowNotFoundError):
+        read(world, flow=("big", "/elsewhere"))
+    monkeypatch.setattr(log_follower, "FOLLOWED_BYTES_MAX", 1)
     found = read(world)
     assert (found["complete"], found["events"]) == (False, 1), "the newest chunk at least"
     monkeypatch.setattr(catalogue, "CATALOGUE_JUDGE_S_MAX", -1.0)
-    assert read(world)["items"][0]["judged"] is False
+    assert read(world, flow=("order", "/shop"))["items"][0].get("judged", True), "the filter was not to be asked"
+    world.accept(event("dear", amount=500))
+    assert read(world, flow=("order", "/shop"))["items"][0]["judged"] is False
     monkeypatch.setattr(catalogue, "CATALOGUES_MAX", 0)
     with pytest.raises(CataloguesOverloadError):
         read(world)
+
+
+def test_events_count_as_they_come(world: World) -> None:
+    catalogues = catalogues_of(world)
+    assert catalogues.read(KEY).events == 0
+    for number in range(3):
+        world.accept(event(str(number)))
+        found = catalogues.read(KEY)
+        assert (found.events, found.complete) == (number + 1, True)
+    assert found.items[0].count == 3
+
+
+def test_what_readers_do_not_see_any_more_is_not_shown(world: World) -> None:
+    Admission(world.store).create(Kind.BROKER, broker("short", log={"retention": "PT60S"}))
+    short, key = world.store.snapshot().brokers["default/short"], ObjectKey(Kind.BROKER, "default", "short")
+    world.accept(event("old", "past"), broker=short)
+    assert [one["type"] for one in read(world, key)["items"]] == ["past"]
+    world.now_us += 61_000_000
+    world.accept(event("new", "present"), broker=short)
+    assert [one["type"] for one in read(world, key)["items"]] == ["present"]
 
 
 def test_an_empty_log(world: World) -> None:

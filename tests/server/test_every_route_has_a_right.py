@@ -238,8 +238,11 @@ def same(names: tuple[str, ...], verbs: set[str]) -> dict[str, set[str]]:
 _SEES = {"get", "list", "watch"}
 _ALL = {*_SEES, "create", "update", "patch", "delete", "deletecollection"}
 _VIEWED = {
-    **same(("brokers", "triggers", "subscriptions", "eventpolicies"), _SEES),
-    **same(("brokers/status", "triggers/status", "subscriptions/status", "eventpolicies/status"), {"get"}),
+    **same(("brokers", "triggers", "subscriptions", "eventpolicies", "eventtypes"), _SEES),
+    **same(
+        ("brokers/status", "triggers/status", "subscriptions/status", "eventpolicies/status", "eventtypes/status"),
+        {"get"},
+    ),
     **same(("brokers/events", "brokers/filter", "brokers/why", "brokers/trace", "triggers/why"), {"get"}),
     **same(("subscriptions/stats", "subscriptions/seek"), {"get"}),
     **same(("deadletters", "replays"), {"get", "list"}),
@@ -251,7 +254,7 @@ _VIEWED = {
     **same(("brokers/stats", "triggers/stats"), {"get", "list"}),
 }
 _EDITED = _VIEWED | {
-    **same(("brokers", "triggers", "subscriptions"), _ALL),
+    **same(("brokers", "triggers", "subscriptions", "eventtypes"), _ALL),
     "brokers/events": {"get", "create"},
     "brokers/backtest": {"create"},
     "subscriptions/events": {"update"},

@@ -55,6 +55,7 @@ OBJECTS: dict[str, tuple[str, str, dict[str, object]]] = {
             }
         },
     ),
+    "eventtypes": (f"{EVENTING}/v1beta2", "EventType", {"spec": {"type": "order.paid", "source": "/shop"}}),
     "secrets": ("v1", "Secret", {"stringData": {"token": "secret"}}),
     "resourcequotas": ("v1", "ResourceQuota", {"spec": {"hard": {"count/triggers.eventing.knative.dev": "1000"}}}),
     "roles": (

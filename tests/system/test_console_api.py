@@ -120,7 +120,9 @@ def test_counters_summary_timeline_and_dead_letters(server: Server, team: str, s
 
     flows = get(server, f"{EVENTING}/namespaces/{team}/brokers/orders/catalogue")
     assert (flows["events"], flows["complete"]) == (5, True)
-    (paid,) = flows["items"]
+    path = f"{EVENTING}/namespaces/{team}/brokers/orders/catalogue?type=paid&source=/shop"
+    (paid,) = get(server, path)["items"]
+    assert flows["items"][0]["count"] == 5
     assert (paid["type"], paid["source"], paid["count"], paid["example"]["type"]) == ("paid", "/shop", 5, "paid")
     assert paid["schema"]["properties"]["total"]["type"] == "integer"
 

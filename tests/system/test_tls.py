@@ -17,7 +17,7 @@ import pytest
 from headgate.client import Client, HeadgateError, new_event
 from headgate.testing import Server
 from tests.certificates import Authority, Pair
-from tests.grpcurl import grpcurl as built_grpcurl
+from tests.go_programs import grpcurl as built_grpcurl
 from tests.support import executable
 from tests.system.publishing import SECONDS_MAX
 from tests.system.subscriber import Subscriber

@@ -203,14 +203,14 @@ def _cluster() -> Iterator[RightOfRoute]:
         ("/apis", "discovery"),
         *((f"/apis/{group}", "discovery") for group in (EVENTING, OWN, RBAC, REVIEWS, IDENTITY)),
         *((f"/apis/{group}/v1", "discovery") for group in (EVENTING, OWN, RBAC, REVIEWS, IDENTITY)),
-        (f"/apis/{EVENTING}/v1alpha1", "discovery"),
+        *((f"/apis/{EVENTING}/{version}", "discovery") for version in ("v1alpha1", "v1beta2")),
         ("/.well-known/openid-configuration", "who signs the tokens that subscribers get"),
         ("/openid/v1/jwks", "by which keys"),
         ("/handshake/v1/allow", "what a subscriber answers to a handshake; its key is its right"),
         ("/openapi/v3", "schemas"),
         ("/openapi/v3/api/v1", "schemas"),
         *((f"/openapi/v3/apis/{group}/v1", "schemas") for group in (EVENTING, OWN, RBAC)),
-        (f"/openapi/v3/apis/{EVENTING}/v1alpha1", "schemas"),
+        *((f"/openapi/v3/apis/{EVENTING}/{version}", "schemas") for version in ("v1alpha1", "v1beta2")),
     ):
         yield RightOfRoute("GET", path, Attributes("get", path=path), what)
     path = "/handshake/v1/allow"
@@ -244,6 +244,7 @@ ROUTES: Final[tuple[RightOfRoute, ...]] = (
     *_object_routes(EVENTING, "brokers"),
     *_object_routes(EVENTING, "triggers"),
     *_object_routes(EVENTING, "eventpolicies", version="v1alpha1"),
+    *_object_routes(EVENTING, "eventtypes", version="v1beta2"),
     *_object_routes(OWN, "subscriptions"),
     *_object_routes("", "secrets"),
     *_object_routes("", "resourcequotas"),

@@ -62,6 +62,7 @@ COMMANDS: Final[CommandTable] = {
         "objects:delete",
         "Delete brokers, triggers, subscriptions, event policies, secrets; what has finalizers goes with the last one.",
     ),
+    "trigger": ("trigger:app", "Let the events of triggers wait, and go on."),
     "summary": ("summary:summary", "Show parts, rates, backlog, and what needs attention."),
     "deadletter": ("deadletter:app", "Events that could not be delivered."),
     "replay": ("replay:app", "Send a broker's stored events to one target again."),

@@ -75,6 +75,10 @@ def serve(
         list[str] | None,
         typer.Option(help="Another host name that requests may use; *.NAME, or * for any. Repeatable."),
     ] = None,
+    eventtype_auto_create: Annotated[
+        bool | None,
+        typer.Option("--eventtype-auto-create", help="Make an EventType object of each type of events that flows."),
+    ] = None,
     manifests: Annotated[Path | None, typer.Option(help="Directory of YAML objects to apply on start.")] = None,
     partitions: Annotated[int | None, typer.Option(help="Partitions of the event log.")] = None,
     fronts: Annotated[

@@ -23,7 +23,7 @@ class Trouble(ApiStruct, frozen=True, omit_defaults=True):
         type: Of the condition.
         reason: In one word.
         message: In a sentence.
-        severity: `Warning`: the object is Ready all the same; empty: it is not.
+        severity: `Warning`: the object is Ready all the same; `Info`: somebody wants it so; empty: it is not Ready.
         since: When it became False.
     """
 
@@ -125,6 +125,12 @@ class AttentionReader:
         with self._database.read() as connection:
             rows = connection.execute(f"SELECT kind, count(*) FROM objects{where} GROUP BY kind", parameters).fetchall()
         return {Kind(kind): count for kind, count in rows if Kind(kind) in KINDS_WITH_STATUS}
+
+    def paused(self) -> int:
+        """How many triggers are paused."""
+        with self._database.read() as connection:
+            (count,) = connection.execute("SELECT count(*) FROM targets WHERE paused = 1").fetchone()
+        return int(count)
 
     def routed_by_broker(self, brokers: list[str]) -> dict[tuple[str, str], int]:
         """How many triggers and subscriptions brokers `namespace/name` have, by broker and kind."""

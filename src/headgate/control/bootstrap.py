@@ -40,8 +40,8 @@ _CONSUMER: Final = (
     _rule(OWN, "subscriptions/stats subscriptions/seek", "get"),
 )
 _VIEWER: Final = (
-    _rule(EVENTING, "brokers triggers eventpolicies", *_SEEN),
-    _rule(EVENTING, "brokers/status triggers/status eventpolicies/status", "get"),
+    _rule(EVENTING, "brokers triggers eventpolicies eventtypes", *_SEEN),
+    _rule(EVENTING, "brokers/status triggers/status eventpolicies/status eventtypes/status", "get"),
     _rule(EVENTING, "brokers/events brokers/filter brokers/why brokers/trace triggers/why", "get"),
     _rule(EVENTING, "brokers/timeline brokers/catalogue", "get"),
     _rule(EVENTING, "brokers/stats triggers/stats", "get", "list"),
@@ -57,7 +57,7 @@ _VIEWER: Final = (
 _CHANGED: Final = tuple(verb for verb in OBJECT_VERBS if verb not in _SEEN)
 _EDITOR: Final = (
     *_VIEWER,
-    _rule(EVENTING, "brokers triggers", *_CHANGED),
+    _rule(EVENTING, "brokers triggers eventtypes", *_CHANGED),
     _rule(EVENTING, "brokers/events brokers/backtest", "create"),
     _rule(OWN, "subscriptions", *_CHANGED),
     _rule(OWN, "subscriptions/events", "update"),

@@ -19,6 +19,11 @@ def warning(type_: str, reason: str, message: str) -> Condition:
     return Condition(type=type_, status=FALSE, severity="Warning", reason=reason, message=message)
 
 
+def info(type_: str, reason: str, message: str) -> Condition:
+    """False because somebody wants it so."""
+    return Condition(type=type_, status=FALSE, severity="Info", reason=reason, message=message)
+
+
 def false(type_: str, reason: str, message: str) -> Condition:
     """False, with the reason: what needs it is not Ready."""
     return Condition(type=type_, status=FALSE, reason=reason, message=message)

@@ -20,6 +20,7 @@ from headgate.control.objects import (
     ClusterRole,
     ClusterRoleBinding,
     EventPolicy,
+    EventType,
     Kind,
     Metadata,
     Object,
@@ -50,7 +51,7 @@ def with_defaults(obj: Object) -> Object:
         return quota_with_defaults(obj)
     if isinstance(obj, RoleBinding | ClusterRoleBinding):
         return bound(obj)
-    if isinstance(obj, RbacRole | ClusterRole):
+    if isinstance(obj, RbacRole | ClusterRole | EventType):
         return obj
     if isinstance(obj, EventPolicy):
         return policy_with_defaults(obj)

@@ -8,7 +8,13 @@ from typing import Final
 
 from headgate.control.durations import duration_s
 from headgate.control.errors import Cause, invalid, not_between, not_one_of
-from headgate.control.objects import ORDER_ANNOTATION, ORDER_ANNOTATION_KAFKA, DeliverySpec, Metadata
+from headgate.control.objects import (
+    ORDER_ANNOTATION,
+    ORDER_ANNOTATION_KAFKA,
+    PAUSED_ANNOTATION,
+    DeliverySpec,
+    Metadata,
+)
 from headgate.control.routing import BackoffPolicy, DeliveryRules, Format
 from headgate.limits import (
     BACKOFF_SECONDS_MAX,
@@ -30,6 +36,7 @@ DEFAULT_BATCH_SIZE: Final = 100
 DEFAULT_BATCH_WAIT: Final = "PT0.1S"
 _POLICIES: Final[dict[str, BackoffPolicy]] = {"linear": "linear", "exponential": "exponential"}
 _ORDERS: Final = {"ordered": True, "unordered": False}
+_PAUSED: Final = {"true": True, "false": False}
 _FORMATS: Final[dict[str, Format]] = {"binary": "binary", "json": "json", "batch": "batch"}
 _ON_FILTER_ERROR: Final = {"drop": False, "deadLetter": True}
 
@@ -78,6 +85,18 @@ def is_ordered(metadata: Metadata) -> bool:
     """Whether a trigger's annotations order its events."""
     annotations = metadata.annotations
     return _ORDERS.get(annotations.get(ORDER_ANNOTATION, annotations.get(ORDER_ANNOTATION_KAFKA, "")), False)
+
+
+def paused_causes(metadata: Metadata) -> Iterator[Cause]:
+    """What is wrong with the annotation that pauses a trigger."""
+    yield from not_one_of(
+        f"metadata.annotations[{PAUSED_ANNOTATION}]", metadata.annotations.get(PAUSED_ANNOTATION), _PAUSED
+    )
+
+
+def is_paused(metadata: Metadata) -> bool:
+    """Whether a trigger's annotations let its events wait."""
+    return _PAUSED.get(metadata.annotations.get(PAUSED_ANNOTATION, ""), False)
 
 
 def keeps_filter_errors(delivery: DeliverySpec | None) -> bool:

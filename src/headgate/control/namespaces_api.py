@@ -39,7 +39,7 @@ from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import SECRETS_READ_MAX
 
 PATH: Final = "/api/v1/namespaces"
-_LATER: Final = (Kind.EVENT_POLICY, Kind.SECRET, Kind.RESOURCE_QUOTA, Kind.ROLE_BINDING, Kind.ROLE)
+_LATER: Final = (Kind.EVENT_POLICY, Kind.EVENT_TYPE, Kind.SECRET, Kind.RESOURCE_QUOTA, Kind.ROLE_BINDING, Kind.ROLE)
 _DELETED: Final = (Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.BROKER, *_LATER)
 """What goes with a namespace, in this order."""
 _Make = Callable[[Namespace | None, Manager], Namespace]

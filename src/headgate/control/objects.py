@@ -15,6 +15,7 @@ import msgspec
 
 from headgate.control.auth_spec import AuthSpec
 from headgate.control.event_policy_object import EventPolicy as EventPolicy
+from headgate.control.event_type_object import EventType as EventType
 from headgate.control.metadata import UNKNOWN_FIELDS as UNKNOWN_FIELDS
 from headgate.control.metadata import ApiObject, ApiStruct, ObjectStatus, field_doc
 from headgate.control.metadata import Condition as Condition
@@ -32,8 +33,6 @@ from headgate.control.secret_object import Secret as Secret
 
 GROUP: Final = "eventing.knative.dev"
 VERSION: Final = "v1"
-VERSION_ALPHA: Final = "v1alpha1"
-"""Of what Knative may still change: EventPolicy."""
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 OWN_GROUP: Final = "headgate.dev"
 OWN_API_VERSION: Final = f"{OWN_GROUP}/{VERSION}"
@@ -48,6 +47,9 @@ ORDER_ANNOTATION: Final = "headgate.dev/delivery.order"
 """`ordered` or `unordered` (default): whether a trigger's events go out one after the other."""
 ORDER_ANNOTATION_KAFKA: Final = "kafka.eventing.knative.dev/delivery.order"
 """The same, as Knative's Kafka broker names it."""
+PAUSED_ANNOTATION: Final = "headgate.dev/delivery.paused"
+"""`true` or `false` (default): whether a trigger's events wait. An annotation, as Knative's own clients keep those that
+they do not know, and drop fields."""
 CREATOR_ANNOTATION: Final = "eventing.knative.dev/creator"
 MODIFIER_ANNOTATION: Final = "eventing.knative.dev/lastModifier"
 """Who made an object, and who last changed its spec, as in Knative: written by a server that knows its users."""
@@ -65,6 +67,7 @@ class Kind(StrEnum):
     TRIGGER = "Trigger"
     SUBSCRIPTION = "Subscription"
     EVENT_POLICY = "EventPolicy"
+    EVENT_TYPE = "EventType"
     SECRET = "Secret"
     RESOURCE_QUOTA = "ResourceQuota"
     ROLE = "Role"
@@ -95,7 +98,7 @@ class Kind(StrEnum):
     @property
     def version(self) -> str:
         """The version of its group: `v1`."""
-        return VERSION_ALPHA if self is Kind.EVENT_POLICY else VERSION
+        return _VERSIONS.get(self, VERSION)
 
     @property
     def api_version(self) -> str:
@@ -118,11 +121,13 @@ class Kind(StrEnum):
         return f"{self.value}.{self.group}" if self.group else self.value
 
 
+_VERSIONS: Final = {Kind.EVENT_POLICY: "v1alpha1", Kind.EVENT_TYPE: "v1beta2"}
+"""Of what Knative may still change."""
 RBAC_KINDS: Final = (Kind.ROLE, Kind.CLUSTER_ROLE, Kind.ROLE_BINDING, Kind.CLUSTER_ROLE_BINDING)
 """Who may do what."""
 CORE_KINDS: Final = (Kind.SECRET, Kind.RESOURCE_QUOTA)
 """Of Kubernetes' oldest group, which has no name."""
-EVENTING_KINDS: Final = (Kind.BROKER, Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.EVENT_POLICY)
+EVENTING_KINDS: Final = (Kind.BROKER, Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.EVENT_POLICY, Kind.EVENT_TYPE)
 """What events are about."""
 KINDS_WITH_STATUS: Final = (*EVENTING_KINDS, Kind.RESOURCE_QUOTA)
 """What has a `spec` and a `status`."""
@@ -368,7 +373,7 @@ class Namespace(ApiObject, frozen=True):
 
 Routed = Trigger | Subscription
 """What the matcher matches for: objects with a target id."""
-Eventing = Broker | Trigger | Subscription | EventPolicy
+Eventing = Broker | Trigger | Subscription | EventPolicy | EventType
 """What events are about."""
 WithStatus = Eventing | ResourceQuota
 """What has a `spec` and a `status`."""
@@ -379,6 +384,7 @@ TYPES: Final[dict[Kind, type[WithStatus] | type[Secret] | type[RbacObject]]] = {
     Kind.TRIGGER: Trigger,
     Kind.SUBSCRIPTION: Subscription,
     Kind.EVENT_POLICY: EventPolicy,
+    Kind.EVENT_TYPE: EventType,
     Kind.SECRET: Secret,
     Kind.RESOURCE_QUOTA: ResourceQuota,
     Kind.ROLE: RbacRole,

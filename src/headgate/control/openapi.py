@@ -30,6 +30,7 @@ GROUPS: Final = (CORE, *dict.fromkeys(kind.root[1:] for kind in Kind if kind.gro
 _PREFIXES: Final = {
     API_VERSION: "dev.knative.eventing.v1",
     Kind.EVENT_POLICY.api_version: "dev.knative.eventing.v1alpha1",
+    Kind.EVENT_TYPE.api_version: "dev.knative.eventing.v1beta2",
     OWN_API_VERSION: "dev.headgate.v1",
     VERSION: "io.k8s.api.core.v1",
     RBAC_API_VERSION: "io.k8s.api.rbac.v1",
@@ -187,6 +188,7 @@ _KINDS: Final = {
     Kind.TRIGGER: "Sends the events of a broker that pass a filter to a subscriber.",
     Kind.SUBSCRIPTION: "Keeps the events of a broker that pass a filter for consumers.",
     Kind.EVENT_POLICY: "Says who may send which events to brokers of its namespace.",
+    Kind.EVENT_TYPE: "Says that events of a type can be had from a broker. All of it is immutable.",
     Kind.SECRET: "Small values that no one else may read, such as what deliveries authenticate by; stored encrypted.",
     Kind.RESOURCE_QUOTA: "Limits of what a namespace uses, over all its objects.",
     Kind.ROLE: "Rights in one namespace.",

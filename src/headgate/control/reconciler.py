@@ -12,7 +12,16 @@ import structlog
 
 from headgate.control.database import StoreUnavailableError
 from headgate.control.event_policies import applying_policies, policy_status
-from headgate.control.objects import Eventing, EventPolicy, Kind, ObjectKey, Routed, WithStatus, decode_stored
+from headgate.control.objects import (
+    Eventing,
+    EventPolicy,
+    EventType,
+    Kind,
+    ObjectKey,
+    Routed,
+    WithStatus,
+    decode_stored,
+)
 from headgate.control.quota_board import Usage
 from headgate.control.rows import RowSelection
 from headgate.control.status import BrokerState, ServerUrls, broker_state, broker_status, served_brokers
@@ -102,6 +111,7 @@ class Reconciler:
         if seen is None or seen["version"] != counters["version"] or moved_usage:
             since = seen["version"] if seen is not None else None
             stale += self._store.quotas.stale(since, self._usage, moved_usage)
+        stale += self._stale_event_types(seen, counters, moved, now_s)
         if stale:
             stale.reverse()
             # Each is freed after its write: ten thousand at once would stop the event loop beside for 20 ms.
@@ -110,6 +120,16 @@ class Reconciler:
         ours = written and written == tuple(range(counters["version"] + 1, counters["version"] + 1 + len(written)))
         self._seen = counters | ({"version": written[-1]} if ours else {})
         return len(written)
+
+    def _stale_event_types(
+        self, seen: dict[str, int] | None, counters: dict[str, int], moved: Iterable[str], now_s: float
+    ) -> list[EventType]:
+        if seen is not None and seen["version"] == counters["version"]:
+            return []
+        served = {path for path, state in self._brokers.items() if state.served}
+        namespaces = {path.partition("/")[0] for path in moved}
+        since = seen["version"] if seen is not None else None
+        return self._store.event_types.stale(since, namespaces, served.__contains__, kube_time(now_s))
 
     def _is_due(self) -> bool:
         now_s = self._clock_s()

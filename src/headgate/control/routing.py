@@ -108,6 +108,7 @@ class Target:
         needs: The generation that first held its filter.
         subscriber_ca: CA of the subscriber's host, as PEM, beside the system's; empty for none.
         subscriber_audience: Of the tokens that requests to the subscriber carry; empty for none.
+        paused: Whether its events wait.
     """
 
     id: int
@@ -120,6 +121,7 @@ class Target:
     needs: int = 0
     subscriber_ca: str = ""
     subscriber_audience: str = ""
+    paused: bool = False
 
     @property
     def namespace(self) -> str:

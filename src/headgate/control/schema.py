@@ -80,6 +80,11 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         # `filter.compile.cost.filter_cost` of the plan; NULL until the filter is compiled anew.
         """ALTER TABLE targets ADD COLUMN cost INTEGER""",
     ),
+    (
+        # Whether its events wait.
+        """ALTER TABLE targets ADD COLUMN paused INTEGER NOT NULL DEFAULT 0""",
+        """CREATE INDEX targets_paused ON targets (paused) WHERE paused = 1""",
+    ),
 )
 
 

@@ -12,7 +12,8 @@ import msgspec
 from headgate.auth.audiences import broker_audience
 from headgate.auth.event_policies import DefaultMode
 from headgate.control.auth_spec import AuthSpec
-from headgate.control.conditions import TRUE, UNKNOWN, false, summary, timed, warning
+from headgate.control.conditions import TRUE, UNKNOWN, false, info, summary, timed, warning
+from headgate.control.delivery_spec import is_paused
 from headgate.control.event_policies import policies_condition, ready_policies
 from headgate.control.log_spec import ServedBroker, log_rule
 from headgate.control.objects import (
@@ -21,6 +22,7 @@ from headgate.control.objects import (
     BROKER_CLASS_ANNOTATION,
     DEPENDENCY_ANNOTATION,
     GROUP,
+    PAUSED_ANNOTATION,
     Address,
     Broker,
     BrokerStatus,
@@ -279,7 +281,7 @@ def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStat
     if isinstance(obj, Trigger):
         subscriber = _subscriber_resolved(obj, inputs)
         needed[1:1] = [_dependency_ready(obj), subscriber]
-        warnings.append(_untroubled("SubscriberHealthy", inputs.trouble))
+        warnings += [_untroubled("SubscriberHealthy", inputs.trouble), *_delivering(obj)]
         status = TriggerStatus(subscriber_uri=inputs.subscriber_uri if subscriber.status == TRUE else "")
     return msgspec.structs.replace(
         status,
@@ -378,6 +380,14 @@ def _untroubled(type_: str, trouble: str) -> Condition:
         return Condition(type=type_, status=TRUE)
     reason, _, message = trouble.partition(": ")
     return warning(type_, reason, message[:ERROR_CHARS_MAX])
+
+
+def _delivering(trigger: Trigger) -> tuple[Condition, ...]:
+    """There while the trigger is paused."""
+    if not is_paused(trigger.metadata):
+        return ()
+    message = f'annotation {PAUSED_ANNOTATION} is "true": its events wait until it is "false" or gone'
+    return (info("Delivering", "Paused", message),)
 
 
 def _filter_advisable(trigger: Routed) -> tuple[Condition, ...]:

@@ -17,6 +17,7 @@ from headgate.control.attention import AttentionReader
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
+from headgate.control.event_type_table import EventTypeTable
 from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.log_spec import ServedBroker
 from headgate.control.namespace_store import NamespaceTable
@@ -85,6 +86,7 @@ class Store:
         self.handshakes = HandshakeGrants(database, clock_s)
         self.reports = ReportTable(database)
         self.attention = AttentionReader(database)
+        self.event_types = EventTypeTable(database)
         self._cache = SnapshotCache()
         self._cache_lock = threading.Lock()
         self._on_broker: list[Callable[[], object]] = []

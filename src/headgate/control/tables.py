@@ -12,6 +12,7 @@ from headgate.control.objects import (
     ClusterRole,
     Condition,
     EventPolicy,
+    EventType,
     Kind,
     Metadata,
     Object,
@@ -94,6 +95,17 @@ COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
         Column("From", description="Who may send", priority=1),
         _FILTER,
     ),
+    Kind.EVENT_TYPE: (
+        _NAME,
+        Column("Type", description="The events' type"),
+        Column("Source", description="The events' source"),
+        Column("Schema", description="Where the schema of their data is"),
+        Column("Reference Name", description="Where the events are"),
+        Column("Reference Kind", description="What that is"),
+        Column("Description", description="What they are"),
+        Column("Ready", description="Whether that exists"),
+        Column("Reason", description="Why not"),
+    ),
     Kind.SECRET: (
         _NAME,
         Column("Type", description="What it is for"),
@@ -138,6 +150,11 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
     if isinstance(obj, EventPolicy):
         senders = ",".join(obj.status.from_) or "<none>"
         return _made((obj.metadata.name, *state, senders, _written(obj.spec.filters)), obj, include)
+    if isinstance(obj, EventType):
+        spec, to = obj.spec, obj.spec.reference
+        name, kind = (to.name, to.kind) if to is not None else (spec.broker, "Broker" if spec.broker else "")
+        cells = (obj.metadata.name, spec.type, spec.source, spec.schema, name, kind, spec.description, ready, reason)
+        return _made(cells, obj, include)
     if isinstance(obj, Broker):
         cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", *state)
     else:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.delivery_spec import delivery_rules, is_ordered
+from headgate.control.delivery_spec import delivery_rules, is_ordered, is_paused
 from headgate.control.log_spec import retention_us
 from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, Routed, Subscription, Trigger
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
@@ -70,8 +70,8 @@ def put_target(
     connection.execute(
         "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
         " delivery, ordered, sink_broker, pull, filter, compiler, plan_version, plan, plan_error,"
-        " needs, routing, subscriber_ca, subscriber_audience, authenticates, cost)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?)",
+        " needs, routing, subscriber_ca, subscriber_audience, authenticates, cost, paused)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?)",
         (
             target,
             obj.kind,
@@ -95,6 +95,7 @@ def put_target(
             obj.spec.subscriber.audience if isinstance(obj, Trigger) else "",
             bool(auths_of(obj.spec.delivery)),
             filter_cost(plan),
+            isinstance(obj, Trigger) and is_paused(meta),
         ),
     )
     return target
@@ -218,12 +219,12 @@ class SnapshotCache:
     def _read_changed(self, connection: sqlite3.Connection, since: int) -> None:
         rows = connection.execute(
             "SELECT id, namespace, name, broker, broker_uid, subscriber, delivery, ordered, plan, plan_version, pull,"
-            " needs, subscriber_ca, subscriber_audience"
+            " needs, subscriber_ca, subscriber_audience, paused"
             " FROM targets"
             " WHERE routing > ? AND routed AND plan NOTNULL",
             (since,),
         )
-        for *row, ca, audience in rows:
+        for *row, ca, audience, paused in rows:
             key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, plan_version, pull, needs = row
             path = f"{namespace}/{name}"
             own = _DELIVERY.decode(delivery) if delivery is not None else None
@@ -238,7 +239,19 @@ class SnapshotCache:
             else:
                 filter_ = outdated_plan(plan)
                 self._outdated.add(key)
-            target = Target(key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs, ca, audience)
+            target = Target(
+                key,
+                path,
+                identity(broker, uid),
+                filter_,
+                subscriber,
+                rules,
+                pulled,
+                needs,
+                ca,
+                audience,
+                bool(paused),
+            )
             self._targets[key] = (target, own, bool(ordered))
 
     def _rules_of(self, trigger: str, broker_path: str, own: DeliverySpec | None, *, ordered: bool) -> DeliveryRules:

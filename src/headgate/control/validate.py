@@ -8,10 +8,11 @@ from typing import Final, assert_never
 from urllib.parse import urljoin, urlsplit
 
 from headgate.control.auth_rules import audience_causes, auth_causes, ca_causes, twice_causes
-from headgate.control.delivery_spec import delivery_causes, order_causes
+from headgate.control.delivery_spec import delivery_causes, order_causes, paused_causes
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.control.errors import Cause, forbidden, invalid, required
 from headgate.control.event_policies import policy_causes
+from headgate.control.event_type_rules import event_type_causes
 from headgate.control.log_spec import filter_value_causes, log_causes
 from headgate.control.objects import (
     BROKER_CLASS,
@@ -23,6 +24,7 @@ from headgate.control.objects import (
     DeliverySpec,
     Destination,
     EventPolicy,
+    EventType,
     Kind,
     Metadata,
     Object,
@@ -101,6 +103,8 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
                 causes.append(forbidden("spec.delivery.auth", detail))
         case EventPolicy():
             return (*causes, *policy_causes(obj))
+        case EventType():
+            return (*causes, *event_type_causes(obj))
         case _:
             assert_never(obj)
     causes.extend(_egress_causes(obj, policy))
@@ -126,6 +130,9 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
         causes.extend(role_ref_causes(old, new))
     if isinstance(old, Routed) and isinstance(new, Routed) and old.spec.broker != new.spec.broker:
         causes.append(invalid("spec.broker", new.spec.broker, "field is immutable"))
+    if isinstance(old, EventType) and isinstance(new, EventType) and old.spec != new.spec:
+        detail = "field is immutable: delete the event type and create another one"
+        causes.append(invalid("spec", new.spec.type, detail))
     if isinstance(old, Secret) and isinstance(new, Secret):
         causes.extend(secret_change_causes(old, new))
     return tuple(causes)
@@ -219,6 +226,7 @@ def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
     yield from delivery_causes(spec.delivery)
     yield from _sink_causes(spec.delivery)
     yield from order_causes(trigger.metadata)
+    yield from paused_causes(trigger.metadata)
 
 
 def _name_of_broker_causes(broker: str) -> Iterator[Cause]:

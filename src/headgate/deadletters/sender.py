@@ -291,6 +291,8 @@ class DeadLetters:
         if url != "" and queue not in self._answering:
             most = limits.DEADLETTER_UNPROVEN_ATTEMPTS_MAX
         if target is not None and queue.state is DeadLetterState.REDRIVING:
+            if target.paused:
+                return 0
             most = min(most, 1 if target.delivery.ordered else target.delivery.parallelism)
             rate = self._rate(target)
             if rate is not None:

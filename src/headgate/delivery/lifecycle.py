@@ -292,6 +292,11 @@ class TargetDeliveries:
 
     # --- ends without an attempt ----------------------------------------------------------------------
 
+    def rebase(self) -> None:
+        """The time since the last attempts does not count: nothing could be tried."""
+        for delivery in self.live.values():
+            delivery.since = None
+
     def unstarted(self) -> list[Delivery]:
         """Those that are queued or wait for a key."""
         return [one for one in self.live.values() if one.state is QUEUED or one.state is WAITING_FOR_KEY]

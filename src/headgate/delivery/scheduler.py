@@ -133,7 +133,12 @@ class Scheduler:
         for state in list(self._states.values()):
             target = self._table.get(state.target.id)
             if target is not None:
+                was_paused = state.target.paused
                 state.route(target)  # what was gone may come back under its name and number
+                if was_paused and not target.paused:
+                    state.deliveries.rebase()
+                    self._attempts.pump(state)
+                    self.has_room(state)
                 continue
             state.gone = True
             state.lag = None
@@ -240,7 +245,7 @@ class Scheduler:
                     tail.append(Delivery(position, partition, offset, verdict))
                 else:
                     state.lag.tail = None
-        elif len(state.deliveries.live) >= self._bound():
+        elif len(state.deliveries.live) >= self._bound(state):
             state.lag = Lag(position, position)
             self.changed(state)
         else:
@@ -274,9 +279,9 @@ class Scheduler:
             return
         self._look.errors.describe(target.id, self._look.message(target, event), event)
 
-    def _bound(self) -> int:
-        """How many deliveries a target may have in memory now."""
-        full = self.live_count >= self._live_max
+    def _bound(self, state: TargetState) -> int:
+        """How many deliveries a target may have in memory now; a paused one has few, for it needs none."""
+        full = state.target.paused or self.live_count >= self._live_max
         return limits.TARGET_CROWDED_MAX if full else limits.TARGET_QUEUE_MAX
 
     def _enqueue(self, state: TargetState, delivery: Delivery) -> None:
@@ -325,7 +330,7 @@ class Scheduler:
 
     def _refill(self, state: TargetState) -> None:
         """Read a piece of the backlog when half the queue is free."""
-        bound = self._bound()
+        bound = self._bound(state)
         room = bound - len(state.deliveries.live)
         if state.lag is None or state.refilling or self._attempts.stopping or room < bound // 2:
             return

@@ -109,9 +109,9 @@ class TargetState:
 
     @property
     def startable(self) -> bool:
-        """Whether its next delivery may start, permits aside."""
+        """Whether its next delivery may start, permits aside; none of a paused one may."""
         deliveries = self.deliveries
-        if not deliveries.queue:
+        if not deliveries.queue or self.target.paused:
             return False
         rules = self.target.delivery
         if rules.ordered:

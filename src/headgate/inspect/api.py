@@ -3,7 +3,7 @@
     GET .../namespaces/NS/triggers/NAME/why?id=     why it was, or was not, delivered to a trigger
     GET .../namespaces/NS/brokers/NAME/why?id=      the same for the broker's triggers, a page at a time: ?limit=&after=
     GET .../namespaces/NS/brokers/NAME/trace?id=    its whole way
-    GET .../namespaces/NS/brokers/NAME/catalogue    which types of events flow there
+    GET .../namespaces/NS/brokers/NAME/catalogue    which types of events flow there; one of them: ?type=&source=
     GET .../namespaces/NS/brokers/NAME/timeline?id= both in one, and all that happened in the order of time
 
 All take `source`, `since` and `next`: a request searches a bounded piece of the log, and says where to go on.
@@ -26,6 +26,7 @@ from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
 from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.find import EventSearch, OtherBroker
+from headgate.inspect.flows import FlowKey
 from headgate.inspect.records import Records
 from headgate.inspect.trace import Tracer
 from headgate.inspect.views import broker_json, timeline_json, trace_json, why_json
@@ -84,7 +85,13 @@ class InspectApi:
 
     async def _catalogue(self, request: Request) -> Response:
         assert self._catalogues is not None, "else there is no route"
-        return json_response(await run_in_threadpool(self._catalogues.read, _key(Kind.BROKER, request)))
+        key, query = _key(Kind.BROKER, request), request.query_params
+        if ("type" in query) != ("source" in query):
+            raise InvalidInputError("type and source name a flow together", hint="?type=TYPE&source=SOURCE, or neither")
+        if "type" in query:
+            flow = FlowKey(query["type"], query["source"])
+            return json_response(await run_in_threadpool(self._catalogues.read_flow, key, flow))
+        return json_response(await run_in_threadpool(self._catalogues.read, key))
 
     async def _timeline(self, request: Request) -> Response:
         key, search, query = _key(Kind.BROKER, request), _search(request), request.query_params

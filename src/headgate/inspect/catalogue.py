@@ -1,44 +1,42 @@
 """The catalogue of a broker: which types of events flow here, from which sources, what their data is, who wants them.
 
-It is read from the newest part of the log, within bounds of bytes and time. So it holds for the events that readers can
-get, costs producers nothing, and survives whatever the log does. The answer says how far back it looked.
+How many there are and when they came is known by the follower of the log, who has read each chunk once. What they look
+like is read from the log for the one flow that is asked for. So a catalogue costs producers nothing, it holds for the
+events that readers can get, and survives whatever the log does. The answer says how far back it looked.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import msgspec
-import pyarrow.compute as pc
 
 from headgate.control.log_spec import retention_us
 from headgate.control.objects import Broker, JsonObject, ObjectKey
 from headgate.control.status import identity_of
 from headgate.control.store import Store
-from headgate.errors import OverloadedError
-from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
+from headgate.errors import NotFoundError, OverloadedError
+from headgate.event.arrow import StoredEvent, from_batch
 from headgate.event.json_format import encode_event
 from headgate.event.model import DataKind
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
+from headgate.filter.tools.candidates import EventKeys
+from headgate.inspect.flows import Flow, FlowKey
+from headgate.inspect.log_follower import LogFollower
 from headgate.inspect.observed_schema import ObservedSchema
 from headgate.inspect.sentences import time_text
 from headgate.limits import (
-    CATALOGUE_BYTES_MAX,
-    CATALOGUE_ITEMS_MAX,
     CATALOGUE_JUDGE_S_MAX,
     CATALOGUE_SAMPLE_BYTES_MAX,
-    CATALOGUE_SAMPLES_MAX,
-    CATALOGUE_SECONDS_MAX,
+    CATALOGUE_SAMPLE_S_MAX,
     CATALOGUE_WANTED_MAX,
     CATALOGUES_MAX,
 )
 from headgate.log.directory import LogDirectory
-from headgate.log.reader import Chunk
-from headgate.log.search import newest_of_all
-
-_BROKER, _TYPE, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("broker", "type", "source"))
+from headgate.log.search import holding
 
 
 class CataloguesOverloadError(OverloadedError):
@@ -47,19 +45,25 @@ class CataloguesOverloadError(OverloadedError):
     code = "catalogues"
 
 
+class FlowNotFoundError(NotFoundError):
+    """No such events are known."""
+
+    code = "flow"
+
+
 class CatalogueItem(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Events of one type from one source, in the part of the log that was looked at.
+    """Events of one type from one source. What stands behind `last_seen` is there for the one that is asked for.
 
     Attributes:
-        first_seen: When the first of them was stored there, RFC 3339.
+        first_seen: When the first of them was stored since `since`, RFC 3339.
         last_seen: When the last one was.
-        rate: Events a second since `since` of the catalogue.
-        example: The newest of them, in the JSON format; absent where it is too large.
+        rate: Events a second in the last quarter of an hour, or since `since`.
+        example: The newest of them that can be read, in the JSON format; absent where it is too large.
         schema: Of the JSON data of some of them, see `ObservedSchema`; absent where there is none.
         sampled: How many those are.
         wanted_by: Triggers and subscriptions whose filter takes the example: `namespace/name`, by name.
         wanted_by_left_out: How many more there are.
-        judged: Whether there was time to ask the filters.
+        judged: Whether there was time to ask all filters.
     """
 
     type: str
@@ -80,9 +84,9 @@ class CatalogueView(msgspec.Struct, frozen=True, rename="camel"):
     """The answer.
 
     Attributes:
-        since: Append time of the oldest chunk that was looked at, RFC 3339; empty for an empty log.
-        complete: Whether that is all that the broker still shows.
-        events: Events of the broker that were looked at.
+        since: From when on events are counted, RFC 3339; empty for an empty log.
+        complete: Whether that is all that was in the log.
+        events: Events of the broker that were counted.
         left_out: Of them, those of further types and sources than CATALOGUE_ITEMS_MAX.
         items: Most events first.
     """
@@ -95,22 +99,18 @@ class CatalogueView(msgspec.Struct, frozen=True, rename="camel"):
     items: list[CatalogueItem]
 
 
-class _Flow:
-    """What is known of a type and a source."""
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A flow as it was when somebody asked."""
 
-    __slots__ = ("count", "example", "first_us", "last_us", "schema")
+    key: FlowKey
+    flow: Flow
+    rate: float
 
-    def __init__(self, newest: StoredEvent, stored_us: int) -> None:
-        self.count = 0
-        self.first_us = self.last_us = stored_us
-        self.example = newest
-        self.schema = ObservedSchema()
-
-    def sample(self, stored: StoredEvent) -> None:
-        """Looks into an event's data, where it is JSON of a usual size."""
-        data = stored.event.data
-        if stored.event.data_kind is DataKind.JSON and data and len(data) <= CATALOGUE_SAMPLE_BYTES_MAX:
-            self.schema.see(msgspec.json.decode(data))
+    def item(self) -> CatalogueItem:
+        key, flow = self.key, self.flow
+        first, last = time_text(flow.first_us), time_text(flow.last_us)
+        return CatalogueItem(key.type, key.source, flow.count, round(self.rate, 3), first, last)
 
 
 class Catalogues:
@@ -118,14 +118,20 @@ class Catalogues:
 
     Args:
         log: The event log.
+        follower: Follows it.
         store: The objects.
         clock_us: Microseconds since 1970 UTC.
     """
 
     def __init__(
-        self, log: LogDirectory, store: Store, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000
+        self,
+        log: LogDirectory,
+        follower: LogFollower,
+        store: Store,
+        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._log = log
+        self._follower = follower
         self._store = store
         self._clock_us = clock_us
         self._running = 0
@@ -137,91 +143,106 @@ class Catalogues:
             ObjectNotFoundError: There is no such broker.
             CataloguesOverloadError: There is enough to do.
         """
+        with self._turn():
+            broker = self._broker(key)
+            found, left_out = self._flows(broker)
+            found.sort(key=lambda one: (-one.flow.count, one.key))
+            return self._view(broker, [one.item() for one in found], left_out)
+
+    def read_flow(self, key: ObjectKey, flow: FlowKey) -> CatalogueView:
+        """One item of the catalogue of a broker, with what its events look like and who wants them.
+
+        Raises:
+            ObjectNotFoundError: There is no such broker.
+            FlowNotFoundError: It has had no such events, or not for long.
+            CataloguesOverloadError: There is enough to do.
+        """
+        with self._turn():
+            broker = self._broker(key)
+            known = next((one for one in self._flows(broker)[0] if one.key == flow), None)
+            if known is None:
+                raise FlowNotFoundError(f"no events of type {flow.type!r} from source {flow.source!r} are known")
+            return self._view(broker, [self._detailed(broker, known)], 0)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
         if self._running >= CATALOGUES_MAX:
             raise CataloguesOverloadError(f"{CATALOGUES_MAX} catalogues are being read", hint="try again later")
         self._running += 1
         try:
-            broker = self._store.get(key)
-            assert isinstance(broker, Broker)
-            return self._read(broker)
+            yield
         finally:
             self._running -= 1
 
-    def _read(self, broker: Broker) -> CatalogueView:
-        identity, kept_us, now_us = identity_of(broker), retention_us(broker.spec.log), self._clock_us()
+    def _broker(self, key: ObjectKey) -> Broker:
+        broker = self._store.get(key)
+        assert isinstance(broker, Broker)
+        return broker
+
+    def _flows(self, broker: Broker) -> tuple[list[_Known], int]:
+        """The flows of a broker that its readers still see, and how many events belong to none."""
+        kept_us, now_us = retention_us(broker.spec.log), self._clock_us()
         not_before_us = 0 if kept_us is None else now_us - kept_us
-        flows: dict[tuple[str, str], _Flow] = {}
-        left_bytes, ends_s = CATALOGUE_BYTES_MAX, time.monotonic() + CATALOGUE_SECONDS_MAX
-        since_us, events, left_out, complete = 0, 0, 0, True
-        for _, chunk in newest_of_all(self._log, before={}, not_before_us=not_before_us):
-            if left_bytes <= 0 or time.monotonic() > ends_s:
-                complete = False
-                break
-            seen, unknown = _see(flows, chunk, identity)
-            events, left_out = events + seen, left_out + unknown
-            left_bytes -= chunk.size_bytes
-            since_us = chunk.append_time_us
-        seconds = max((now_us - since_us) / 1e6, 1.0)
-        found = sorted(flows.items(), key=lambda one: (-one[1].count, one[0]))
-        items = self._items(identity, found, seconds)
+        with self._follower.flows() as sketch:
+            since_us = max(self._follower.since_us, not_before_us)
+            known = sketch.of(identity_of(broker))
+            return [
+                _Known(key, flow.copy(), flow.rate(since_us, now_us))
+                for key, flow in known.flows.items()
+                if flow.last_us >= not_before_us
+            ], known.left_out
+
+    def _view(self, broker: Broker, items: list[CatalogueItem], left_out: int) -> CatalogueView:
+        since_us, events = self._follower.since_us, sum(one.count for one in items) + left_out
         since = time_text(since_us) if since_us else ""
-        return CatalogueView(broker.metadata.path, since, complete, events, left_out, items)
+        return CatalogueView(broker.metadata.path, since, self._follower.is_complete, events, left_out, items)
 
-    def _items(self, identity: str, found: list[tuple[tuple[str, str], _Flow]], seconds: float) -> list[CatalogueItem]:
-        targets = [one for one in self._store.snapshot().targets if one.broker == identity]
-        targets.sort(key=lambda one: one.name)
-        ends_s = time.monotonic() + CATALOGUE_JUDGE_S_MAX
-        items = []
-        for (type_, source), flow in found:
-            wanted: list[str] = []
-            judged = True
-            view = EventView(flow.example.event, flow.last_us)
-            for target in targets:
+    def _detailed(self, broker: Broker, known: _Known) -> CatalogueItem:
+        identity, schema = identity_of(broker), ObservedSchema()
+        newest: StoredEvent | None = None
+        stored_us, ends_s = 0, time.monotonic() + CATALOGUE_SAMPLE_S_MAX
+        for partition in sorted({number for number, _ in known.flow.places}):
+            # Together: the way to the first chunk of a segment leads to the others.
+            offsets = sorted({offset for number, offset in known.flow.places if number == partition}, reverse=True)
+            for chunk in holding(self._log.partition(partition), offsets):
+                offset = next(one for one in offsets if chunk.first_offset <= one < chunk.next_offset)
+                stored = from_batch(chunk.batch, offset - chunk.first_offset)
+                if newest is None or chunk.append_time_us > stored_us:
+                    newest, stored_us = stored, chunk.append_time_us
+                _sample(schema, stored)
                 if time.monotonic() > ends_s:
-                    wanted, judged = [], False
                     break
-                if program(target.filter.cel).evaluate_view(view).kind is OutcomeKind.TRUE:
-                    wanted.append(target.name)
-            example = encode_event(flow.example.event)
-            items.append(
-                CatalogueItem(
-                    type=type_,
-                    source=source,
-                    count=flow.count,
-                    rate=round(flow.count / seconds, 3),
-                    first_seen=time_text(flow.first_us),
-                    last_seen=time_text(flow.last_us),
-                    example=msgspec.Raw(example) if len(example) <= CATALOGUE_SAMPLE_BYTES_MAX else None,
-                    schema=flow.schema.shown() if flow.schema.count else None,
-                    sampled=flow.schema.count,
-                    wanted_by=wanted[:CATALOGUE_WANTED_MAX],
-                    wanted_by_left_out=max(0, len(wanted) - CATALOGUE_WANTED_MAX),
-                    judged=judged,
-                )
-            )
-        return items
+        item = known.item()
+        if newest is None:  # retention has taken all that are known
+            return msgspec.structs.replace(item, judged=False)
+        example = encode_event(newest.event)
+        wanted, judged = self._wanted(identity, EventView(newest.event, stored_us), EventKeys(newest.event))
+        return msgspec.structs.replace(
+            item,
+            example=msgspec.Raw(example) if len(example) <= CATALOGUE_SAMPLE_BYTES_MAX else None,
+            schema=schema.shown() if schema.count else None,
+            sampled=schema.count,
+            wanted_by=wanted[:CATALOGUE_WANTED_MAX],
+            wanted_by_left_out=max(0, len(wanted) - CATALOGUE_WANTED_MAX),
+            judged=judged,
+        )
+
+    def _wanted(self, identity: str, view: EventView, keys: EventKeys) -> tuple[list[str], bool]:
+        """Who wants an event, by name; and whether all were asked."""
+        wanted: list[str] = []
+        ends_s = time.monotonic() + CATALOGUE_JUDGE_S_MAX
+        for target in self._store.snapshot().targets:
+            if target.broker != identity or not keys.may_pass(target.filter):
+                continue
+            if time.monotonic() > ends_s:
+                return sorted(wanted), False
+            if program(target.filter.cel).evaluate_view(view).kind is OutcomeKind.TRUE:
+                wanted.append(target.name)
+        return sorted(wanted), True
 
 
-def _see(flows: dict[tuple[str, str], _Flow], chunk: Chunk, identity: str) -> tuple[int, int]:
-    """Takes up a chunk's events of a broker: how many they are, and of them those for which there is no room."""
-    batch = chunk.batch
-    own = pc.equal(batch.column(_BROKER), identity)
-    batch = batch.filter(own)
-    if not batch.num_rows:
-        return 0, 0
-    kinds = list(zip(batch.column(_TYPE).to_pylist(), batch.column(_SOURCE).to_pylist(), strict=True))
-    last = {kind: row for row, kind in enumerate(kinds)}
-    left_out = 0
-    for kind, count in Counter(kinds).items():
-        flow = flows.get(kind)
-        if flow is None and len(flows) >= CATALOGUE_ITEMS_MAX:
-            left_out += count
-            continue
-        if flow is None or flow.schema.count < CATALOGUE_SAMPLES_MAX:
-            stored = from_batch(batch, last[kind])
-            if flow is None:
-                flow = flows[kind] = _Flow(stored, chunk.append_time_us)
-            flow.sample(stored)
-        flow.count += count
-        flow.first_us = min(flow.first_us, chunk.append_time_us)
-    return len(kinds), left_out
+def _sample(schema: ObservedSchema, stored: StoredEvent) -> None:
+    """Looks into an event's data, where it is JSON of a usual size."""
+    data = stored.event.data
+    if stored.event.data_kind is DataKind.JSON and data and len(data) <= CATALOGUE_SAMPLE_BYTES_MAX:
+        schema.see(msgspec.json.decode(data))

@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 
 from headgate.event.arrow import EVENT_SCHEMA, from_batch
 from headgate.inspect.find import EventSearch, FoundEvent, LogPage, SearchedPiece
+from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory
 from headgate.log.reader import Chunk, PartitionReader
-from headgate.log.search import newest_of_all
+from headgate.log.search import holding, newest_first
 
 _ID, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("id", "source"))
 
@@ -20,18 +21,51 @@ _ID, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("id", "source"))
 class InspectedChunks:
     """See `InspectedLog`: a piece is a chunk, and so is a page.
 
+    Where a follower has read the log, its index names the chunks; the others are read one after the other.
+
     Args:
         log: Directory of the partitions.
+        follower: Follows it; None for nobody.
     """
 
-    def __init__(self, log: LogDirectory) -> None:
+    def __init__(self, log: LogDirectory, follower: LogFollower | None = None) -> None:
         self._log = log
+        self._follower = follower
 
     def newest(self, search: EventSearch) -> Iterator[SearchedPiece]:
         """See `InspectedLog`."""
-        for number, chunk in newest_of_all(self._log, before=search.before, not_before_us=search.since_us):
-            found = _newest(number, chunk, search)
-            yield SearchedPiece(number, chunk.first_offset, chunk.append_time_us, chunk.size_bytes, found)
+        pieces = merge(*(self._newest(number, search) for number in self._log.partitions()), key=_newest_key)
+        return iter(pieces)
+
+    def _newest(self, number: int, search: EventSearch) -> Iterator[SearchedPiece]:
+        """The chunks of a partition that may hold the event, the newest first."""
+        partition, before = self._log.partition(number), search.before.get(number)
+        low, high = (0, 0) if self._follower is None else self._follower.covered(number)
+        if low >= high:
+            for chunk in newest_first(partition, before=before, not_before_us=search.since_us):
+                yield _piece(number, chunk, search)
+            return
+        assert self._follower is not None
+        if before is None or before > high:
+            for chunk in newest_first(partition, before=before, not_before_us=search.since_us):
+                if chunk.next_offset <= high:
+                    break
+                yield _piece(number, chunk, search)
+        end = high if before is None else min(before, high)
+        named = [at for at in self._follower.index.with_id(number, search.id) if low <= at < end]
+        low = min(max(low, self._follower.index.low(number)), end)  # some of them may have been given up just now
+        for chunk in holding(partition, reversed(named)):
+            if chunk.append_time_us < search.since_us:
+                return
+            yield _piece(number, chunk, search)
+        oldest = next(holding(partition, [low]), None) if low < end else None
+        if oldest is not None:
+            if oldest.append_time_us < search.since_us:
+                yield SearchedPiece(number, low, search.since_us, 0, iter(()))
+                return
+            yield SearchedPiece(number, low, oldest.append_time_us, 0, iter(()))
+        for chunk in newest_first(partition, before=low, not_before_us=search.since_us):
+            yield _piece(number, chunk, search)
 
     def at(self, partition: int, offset: int) -> FoundEvent | None:
         """See `InspectedLog`."""
@@ -41,19 +75,37 @@ class InspectedChunks:
                 return None
             return _event(partition, chunk, 0)
 
-    def since(self, time_us: int) -> Iterator[LogPage]:
+    def descendants(self, root: str, time_us: int) -> Iterator[LogPage]:
         """See `InspectedLog`: in the order of storing."""
-        chunks = merge(*(self._since(number, time_us) for number in self._log.partitions()), key=lambda one: one[0])
-        for _, number, chunk in chunks:
+        found = (self._since(number, root, time_us) for number in self._log.partitions())
+        for _, number, chunk in merge(*found, key=lambda one: one[0]):
             yield LogPage(chunk.batch, chunk.size_bytes, partial(_event, number, chunk))
 
-    def _since(self, number: int, time_us: int) -> Iterator[tuple[int, int, Chunk]]:
-        with PartitionReader.open_at_time(self._log.partition(number), time_us) as reader:
-            while (chunk := reader.read()) is not None:
-                yield chunk.append_time_us, number, chunk
+    def _since(self, number: int, root: str, time_us: int) -> Iterator[tuple[int, int, Chunk]]:
+        low, high = (0, 0) if self._follower is None else self._follower.covered(number)
+        partition = self._log.partition(number)
+        with PartitionReader.open_at_time(partition, time_us) as reader:
+            if self._follower is not None and low <= reader.position < high:
+                begin = reader.position
+                named = (at for at in self._follower.index.with_root(number, root) if begin <= at < high)
+                for chunk in holding(partition, named):
+                    yield chunk.append_time_us, number, chunk
+                reader.seek(high)
+            while (chunk_read := reader.read()) is not None:
+                yield chunk_read.append_time_us, number, chunk_read
 
 
-def _newest(partition: int, chunk: Chunk, search: EventSearch) -> Iterator[FoundEvent]:
+def _newest_key(piece: SearchedPiece) -> tuple[int, int]:
+    return -piece.append_time_us, piece.partition
+
+
+def _piece(number: int, chunk: Chunk, search: EventSearch) -> SearchedPiece:
+    return SearchedPiece(
+        number, chunk.first_offset, chunk.append_time_us, chunk.size_bytes, _found(number, chunk, search)
+    )
+
+
+def _found(partition: int, chunk: Chunk, search: EventSearch) -> Iterator[FoundEvent]:
     for row in reversed(pc.indices_nonzero(pc.equal(chunk.batch.column(_ID), search.id)).to_pylist()):
         if search.source in ("", chunk.batch.column(_SOURCE)[row].as_py()):
             yield _event(partition, chunk, row)

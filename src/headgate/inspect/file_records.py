@@ -18,6 +18,7 @@ from headgate.errors import UnavailableError
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.chunks import InspectedChunks
 from headgate.inspect.find import FoundEvent, InspectedLog
+from headgate.inspect.log_follower import LogFollower
 from headgate.inspect.records import (
     EventRecords,
     KeptDeadLetter,
@@ -51,6 +52,7 @@ class FileRecords:
         data: The data directory.
         log: The event log.
         dispatchers: How many there are.
+        follower: Follows the log; None for nobody.
 
     Attributes:
         log: The event log.
@@ -59,8 +61,10 @@ class FileRecords:
 
     log: InspectedLog
 
-    def __init__(self, data: Path, log: LogDirectory, dispatchers: int = 1) -> None:
-        self.log = InspectedChunks(log)
+    def __init__(
+        self, data: Path, log: LogDirectory, dispatchers: int = 1, follower: LogFollower | None = None
+    ) -> None:
+        self.log = InspectedChunks(log, follower)
         directories = directories_of(data, dispatchers)
         self.dispatchers = tuple(DispatcherRecords(own, log.on_corrupt) for own in directories)
 

@@ -138,8 +138,11 @@ class InspectedLog(Protocol):
         """The event of a place; None when there is none: a client may name any place."""
         ...
 
-    def since(self, time_us: int) -> Iterator[LogPage]:
-        """Everything that was stored at or after a time, and perhaps a little before it; of a partition in order."""
+    def descendants(self, root: str, time_us: int) -> Iterator[LogPage]:
+        """All that descends from an event and was stored at or after a time; of a partition in order.
+
+        Pages may hold anything else, too, and what was stored a little earlier.
+        """
         ...
 
 

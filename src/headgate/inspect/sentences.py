@@ -69,6 +69,9 @@ def replayed_text(history: tuple[JournalEntry, ...]) -> str:
 
 def undelivered_text(attempts: AttemptSummary, trigger: Trigger) -> str:
     """What a delivery that has not ended waits for."""
+    if condition(trigger, "Delivering") is not None:
+        tried = f" after {attempts.failed} failed attempts" if attempts.failed else ""
+        return f"matched, and waiting{tried}: the trigger is paused"
     health = condition(trigger, "SubscriberHealthy")
     trouble = f"; {health.message}" if health is not None and health.status != "True" and health.message else ""
     if not attempts.failed:

@@ -47,7 +47,7 @@ def tree_of(log: InspectedLog, found: FoundEvent) -> EventTree:
     written = f'"{ROOT}":"{root}"'
     ends_s, left_bytes = time.monotonic() + TREE_SECONDS_MAX, TREE_BYTES_MAX
     complete = True
-    for page in log.since(since_us):
+    for page in log.descendants(root, since_us):
         events += _related(page, written, found)
         left_bytes -= page.size_bytes
         if left_bytes <= 0 or len(events) >= TREE_EVENTS_MAX or time.monotonic() > ends_s:

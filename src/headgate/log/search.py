@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 
 from headgate.log.bloom import ValueHash, hash_value, might_contain
@@ -46,6 +46,35 @@ def newest_first(
             if chunk is not None:
                 yield chunk
             at = location.header.first_offset
+
+
+def holding(partition: Partition, offsets: Iterable[int]) -> Iterator[Chunk]:
+    """The chunks that hold records, each once where their offsets are in order, whichever; what is gone is left out.
+
+    Args:
+        partition: What is read.
+        offsets: Of the records.
+
+    Raises:
+        CorruptChunkError: A chunk, or the way to it, is damaged. Not where damage is passed over.
+    """
+    last: Chunk | None = None
+    with closing(Segments(partition)) as segments:
+        for offset in offsets:
+            if last is not None and last.first_offset <= offset < last.next_offset:
+                continue
+            committed = segments.committed.next_offset()
+            if not segments.committed.first_offset() <= offset < committed:
+                continue
+            try:
+                location = segments.locate(offset, committed)
+                if location is None:
+                    continue
+                last = Chunk(location, location.header.first_offset)
+            except CorruptChunkError as error:
+                partition.pass_over(error, offset, offset + 1)
+                continue
+            yield last
 
 
 def _wanted(location: ChunkLocation, probes: list[ValueHash] | None) -> Chunk | None:

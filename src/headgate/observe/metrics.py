@@ -303,6 +303,7 @@ LOG_DAMAGES = _counter("headgate_log_damages_total", "Damaged places of the log 
 
 # --- control -------------------------------------------------------------------------------------
 GENERATION_DESIRED = _gauge("headgate_generation_desired", "Newest generation of filters")
+TRIGGERS_PAUSED = _gauge("headgate_triggers_paused", "Triggers whose events wait because somebody has paused them")
 BROKERS = _gauge("headgate_brokers", "Brokers that accept events")
 
 # --- match ---------------------------------------------------------------------------------------

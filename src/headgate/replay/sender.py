@@ -5,7 +5,7 @@ ended (delivered, a dead letter, given up), and only then the next position is w
 and a restart repeats a page at most: a replayed event carries the id of its replay, a subscriber can tell. What was
 tried in vain is written down with each failure, so that a restart gives no event more attempts than the rules do.
 
-A trigger's rate limit and its circuit hold for replays too.
+A trigger's rate limit, its circuit and its pause hold for replays too.
 """
 
 from __future__ import annotations
@@ -217,6 +217,11 @@ class Replaying:
             raise ReplayTargetError(f"there is no trigger {spec.namespace}/{spec.trigger} with an address")
         return target
 
+    async def _resumed(self, spec: ReplaySpec) -> None:
+        """Waits for as long as the trigger is paused."""
+        while spec.trigger and (target := self._trigger(f"{spec.namespace}/{spec.trigger}")) and target.paused:
+            await asyncio.sleep(limits.REPLAY_RETRY_S)
+
     async def _send_all(self, run: _Run, target: Target | None, found: list[Located]) -> Counter[str]:
         """All of a page; says how many have ended how."""
         results: Counter[str] = Counter()
@@ -259,6 +264,7 @@ class Replaying:
             now_us = self._clocks.now_us()
             await asyncio.sleep(left_s(to.rules, delivery.failures, delivery.due_us, now_us=now_us))
         while True:
+            await self._resumed(run.spec)
             outcome = await self._service.send_in_turn(to, delivery, message)
             decision = self._service.settle(to, delivery, outcome, self._clocks.now())
             if decision.fate is not Fate.AGAIN:

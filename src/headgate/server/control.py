@@ -33,7 +33,9 @@ from headgate.inspect.api import InspectApi
 from headgate.inspect.backtest import Backtests
 from headgate.inspect.backtest_api import BacktestApi
 from headgate.inspect.catalogue import Catalogues
+from headgate.inspect.event_type_creator import EventTypeCreator
 from headgate.inspect.file_records import FileRecords
+from headgate.inspect.log_follower import LogFollower
 from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S
 from headgate.log.directory import LogDirectory
 from headgate.observe import metrics
@@ -88,10 +90,12 @@ async def _serve(context: child.Context) -> None:
         api = ControlApi(store, policy, rights.grants)
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store)
         history = NumbersHistory(settings.metrics_directory)
-        async with local_http.answering(UsersOfFronts(paths(settings, store, api, history)), settings.control_socket):
+        follower = LogFollower(LogDirectory(settings.log_directory, settings.on_corrupt))
+        answers = paths(settings, store, api, history, follower)
+        async with local_http.answering(UsersOfFronts(answers), settings.control_socket):
             keys = tend_signing_keys(store.signing_keys)
             compiles = recompile_stored(store, state.compiling)
-            works = (
+            works = [
                 reconciler.run(stop),
                 rights.follow(),
                 compiles,
@@ -99,7 +103,10 @@ async def _serve(context: child.Context) -> None:
                 keys,
                 state.show(),
                 keep(history),
-            )
+                follower.run(),
+            ]
+            if settings.eventtype_auto_create:
+                works.append(EventTypeCreator(Admission(store, policy), follower).run())
             tasks = [asyncio.create_task(one) for one in works]
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -110,15 +117,22 @@ async def _serve(context: child.Context) -> None:
             raise failure
 
 
-def paths(settings: Settings, store: Store, api: ControlApi, history: NumbersHistory | None = None) -> Starlette:
+def paths(
+    settings: Settings,
+    store: Store,
+    api: ControlApi,
+    history: NumbersHistory | None = None,
+    follower: LogFollower | None = None,
+) -> Starlette:
     """What the fronts pass on: the API of objects, what became of events, and the numbers of both."""
     history = history or NumbersHistory(settings.metrics_directory)
     log = LogDirectory(settings.log_directory, settings.on_corrupt)
-    records = FileRecords(settings.data, log, settings.dispatchers)
+    follower = follower or LogFollower(log)
+    records = FileRecords(settings.data, log, settings.dispatchers, follower)
     dispatchers = TargetStatsReader([settings.dispatcher_socket(number) for number in range(settings.dispatchers)])
     backtests = Backtests(store, ChunkLog(log), ReaderScanner(settings.reader_socket))
     routes = [
-        *InspectApi(lambda _: records, store, Catalogues(log, store)).routes(),
+        *InspectApi(lambda _: records, store, Catalogues(log, follower, store)).routes(),
         *BacktestApi(backtests).routes(),
         *SummaryApi(settings, store, dispatchers, history).routes(),
         *ObjectStatsApi(store, lambda _: dispatchers, history).routes(),
@@ -179,6 +193,7 @@ class ControlState:
     def _look(self) -> str:
         try:
             metrics.GENERATION_DESIRED.set(self._store.desired_generation())
+            metrics.TRIGGERS_PAUSED.set(self._store.attention.paused())
             self._brokers.refresh()
             metrics.BROKERS.set(len(self._brokers))
         except StoreUnavailableError as error:

@@ -55,8 +55,9 @@ class InspectedTopic:
             return _event(partition, page, 0)
         return None
 
-    def since(self, time_us: int) -> Iterator[LogPage]:
-        """See `InspectedLog`."""
+    def descendants(self, root: str, time_us: int) -> Iterator[LogPage]:
+        """See `InspectedLog`: everything, as nothing here says what descends from what."""
+        del root
         start = self._log.offsets_at_time(self._log.partitions(), time_us)
         for partition, page in self._pages(start, self._log.end_offsets()):
             yield LogPage(page.batch, page.batch.nbytes, partial(_event, partition, page))

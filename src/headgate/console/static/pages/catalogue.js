@@ -13,14 +13,17 @@ export function Catalogue({ route }) {
   const [name, setName] = useState(full);
   const first = useData(full ? null : `${EVENTING}/${namespace ? `namespaces/${encodeURIComponent(namespace)}/` : ""}brokers`, { limit: 1 });
   const [space, plain] = full.split("/");
-  const { data, error, reload } = useData(plain ? `${objectPath(EVENTING, space, "brokers", plain)}/catalogue` : null); // the server reads the log for each answer
+  const { data, error, reload } = useData(plain ? `${objectPath(EVENTING, space, "brokers", plain)}/catalogue` : null);
   useTitle("Catalogue");
   useEffect(() => {
     const found = first.data?.items?.[0]?.metadata;
     if (found && !full) refine({ broker: `${found.namespace}/${found.name}` });
   }, [first.data]);
   useEffect(() => setName(full), [full]);
-  const chosen = data?.items.find((one) => one.type === type && one.source === source) ?? data?.items[0];
+  const listed = data?.items.find((one) => one.type === type && one.source === source) ?? data?.items[0];
+  const detail = useData(listed ? `${objectPath(EVENTING, space, "brokers", plain)}/catalogue` : null, { type: listed?.type, source: listed?.source }, { keep: true });
+  const looked = detail.data?.items[0];
+  const chosen = looked && looked.type === listed?.type && looked.source === listed?.source ? looked : listed;
   return html`<${PageHead} title="Catalogue" />
     <div class="toolbar"><${BrokerField} value=${name} namespace=${namespace} onChange=${(one) => (setName(one), one.includes("/") && refine({ broker: one, type: "", source: "" }))} />${data && html`<span class="muted">${count(data.events)} events ${data.complete ? "of the whole log" : html`since <${Ago} time=${data.since} />`}</span><button type="button" onClick=${reload}>Look again</button>`}</div>
     ${error?.status === 404 ? html`<${Empty} icon="catalogue" title="No catalogue here">This server keeps none, or there is no such broker.<//>` : html`<${Problem} error=${error} />`}
@@ -28,7 +31,7 @@ export function Catalogue({ route }) {
     ${chosen && html`<div class="columns narrow-left">
       <ul class="types" aria-label="Types">
         ${data.items.map((one) => html`<li key=${`${one.type} ${one.source}`}>
-          <button type="button" aria-pressed=${one === chosen ? "true" : "false"} onClick=${() => refine({ type: one.type, source: one.source })}>
+          <button type="button" aria-pressed=${one === listed ? "true" : "false"} onClick=${() => refine({ type: one.type, source: one.source })}>
             <span class="name">${one.type}</span><span class="muted">${one.source}</span><span class="figures">${count(one.count)} · ${rate(one.rate)}/s · ${ago(one.lastSeen)} ago</span>
           </button>
         </li>`)}
@@ -36,7 +39,7 @@ export function Catalogue({ route }) {
       </ul>
       <div>
         <${Panel} title=${chosen.type} aside=${html`<a href=${link(["events"], { broker: full, filter: `ce.type == ${JSON.stringify(chosen.type)}` })}>Look at them</a>`}>
-          <p>${chosen.wantedBy?.length ? html`Wanted by ${chosen.wantedBy.map((one) => html`<a key=${one} href=${link(["triggers", ...one.split("/")])}>${one}</a> `)}` : html`<span class="muted">${chosen.judged === false ? "Who wants these was not looked at." : "No trigger wants these."}</span>`}</p>
+          <p>${chosen !== looked ? html`<span class="muted">Looking…</span>` : chosen.wantedBy?.length ? html`Wanted by ${chosen.wantedBy.map((one) => html`<a key=${one} href=${link(["triggers", ...one.split("/")])}>${one}</a> `)}` : html`<span class="muted">${chosen.judged === false ? "Who wants these was not looked at." : "No trigger wants these."}</span>`}</p>
         <//>
         ${chosen.schema && html`<${Panel} title="Schema of the data, as it was seen"><div class="json mono" tabindex="0" role="region" aria-label="Schema"><${Json} value=${chosen.schema} /></div><//>`}
         ${chosen.example && html`<${Panel} title="An example"><${EventCard} event=${chosen.example} /><//>`}

@@ -2,6 +2,7 @@
 import { OWN, within } from "../api.js";
 import { count, duration, rate } from "../format.js";
 import { Ago, Empty, PageHead, Panel, Problem, Status, Tile } from "../parts/basics.js";
+import { toneOf } from "../parts/conditions.js";
 import { Chart } from "../parts/chart.js";
 import { Table } from "../parts/table.js";
 import { link } from "../router.js";
@@ -14,7 +15,7 @@ const place = ({ kind, namespace, name }) =>
   kind === "DeadLetters" ? link(["dead-letters"], { namespace, trigger: name }) : PAGES[kind] && link([PAGES[kind], namespace, name]);
 
 const COLUMNS = [
-  { name: "What", show: (one) => html`<${Status} tone=${one.severity === "Warning" || one.kind === "DeadLetters" ? "warn" : "bad"}>${one.reason || one.type}<//>` },
+  { name: "What", show: (one) => html`<${Status} tone=${one.kind === "DeadLetters" ? "warn" : (toneOf(one.severity) ?? "bad")}>${one.reason || one.type}<//>` },
   { name: "Where", show: (one) => html`${place(one) ? html`<a class="name" href=${place(one)}>${one.name}</a>` : one.name} <span class="muted">${one.namespace} · ${one.kind === "DeadLetters" ? "dead letters" : one.kind}</span>` },
   { name: "Why", kind: "fill", show: (one) => one.message },
   { name: "Since", kind: "number", show: (one) => html`<${Ago} time=${one.since} />` },

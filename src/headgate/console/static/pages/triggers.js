@@ -16,6 +16,7 @@ const PAGE = 50;
 const EVERY_MS = 3000;
 const STATES = [["", "All"], ["ready", "Ready"], ["notready", "Not ready"], ["troubled", "In trouble"]];
 const GROUP = "eventing.knative.dev";
+const PAUSED = "headgate.dev/delivery.paused";
 
 const COLUMNS = [
   { name: "State", show: (one) => html`<${Ready} ...${one} />` },
@@ -63,11 +64,27 @@ export function TriggerPage({ route }) {
   const tab = route.query.tab ?? "overview";
   const may = useRights(namespace);
   const [asked, setAsked] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  const [problem, setProblem] = useState(null);
   const path = objectPath(EVENTING, namespace, "triggers", name);
   const object = useData(path, {}, { everyMs: EVERY_MS });
   const stats = useData(`${path}/stats`, {}, { everyMs: EVERY_MS });
   useTitle(name);
   const trigger = object.data;
+  const isPaused = trigger?.metadata.annotations?.[PAUSED] === "true";
+  const turn = async () => {
+    setBusy(true);
+    setProblem(null);
+    try {
+      const body = { metadata: { annotations: { [PAUSED]: isPaused ? null : "true" } } };
+      await call("PATCH", path, { body, type: "application/merge-patch+json" });
+      notify(isPaused ? `${name} goes on` : `${name} is paused: its events wait`);
+      object.reload();
+    } catch (failed) {
+      setProblem(failed);
+    }
+    setBusy(false);
+  };
   const remove = async () => {
     await call("DELETE", path);
     notify(`Trigger ${name} is deleted`);
@@ -75,11 +92,12 @@ export function TriggerPage({ route }) {
   };
   const above = html`<a href=${link(["triggers"], { namespace })}>Triggers</a><span aria-hidden="true">/</span><a href=${link(["triggers"], { namespace })}>${namespace}</a>`;
   return html`<${PageHead} title=${name} above=${above} status=${stats.data && html`<${Ready} ...${stats.data} />`}>
+      ${trigger && may("patch", "triggers", GROUP) && html`<button type="button" disabled=${isBusy} onClick=${turn}>${isPaused ? "Resume" : "Pause"}</button>`}
       ${trigger && may("create", "replays") && html`<button type="button" onClick=${() => setAsked("replay")}>Replay…</button>`}
       ${trigger && may("delete", "triggers", GROUP) && html`<button type="button" class="danger quiet" onClick=${() => setAsked("delete")}>Delete…</button>`}
     <//>
     <${Choice} label="View" value=${tab} options=${[["overview", "Overview"], ["yaml", "YAML"]]} onChoice=${(one) => refine({ tab: one })} />
-    <${Problem} error=${object.error} />
+    <${Problem} error=${problem ?? object.error} />
     ${trigger && tab === "overview" && html`<${TriggerOverview} trigger=${trigger} stats=${stats.data?.stats} />`}
     ${trigger && tab === "yaml" && html`<${ObjectEditor} key=${trigger.metadata.generation} root=${EVENTING} plural="triggers" namespace=${namespace} object=${trigger} canWrite=${may("update", "triggers", GROUP)} onSaved=${() => (notify("Saved"), object.reload())} />`}
     ${asked === "delete" && html`<${Confirm} title=${`Delete the trigger ${name}?`} verb="Delete" onConfirm=${remove} onClose=${() => setAsked("")}>Its subscriber gets no more events.<//>`}

@@ -35,6 +35,7 @@ export const Status = ({ tone, children, title }) =>
 export function Ready({ ready, reason, message, troubles = [] }) {
   if (ready === "False") return html`<${Status} tone="bad" title=${message}>${reason || "Not ready"}<//>`;
   if (ready !== "True") return html`<${Status} tone="busy" title=${message}>${reason || "Starting"}<//>`;
+  if (troubles[0]?.severity === "Info") return html`<${Status} tone="idle" title=${troubles[0].message}>${troubles[0].reason}<//>`;
   if (troubles.length) return html`<${Status} tone="warn" title=${troubles[0].message}>${troubles[0].reason}<//>`;
   return html`<${Status} tone="good">Ready<//>`;
 }

@@ -12,6 +12,7 @@ const WORDS = {
   FilterHealthy: ["The filter works on the events that come", "The filter is an error for some events", "No event was matched yet"],
   FilterAdvisable: ["The filter says what it seems to say", "The filter may not do what you want", ""],
   SubscriberHealthy: ["The subscriber answers", "The subscriber does not take events", "The subscriber was not asked yet"],
+  Delivering: ["", "It is paused: its events wait", ""],
   BacklogKept: ["Its backlog is well within the bounds", "Its oldest events are about to be given up", ""],
   EventsKept: ["No event was lost to it", "Events were given up and are kept nowhere", ""],
   EventPoliciesReady: ["Event policies are in force", "Event policies are not in force", ""],
@@ -21,8 +22,11 @@ const sorted = (of) => [...of].sort((a, b) => STATES.indexOf(b.status) % 2 - STA
 
 const STATES = ["True", "False", "Unknown"];
 
+/** Of a condition that is False although its object is Ready; an Info is what somebody wants. */
+export const toneOf = (severity) => ({ Warning: "warn", Info: "idle" })[severity];
+
 const tone = ({ status, severity }) =>
-  status === "True" ? "good" : status === "Unknown" ? "busy" : severity === "Warning" ? "warn" : "bad";
+  status === "True" ? "good" : status === "Unknown" ? "busy" : (toneOf(severity) ?? "bad");
 
 /** The sentence of a condition; its type where none is known. */
 export const inWords = ({ type, status }) => WORDS[type]?.[STATES.indexOf(status)] || `${type} is ${status}`;

@@ -1,0 +1,53 @@
+"""`headgate trigger pause` and `resume`: lets the events of triggers wait, and go on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, object_path, print_error, request
+from headgate.control.objects import PAUSED_ANNOTATION, Kind
+from headgate.control.patches import MERGE_PATCH
+from headgate.errors import InvalidInputError
+from headgate.event.names import NAMESPACE_DEFAULT
+
+app = typer.Typer(no_args_is_help=True, help="Let the events of triggers wait, and go on.")
+
+Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of triggers.")]
+
+
+@app.command()
+def pause(names: Names, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
+    """Send nothing more to the subscribers of triggers; their events wait, within the bounds of a backlog.
+
+    Attempts under way end. Replays to the triggers and dead letters that are redriven wait, too.
+
+    Example: headgate trigger pause billing
+    """
+    _annotate(server, namespace, names, "true", "paused")
+
+
+@app.command()
+def resume(names: Names, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
+    """Send what has waited since a pause, the oldest event first, and go on.
+
+    Example: headgate trigger resume billing
+    """
+    _annotate(server, namespace, names, None, "resumed")
+
+
+def _annotate(server: str, namespace: str, names: list[str], value: str | None, done: str) -> None:
+    change = {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}}
+    failed = False
+    for name in names:
+        path = object_path(Kind.TRIGGER, namespace, name)
+        try:
+            request(server, "PATCH", path, body=change, content_type=MERGE_PATCH)
+        except InvalidInputError as error:  # not that there is no server
+            failed = True
+            print_error(error.message, hint=error.hint)
+            continue
+        typer.echo(f"trigger {namespace}/{name} {done}")
+    if failed:
+        raise typer.Exit(1)

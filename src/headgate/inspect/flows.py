@@ -1,0 +1,143 @@
+"""The flows of brokers: types of events with their sources, how many and when. A sketch of bounded size. Pure.
+
+It holds places of events and not the events: what they look like is read when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from headgate.limits import (
+    CATALOGUE_BROKERS_MAX,
+    CATALOGUE_ITEMS_MAX,
+    CATALOGUE_RATE_S,
+    CATALOGUE_SAMPLES_MAX,
+    CATALOGUE_SILENT_S,
+)
+
+_MINUTE_US: Final = 60_000_000
+
+
+class FlowKey(NamedTuple):
+    """What makes events one flow of a broker."""
+
+    type: str
+    source: str
+
+
+class Flow:
+    """What is known of a type from a source.
+
+    Attributes:
+        count: Events.
+        first_us: When the first one was stored, microseconds since 1970 UTC.
+        last_us: When the last one was.
+        places: Partition and offset of some of them, one of a chunk, the newest last.
+    """
+
+    __slots__ = ("_minutes", "count", "first_us", "last_us", "places")
+
+    def __init__(self, time_us: int) -> None:
+        self.count = 0
+        self.first_us = self.last_us = time_us
+        self.places: deque[tuple[int, int]] = deque(maxlen=CATALOGUE_SAMPLES_MAX)
+        self._minutes: dict[int, int] = {}
+
+    def add(self, count: int, time_us: int, place: tuple[int, int]) -> None:
+        """So many events of a chunk; `place` is that of the last one."""
+        self.count += count
+        if time_us >= self.last_us:
+            self.last_us = time_us
+            self.places.append(place)
+        elif len(self.places) < CATALOGUE_SAMPLES_MAX:
+            self.places.appendleft(place)
+        self.first_us = min(self.first_us, time_us)
+        minute = time_us // _MINUTE_US
+        oldest = self.last_us // _MINUTE_US - CATALOGUE_RATE_S // 60
+        if minute >= oldest:
+            if minute not in self._minutes:
+                self._minutes = {one: number for one, number in self._minutes.items() if one >= oldest}
+            self._minutes[minute] = self._minutes.get(minute, 0) + count
+
+    def copy(self) -> Flow:
+        """What it is now."""
+        same = Flow(self.first_us)
+        same.count, same.last_us, same.places = self.count, self.last_us, self.places.copy()
+        return same
+
+    def rate(self, since_us: int, now_us: int) -> float:
+        """Events a second in the last CATALOGUE_RATE_S, or since a time where that is less."""
+        from_us = max(since_us, now_us - CATALOGUE_RATE_S * 1_000_000)
+        newest = sum(number for minute, number in self._minutes.items() if (minute + 1) * _MINUTE_US > from_us)
+        return newest / max((now_us - from_us) / 1e6, 1.0)
+
+
+class BrokerFlows:
+    """The flows of one broker, at most CATALOGUE_ITEMS_MAX.
+
+    Attributes:
+        flows: By type and source.
+        left_out: Events for which there was no room.
+    """
+
+    __slots__ = ("flows", "left_out")
+
+    def __init__(self) -> None:
+        self.flows: dict[FlowKey, Flow] = {}
+        self.left_out = 0
+
+    def flow(self, key: FlowKey, time_us: int) -> Flow | None:
+        """A flow, perhaps a new one; None where there is no room: a producer may make up types."""
+        found = self.flows.get(key)
+        if found is None and (len(self.flows) < CATALOGUE_ITEMS_MAX or self._drop_silent(time_us)):
+            found = self.flows[key] = Flow(time_us)
+        return found
+
+    def _drop_silent(self, now_us: int) -> bool:
+        """Make room for a newer flow by the one that has been silent for longest, if that is long."""
+        key, flow = min(self.flows.items(), key=lambda one: one[1].last_us)
+        if flow.last_us > now_us - CATALOGUE_SILENT_S * 1_000_000:
+            return False
+        del self.flows[key]
+        return True
+
+
+class FlowSketch:
+    """The flows of all brokers, of the CATALOGUE_BROKERS_MAX that had events last. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._brokers: OrderedDict[str, BrokerFlows] = OrderedDict()
+
+    def add(self, kinds: Sequence[tuple[str, str, str]], time_us: int, partition: int, first: int) -> None:
+        """Take up the events of a chunk.
+
+        Args:
+            kinds: Broker, type and source of each, in order.
+            time_us: When they were stored.
+            partition: Theirs.
+            first: The offset of the first one.
+        """
+        rows = {kind: row for row, kind in enumerate(kinds)}
+        for kind, count in Counter(kinds).items():
+            broker, type_, source = kind
+            known = self._brokers.get(broker)
+            if known is None:
+                known = self._brokers[broker] = BrokerFlows()
+                if len(self._brokers) > CATALOGUE_BROKERS_MAX:
+                    self._brokers.popitem(last=False)
+            self._brokers.move_to_end(broker)
+            flow = known.flow(FlowKey(type_, source), time_us)
+            if flow is None:
+                known.left_out += count
+            else:
+                flow.add(count, time_us, (partition, first + rows[kind]))
+
+    def of(self, broker: str) -> BrokerFlows:
+        """The flows of a broker, by its identity."""
+        return self._brokers.get(broker) or BrokerFlows()
+
+    def brokers(self) -> Iterator[tuple[str, BrokerFlows]]:
+        """All of them, by identity."""
+        yield from list(self._brokers.items())

@@ -1,0 +1,111 @@
+"""The index of events, the sketch of flows, and the follower that fills both: bounded, and nothing is left out."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate import limits
+from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
+from headgate.event.hops import with_lineage
+from headgate.event.model import Event
+from headgate.inspect.event_index import EventIndex
+from headgate.inspect.flows import BrokerFlows, Flow, FlowKey, FlowSketch
+from headgate.inspect.log_follower import LogFollower
+from headgate.log.directory import LogDirectory, Partition
+from headgate.log.writer import Encoded, PartitionWriter
+
+BLOCK = 1 << 16
+MINUTE_US = 60_000_000
+BROKER = "default/default/1"
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=9), max_size=20), st.randoms())
+def test_every_event_is_found_in_whatever_order_chunks_come(chunks: list[list[str]], chance: random.Random) -> None:
+    first = chance.randint(BLOCK - 30, BLOCK + 5)
+    placed = []
+    for ids in chunks:
+        placed.append((first, ids))
+        first += len(ids)
+    chance.shuffle(placed)
+    index = EventIndex(1 << 20)
+    for at, ids in placed:
+        index.put(3, at, ids, ["r" if one in "ab" else None for one in ids])
+    where = {one: sorted(at + n for at, ids in placed for n, id_ in enumerate(ids) if id_ == one) for one in "abcdefg"}
+    assert {one: index.with_id(3, one) for one in "abcdefg"} == where
+    assert index.with_root(3, "r") == sorted(where["a"] + where["b"])
+    assert (index.with_id(2, "a"), index.with_root(2, "r")) == ([], [])
+
+
+def test_the_oldest_events_make_room() -> None:
+    index = EventIndex(2 * BLOCK)
+    for number in range(4):
+        index.put(0, number * BLOCK, [f"e{number}"])
+    assert index.low(0) == 2 * BLOCK
+    assert [index.with_id(0, f"e{number}") for number in range(4)] == [[], [], [2 * BLOCK], [3 * BLOCK]]
+
+
+def test_a_rate_is_of_the_last_minutes() -> None:
+    flow, start_us = Flow(0), 1_000 * MINUTE_US
+    for minute in range(60):
+        flow.add(60, start_us + minute * MINUTE_US, (0, minute))
+    now_us = start_us + 60 * MINUTE_US
+    assert round(flow.rate(start_us, now_us), 2) == 1.0
+    assert round(flow.rate(start_us, now_us + 5 * MINUTE_US), 2) == round(10 / 15, 2)
+    assert flow.rate(start_us, now_us + 60 * MINUTE_US) == 0
+    assert flow.count == 3_600
+    assert len(flow.places) == limits.CATALOGUE_SAMPLES_MAX
+    assert flow.places[-1] == (0, 59)
+
+
+def test_made_up_types_leave_no_room_until_they_are_silent() -> None:
+    flows = BrokerFlows()
+    for number in range(limits.CATALOGUE_ITEMS_MAX):
+        assert flows.flow(FlowKey(str(number), "/s"), number) is not None
+    assert flows.flow(FlowKey("new", "/s"), MINUTE_US) is None
+    late_us = limits.CATALOGUE_SILENT_S * 1_000_000 + 10
+    assert flows.flow(FlowKey("new", "/s"), late_us) is not None
+    assert FlowKey("0", "/s") not in flows.flows
+    assert len(flows.flows) == limits.CATALOGUE_ITEMS_MAX
+
+
+def test_brokers_are_bounded() -> None:
+    sketch = FlowSketch()
+    for number in range(limits.CATALOGUE_BROKERS_MAX + 3):
+        sketch.add([(f"b{number}", "t", "/s")], number, 0, number)
+    assert len(list(sketch.brokers())) == limits.CATALOGUE_BROKERS_MAX
+    assert not sketch.of("b0").flows
+
+
+def test_a_follower_reads_what_was_there_and_what_comes_once(tmp_path: Path) -> None:
+    log = LogDirectory(tmp_path, "stop")
+    follower = LogFollower(log)
+    follower.step()
+    assert (follower.is_complete, follower.since_us) == (True, 0)
+    writers = [PartitionWriter(Partition(tmp_path / str(n), "stop"), EVENT_SCHEMA) for n in range(2)]
+    number = 0
+
+    def store(count: int) -> None:
+        nonlocal number
+        for _ in range(count):
+            event = with_lineage(Event("1.0", f"e{number}", "/s", f"t{number % 3}"), number % 2, "root")
+            batch = to_batch([StoredEvent(BROKER, event)])
+            writers[number % 2].append(Encoded(batch, [event.type]))
+            number += 1
+
+    store(30)
+    follower.step()
+    store(15)
+    for _ in range(3):
+        follower.step()
+    assert [follower.covered(n) for n in range(3)] == [(0, 23), (0, 22), (0, 0)]
+    assert all(follower.index.with_id(n % 2, f"e{n}") == [n // 2] for n in range(45))
+    assert follower.index.with_root(1, "root") == list(range(22))
+    with follower.flows() as sketch:
+        assert {key.type: flow.count for key, flow in sketch.of(BROKER).flows.items()} == {"t0": 15, "t1": 15, "t2": 15}
+    assert follower.is_complete
+    for writer in writers:
+        writer.close()
