@@ -16,7 +16,10 @@ COMMANDS: Final[CommandTable] = {
         "Show Headgate at work: a server, triggers in several dialects, a producer and a subscriber, "
         "all on this machine.",
     ),
-    "doctor": ("doctor:doctor", "Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock."),
+    "doctor": (
+        "doctor:doctor",
+        "Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock, version of the data.",
+    ),
     "config": ("config:app", "Check headgate.yaml, and show the effective settings."),
     "backup": ("backup:app", "Save the data directory, also while its server runs, and verify backups."),
     "restore": ("backup:restore", "Make a data directory of a backup. The directory must not exist, or be empty."),
