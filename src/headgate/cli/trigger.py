@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, object_path, print_error, request
+from headgate.control.bodies import MERGE_PATCH
 from headgate.control.objects import PAUSED_ANNOTATION, Kind
-from headgate.control.patches import MERGE_PATCH
 from headgate.errors import InvalidInputError
 from headgate.event.names import NAMESPACE_DEFAULT
 

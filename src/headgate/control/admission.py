@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from headgate.control.bodies import kind_of
+from headgate.control.bodies import MERGE_PATCH, kind_of
 from headgate.control.decode import Decoded, FieldValidation, check_shape, decode_object
 from headgate.control.defaults import placed, with_defaults, without_filter
 from headgate.control.delivery_spec import keeps_filter_errors
@@ -28,7 +28,7 @@ from headgate.control.filter_causes import filter_cause, refuse_erased_filter, s
 from headgate.control.grants import Grants
 from headgate.control.managers import Manager, Managers, applied, given_managers, managers_of, owned, updated
 from headgate.control.objects import EventPolicy, Kind, Object, ObjectKey, ResourceQuota, Routed, Trigger
-from headgate.control.patches import MERGE_PATCH, DocumentChange, change_of, patched
+from headgate.control.patches import DocumentChange, change_of, patched
 from headgate.control.quota_rules import not_counted_causes
 from headgate.control.store import Store
 from headgate.control.subscription_spec import compiler_input

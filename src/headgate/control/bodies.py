@@ -13,7 +13,8 @@ from headgate.control.objects import Kind
 from headgate.control.yaml_text import YamlLimits, documents
 from headgate.limits import MANIFEST_DEPTH_MAX, OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
 
-JSON_TYPES: Final = frozenset({"", "application/json", "application/merge-patch+json"})
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_TYPES: Final = frozenset({"", "application/json", MERGE_PATCH})
 YAML_TYPES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import inspect
 
 from headgate.auth.routes import ROUTES
+from headgate.control.bodies import MERGE_PATCH
 from headgate.control.objects import (
     API_VERSION,
     KINDS_WITH_STATUS,
@@ -21,7 +22,7 @@ from headgate.control.objects import (
     Kind,
     Metadata,
 )
-from headgate.control.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
+from headgate.control.patches import APPLY_PATCH, JSON_PATCH
 from headgate.control.rbac_objects import RBAC_API_VERSION
 
 CORE: Final = "api/v1"

@@ -10,12 +10,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from headgate.control.bodies import MERGE_PATCH
 from headgate.control.decode import check_shape
 from headgate.control.errors import MalformedObjectError
 from headgate.control.jsonpatch import json_patch
 from headgate.control.objects import JsonObject, Namespace, Object, encode
 
-MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
