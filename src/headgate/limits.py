@@ -819,8 +819,8 @@ CATALOGUE_SAMPLE_BYTES_MAX: Final = 16 << 10
 """Data that is looked at, and an example that is shown, at most."""
 CATALOGUE_SAMPLE_S_MAX: Final = 0.05
 """Time for reading them."""
-CATALOGUE_JUDGE_S_MAX: Final = 0.1
-"""Time for asking filters whether they take the example."""
+CATALOGUE_JUDGE_S_MAX: Final = 1.0
+"""Time for asking filters whether they take the example; the first ones of a process are compiled in it."""
 CATALOGUE_WANTED_MAX: Final = 20
 """Triggers and subscriptions that an item names; it counts the others."""
 SCHEMA_DEPTH_MAX: Final = 8
