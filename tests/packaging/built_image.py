@@ -80,7 +80,8 @@ def test_a_server_of_the_image_delivers(
         volume=volume,
         place=of("VOLUME")[0],
         environment=dict(one.split("=", 1) for one in config["Env"]),
-        headgate=config["Entrypoint"],
+        headgate=config["Entrypoint"][-1:],
+        entry=config["Entrypoint"][:-1],
     )
     data = Path(given()["HEADGATE_DATA"])
     server = Server(data, log=tmp_path / "log", program=confinement.program(tmp_path / "headgate"))

@@ -54,6 +54,7 @@ class Confinement:
         place: Where the volume is seen.
         environment: All of it.
         headgate: The command.
+        entry: What starts it as the container's first process.
         repository: What is seen at /mnt, read-only, with a user of the image's name; None for neither.
         interpreter: What is seen where it is, read-only, also inside a directory that others may not enter.
     """
@@ -66,6 +67,7 @@ class Confinement:
     headgate: Sequence[str]
     repository: Path | None = None
     interpreter: Path | None = None
+    entry: Sequence[str] = ()
 
     def program(self, path: Path) -> Path:
         """Writes a program that is `headgate` in the container; its process is that of the command itself."""
@@ -73,7 +75,8 @@ class Confinement:
         closed = next((one for one in reversed(above) if not one.stat().st_mode & 0o001), "")
         seen = (self.repository or "", closed, self.interpreter or "")
         paths = map(str, (self.source, self.mount, self.volume, self.place, *seen))
-        command = ("unshare", "--mount", "sh", "-c", _PREPARE, "prepare", *paths, *self._inside())
+        command = ("unshare", "--mount", "sh", "-c", _PREPARE, "prepare", *paths, *self._unprivileged())
+        command += (*self.entry, *self.headgate)
         path.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         path.chmod(0o755)
         return path
@@ -81,8 +84,10 @@ class Confinement:
     def beside(self, process: int, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs `headgate` beside another one that runs, as a container's health check does."""
         enter = ("nsenter", "--target", str(process), "--mount", "--root")
-        return subprocess.run([*enter, *self._inside(), *arguments], capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            [*enter, *self._unprivileged(), *self.headgate, *arguments], capture_output=True, text=True, timeout=60
+        )
 
-    def _inside(self) -> tuple[str, ...]:
+    def _unprivileged(self) -> tuple[str, ...]:
         pairs = (f"{name}={text}" for name, text in self.environment.items())
-        return ("env", "-i", *pairs, *_UNPRIVILEGED, *self.headgate)
+        return ("env", "-i", *pairs, *_UNPRIVILEGED)
