@@ -12,7 +12,7 @@ import pytest
 
 from headgate.testing import Server
 from tests.docs.test_tutorial import Terminals
-from tests.grpcurl import grpcurl
+from tests.go_programs import grpcurl
 from tests.support import REPOSITORY, executable
 
 BUILD_S_MAX = 900.0

@@ -14,7 +14,7 @@ from examples.subscriber import parser
 from jsonschema import Draft7Validator
 
 from headgate.control.admission import Admission
-from headgate.control.manifests import load
+from headgate.control.manifest_directory import load
 from headgate.control.store import Store
 from headgate.server.addresses import check_not_open
 from headgate.server.hosts import Hosts

@@ -130,5 +130,5 @@ def test_a_data_directory_of_another_server_is_told(tmp_path: Path) -> None:
 def test_event_types_are_not_made_on_kafka() -> None:
     kafka = KafkaConfig(bootstrap="127.0.0.1:9")
     with pytest.raises(InvalidInputError, match="EventTypes") as caught:
-        preflight.check(Settings(eventtype_auto_create=True, kafka="127.0.0.1:9"), ClusterConfig(kafka=kafka))
+        preflight.check_settings(Settings(eventtype_auto_create=True, kafka="127.0.0.1:9"), ClusterConfig(kafka=kafka))
     assert "--eventtype-auto-create" in caught.value.hint

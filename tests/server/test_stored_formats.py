@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sqlite3
 import struct
 from pathlib import Path
@@ -109,7 +110,7 @@ def test_check_says_what_the_first_start_would_do(data: Path) -> None:
     status, out, _ = headgate("upgrade", "--check", "--data", data)
     assert status == 0
     assert "1 of 1 are compiled anew" in out
-    assert "control.db                      6     6              stays as it is" in out
+    assert re.search(rf"control\.db +{len(MIGRATIONS)} +{len(MIGRATIONS)} +stays as it is", out)
     assert contents(data) == before
     execute(data / "dispatcher" / "0" / "dispatch.db", "PRAGMA user_version = 7")
     status, out, _ = headgate("upgrade", "--check", "--data", data)
@@ -129,7 +130,9 @@ def test_check_knows_older_tables(tmp_path: Path) -> None:
     assert found["formats"] == [{"part": "control.db", "found": 1, "known": len(MIGRATIONS)}]
     assert found["needed_bytes"] > 0
     Store.open(tmp_path / "control.db").close()
-    assert json.loads(headgate("upgrade", "--check", "--data", tmp_path, "--json")[1])["formats"][0]["found"] == 6
+    assert json.loads(headgate("upgrade", "--check", "--data", tmp_path, "--json")[1])["formats"][0]["found"] == len(
+        MIGRATIONS
+    )
 
 
 @pytest.mark.parametrize("arguments", [("upgrade",), ("upgrade", "--check", "--data", "/nowhere")])
