@@ -48,6 +48,8 @@ class Terminals:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._exported = folder / ".exported"
         self._exported.touch()
+        self._backups = folder / "backups"
+        self._backups.mkdir()
         here = f"127.0.0.1:{self._ports['8080']}"
         self._environment = {
             **os.environ,
@@ -59,8 +61,9 @@ class Terminals:
         }
 
     def here(self, text: str) -> str:
-        """The text with the ports that are free on this machine, and one data directory for all pages."""
-        text = text.replace("headgate-data", "shop-data")
+        """The text with the ports that are free on this machine, and folders of the test for all pages."""
+        text = text.replace("headgate-data", "shop-data").replace("/var/lib/headgate", "shop-data")
+        text = text.replace("/backups", str(self._backups))
         for port, free in self._ports.items():
             text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free}").replace(f"--port {port}", f"--port {free}")
         return text
@@ -164,7 +167,6 @@ def test_the_pages_show_what_happens(tmp_path: Path) -> None:
     terminals = Terminals(tmp_path)
     try:
         run("tutorial.md", terminals)
-        terminals.stop()
         run("howto/backup.md", terminals)
     finally:
         terminals.stop()

@@ -37,8 +37,10 @@ WITHOUT_VALUES = {
     *("headgate_quota_consumers", "headgate_quota_dead_letters", "headgate_quota_stored_bytes"),
     *("headgate_broker_events_accepted", "headgate_namespace_delivery_seconds", "headgate_namespace_given_up"),
     *("headgate_source_records_admitted", "headgate_source_records_refused"),
+    "headgate_tls_certificate_expires_timestamp_seconds",
 }
-"""Metrics by trigger, broker, namespace or source: there are none before one of them has something to count."""
+"""Metrics by trigger, broker, namespace, source or certificate: there are none before one of them has something to \
+count."""
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 It imports what the parts share, starts no thread, and waits. The supervisor sends it the name of a part with the end
 of a pipe. It forks twice, so that the part becomes a child of the supervisor, the subreaper of its descendants, and
-answers with the part's process id. It ends with the supervisor.
+then answers with the part's process id. It ends with the supervisor.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
 
 _NAME_BYTES_MAX: Final = 64
+_PID_BYTES_MAX: Final = 16
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _TITLE_PADDING: Final = "-" * _NAME_BYTES_MAX
 """Makes room for the command line of each part, which is written over that of the zygote."""
@@ -127,7 +128,7 @@ class Zygote:
         reading, lifeline = os.pipe()  # the part ends when nobody holds the other end any more: see `child.on_stop`
         try:
             socket.send_fds(way, [part.name.encode()], [reading])
-            answer = await loop.sock_recv(way, 16)
+            answer = await loop.sock_recv(way, _PID_BYTES_MAX)
             if not answer:
                 raise OSError("the process that parts are forked from has ended")
             return ForkedPart(int(answer), lifeline)
@@ -217,18 +218,21 @@ def _next_part(way: socket.socket) -> str | None:
         name, files, _, _ = socket.recv_fds(way, _NAME_BYTES_MAX, 1)
         if not name:
             return None
+        reading, writing = os.pipe()
         between = os.fork()
         if between:
-            os.waitpid(between, 0)
-            for file in files:
+            os.waitpid(between, 0)  # from here on the part is the supervisor's child, who can wait for it
+            way.send(os.read(reading, _PID_BYTES_MAX))
+            for file in (*files, reading, writing):
                 os.close(file)
             continue
         pid = os.fork()
         if pid:
-            way.send(str(pid).encode())
+            os.write(writing, str(pid).encode())
             os._exit(0)
         os.dup2(files[0], 0)
-        os.close(files[0])
+        for file in (*files, reading, writing):
+            os.close(file)
         return name.decode()
 
 
