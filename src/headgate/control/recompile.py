@@ -1,22 +1,19 @@
 """Compiling stored filters anew, a slice at a time, after the compiler has changed.
 
-The process `control` does it: each slice is one short transaction, so that nobody waits for all of them.
+Each slice is one short transaction, so that nobody waits for all of them; `migrations.py` goes through them.
 Until a filter's turn comes, who reads its target sees a plan that leaves every event to cel-cpp, see `plans.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
-import structlog
 
 from headgate.control.compiling import FilterCompiler
-from headgate.control.database import StoreUnavailableError
 from headgate.control.delivery_spec import keeps_filter_errors
 from headgate.control.objects import DeliverySpec
 from headgate.control.plans import encode_plan
@@ -28,14 +25,8 @@ from headgate.filter.compile.error_preserving import preserve_errors
 from headgate.filter.compile.plan import PLAN_VERSION
 from headgate.limits import RECOMPILED_FILTERS_MAX
 
-if TYPE_CHECKING:
-    from headgate.control.store import Store
-
 DUE: Final = "(compiler != ? OR cost IS NULL)"
 """Of targets whose filters are to be compiled anew; its parameter is the version of the compiler."""
-RETRY_S: Final = 1.0
-"""Between two tries while the store does not work."""
-_log = structlog.get_logger("headgate.control")
 _DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)
 _FILTER: Final = msgspec.json.Decoder(WrittenFilter)
 
@@ -116,28 +107,3 @@ def put(
         generation = bump(connection, "desired_generation")
         rows = [(generation, target) for target in different]
         connection.executemany("UPDATE targets SET needs = CASE WHEN routed THEN ? ELSE 0 END WHERE id = ?", rows)
-
-
-async def recompile_all(store: Store, note: Callable[[str], None]) -> None:
-    """Compile every filter anew that another compiler compiled, slice by slice.
-
-    Args:
-        store: The objects.
-        note: Called with the progress in a line for people, and with "" at the end.
-    """
-    count, done = -1, 0
-    after: int | None = 0
-    while after is not None:
-        try:
-            if count < 0:
-                count = await asyncio.to_thread(store.plans_left)
-            if count:
-                note(f"compiles stored filters anew: {done:,} of {count:,} done")
-            after = await asyncio.to_thread(store.recompile, after)
-            done = min(count, done + RECOMPILED_FILTERS_MAX)
-        except StoreUnavailableError as error:
-            _log.warning("cannot compile stored filters anew", reason=error.message)
-            await asyncio.sleep(RETRY_S)
-    if count:
-        _log.info("stored filters are compiled anew", filters=count)
-        note("")

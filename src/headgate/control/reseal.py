@@ -5,23 +5,17 @@ Secrets stay readable meanwhile, for the older keys decrypt. When all is done th
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from headgate.control.objects import Kind
 from headgate.control.rows import bump
-from headgate.errors import UnavailableError
 from headgate.limits import SECRETS_RESEALED_MAX
 from headgate.storage.keyring import Keyring, SealedError, SecretsKeyError, key_name, uid_of
 
-if TYPE_CHECKING:
-    from headgate.control.secret_store import SecretTable
-
-RETRY_S: Final = 5.0
 _HEAD_BYTES: Final = 400
 """More than the first line of a sealed text has."""
 _log = structlog.get_logger("headgate.control")
@@ -91,18 +85,3 @@ def _reseal(connection: sqlite3.Connection, keys: Keyring, version: int, path: s
         connection.execute(f"UPDATE {table} SET body = ? WHERE {where}", (sealed, Kind.SECRET, path, version))
         if table == "history":
             bump(connection, "history_bytes", len(sealed) - len(found[0]))
-
-
-async def reseal_all(secrets: SecretTable) -> None:
-    """Encrypt every stored Secret by the first key that another one encrypted."""
-    after: int | None = 0
-    count = 0
-    while after is not None:
-        try:
-            after, done = await asyncio.to_thread(secrets.reseal, after)
-            count += done
-        except UnavailableError as error:
-            _log.warning("cannot encrypt stored Secrets anew", reason=error.message)
-            await asyncio.sleep(RETRY_S)
-    if count:
-        _log.info("stored Secrets are encrypted by the first key now", rows=count)

@@ -50,6 +50,7 @@ from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, L
 from headgate.server.filter_workers import FiltersApi, FilterWorkers
 from headgate.server.front_log import front_log
 from headgate.server.gate import Gate
+from headgate.server.handed_on_calls import CallsElsewhere
 from headgate.server.hosts import HostCheck, Hosts
 from headgate.server.http_listeners import HttpListeners
 from headgate.server.object_stats import stats_paths
@@ -95,7 +96,7 @@ class FrontStore:
     dispatchers: DispatcherReach | None = None
     fronts: int | None = None
     stored: Callable[[str], int] | None = None
-    calls: rpc.CallsElsewhere | None = None
+    calls: CallsElsewhere | None = None
 
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]

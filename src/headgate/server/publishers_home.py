@@ -7,7 +7,7 @@ has connected to. A stream without a producer's name is answered where it comes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -16,10 +16,8 @@ from grpc import aio
 from headgate.ingress.partitions import partition_of_key
 from headgate.rpc.headgate_pb2 import PublishRequest
 from headgate.rpc.service import Service
+from headgate.server.handed_on_calls import HandedOn
 from headgate.server.parts import front_of
-
-if TYPE_CHECKING:
-    from headgate.server.rpc import HandedOn
 
 _Context = aio.ServicerContext[bytes, bytes]
 

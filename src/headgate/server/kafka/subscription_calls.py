@@ -20,6 +20,15 @@ from headgate.errors import HeadgateError, UnavailableError
 from headgate.rpc.errors import ERROR, ProtocolError, status
 from headgate.rpc.service import SUBSCRIPTIONS
 from headgate.server.dispatcher_group import DispatcherGroup
+from headgate.server.handed_on_calls import (
+    CHANNEL_OPTIONS,
+    CallsElsewhere,
+    Metadata,
+    aborted,
+    is_gone,
+    relayed,
+    user_metadata,
+)
 from headgate.server.kafka import instance
 from headgate.server.kafka.partition_api import PartitionElsewhereError
 from headgate.server.kafka.partition_owners import (
@@ -31,7 +40,6 @@ from headgate.server.kafka.partition_owners import (
 from headgate.server.kafka.peers import PeerServers
 from headgate.server.local_http import Header
 from headgate.server.proxy import FORWARDED, PartUnavailableError
-from headgate.server.rpc import CHANNEL_OPTIONS, CallsElsewhere, Metadata, aborted, is_gone, relayed, user_metadata
 from headgate.settings import Settings
 
 _Context = aio.ServicerContext[bytes, bytes]

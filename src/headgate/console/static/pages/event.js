@@ -1,11 +1,11 @@
 /** One event's life: stored, matched, each attempt; and for every trigger that did not get it, why not. */
 import { EVENTING, objectPath } from "../api.js";
+import { toPlayground } from "../handover.js";
 import { Clock, Empty, PageHead, Panel, Problem, Status } from "../parts/basics.js";
 import { EventCard } from "../parts/code.js";
 import { FilterTrace } from "../parts/filter_trace.js";
 import { link } from "../router.js";
 import { html, useData, useState, useTitle } from "../ui.js";
-import { toPlayground } from "./playground.js";
 
 const EVERY_MS = 2000;
 const FATES = {

@@ -1,6 +1,7 @@
 /** Events: the live tail of a broker, with a filter in CEL. */
 import { EVENTING, objectPath } from "../api.js";
 import { count, rate } from "../format.js";
+import { toPlayground } from "../handover.js";
 import { BrokerField } from "../parts/broker_field.js";
 import { Empty, Icon, PageHead, Problem } from "../parts/basics.js";
 import { EventCard } from "../parts/code.js";
@@ -9,7 +10,6 @@ import { useRights } from "../rights.js";
 import { current } from "../store.js";
 import { follow } from "../tail.js";
 import { html, useData, useEffect, useMemo, useRef, useState, useTitle } from "../ui.js";
-import { toPlayground } from "./playground.js";
 
 const SHOWN_MAX = 100;
 const START = "last:50";

@@ -2,6 +2,7 @@
 import { get, OWN, post } from "../api.js";
 import { EVENTS, EXAMPLES, START } from "../examples.js";
 import { count } from "../format.js";
+import { draftOf } from "../handover.js";
 import { packed, unpacked } from "../link_state.js";
 import { BrokerField, lastEvents } from "../parts/broker_field.js";
 import { Dialog, Empty, PageHead, Panel, Problem, Status } from "../parts/basics.js";
@@ -11,7 +12,6 @@ import { go, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { notify, set } from "../store.js";
 import { html, useEffect, useRef, useRested, useState, useTitle } from "../ui.js";
-import { draftOf } from "./triggers.js";
 
 const EVENTS_MAX = 100;
 const VERDICTS = { true: ["good", "taken"], false: ["no", "not taken"], error: ["warn", "error"], invalid: ["warn", "no event"] };
@@ -21,13 +21,6 @@ const DECIDERS = {
   both: "The matcher decides some events, cel-cpp the others.",
   nobody: "It is false for every event.",
 };
-
-/** Opens the filter of a trigger here. */
-export async function toPlayground({ filter, filters }, events = EVENTS) {
-  const [[dialect, value]] = filters?.length ? [["filters", filters]] : Object.entries(filter ?? { cel: "true" });
-  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
-  go(["playground"], { s: await packed({ dialect: dialect === "expression" ? "cel" : dialect, text, events }) });
-}
 
 /** Events of a text: a JSON array, one event, or one a line. */
 export function eventsOf(text) {

@@ -1,6 +1,7 @@
 /** Subscriptions: the list, and one of them with its backlog and consumers. */
 import { call, objectPath, OWN, post, within } from "../api.js";
 import { count, filterText } from "../format.js";
+import { toPlayground } from "../handover.js";
 import { Ago, Choice, Dialog, Empty, Facts, PageHead, Panel, Problem, Ready, Tile } from "../parts/basics.js";
 import { Cel } from "../parts/code.js";
 import { Conditions } from "../parts/conditions.js";
@@ -10,7 +11,6 @@ import { link, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { notify } from "../store.js";
 import { html, useData, useEffect, useState, useTitle } from "../ui.js";
-import { toPlayground } from "./playground.js";
 
 const PAGE = 50;
 const EVERY_MS = 3000;

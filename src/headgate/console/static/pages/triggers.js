@@ -1,6 +1,7 @@
 /** Triggers: the list, one of them, and a new one. */
 import { call, EVENTING, objectPath, OWN, post, within } from "../api.js";
-import { ago, count, filterText, rate, yaml } from "../format.js";
+import { ago, count, filterText, rate } from "../format.js";
+import { draftOf, toPlayground } from "../handover.js";
 import { Ago, Choice, Confirm, Dialog, Empty, Facts, PageHead, Panel, Problem, Ready, Tile } from "../parts/basics.js";
 import { Cel } from "../parts/code.js";
 import { Conditions } from "../parts/conditions.js";
@@ -10,7 +11,6 @@ import { go, link, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { current, notify } from "../store.js";
 import { html, useData, useState, useTitle } from "../ui.js";
-import { toPlayground } from "./playground.js";
 
 const PAGE = 50;
 const EVERY_MS = 3000;
@@ -166,15 +166,6 @@ function Replay({ trigger, onClose }) {
     </div>
   <//>`;
 }
-
-/** A trigger to begin with. */
-export const draftOf = ({ namespace = "default", broker = "default", filter = { cel: 'ce.type == "order.paid"' }, filters }) =>
-  yaml({
-    apiVersion: `${GROUP}/v1`,
-    kind: "Trigger",
-    metadata: { name: "my-trigger", namespace: namespace || "default" },
-    spec: { broker, ...(filters ? { filters } : { filter }), subscriber: { uri: "http://127.0.0.1:9000/" } },
-  });
 
 export function NewTrigger({ route }) {
   const namespace = route.query.namespace || "default";
