@@ -139,7 +139,7 @@ def test_several_processes_write_one_log(tmp_path: Path) -> None:
         one.join(120)
     files = [one for one in tmp_path.iterdir() if one.name.startswith("audit.log")]
     found = [line for one in files for line in lines(one)]
-    assert len(files) > 3
+    assert max(one.stat().st_size for one in files) <= 20_000, "however many lines are written at once"
     assert sorted(found) == sorted(f"/{p}/{n}" for p in range(3) for n in range(500))
 
 

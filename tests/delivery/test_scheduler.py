@@ -345,7 +345,8 @@ def test_a_paused_target_keeps_what_comes_and_goes_on_in_order() -> None:
         assert cursor.target == 1
         assert min(cursor.pending) == 0, "retention keeps everything from the first one on"
         route(2, paused=False)
-        await until(lambda: len(came("1")) >= events // 2)
+        while len(came("1")) < events // 2:
+            await asyncio.sleep(0)  # one event follows the other: not all of them can come within a turn of the loop
         route(3, paused=True)
         await until(lambda: not scheduler.states_of({"default/t1"})["default/t1"].deliveries.attempts)
         stopped = len(came("1"))

@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +36,7 @@ class AuditLog:
 
     Args:
         path: Of the file; older ones are beside it, as FILE.1 (the newest) to FILE.N.
-        bytes_max: Size at which a new file is begun.
+        bytes_max: Size at which a new file is begun; only a line that is longer alone makes a larger one.
         backups: Older files that are kept.
 
     Raises:
@@ -103,7 +104,7 @@ class AuditLog:
             if lines:
                 is_written = False
                 with failing.attempt():
-                    self._write(b"".join(lines))
+                    self._write(lines)
                     is_written = True
                 (_WRITTEN if is_written else _FAILED).inc(len(lines))
             if self._closed and not self._queue:
@@ -113,17 +114,26 @@ class AuditLog:
             if not self._closed:
                 time.sleep(AUDIT_PAUSE_S)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, lines: Sequence[bytes]) -> None:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
             self._take_up_rotated()
             size = os.fstat(self._file).st_size
-            if size and size + len(data) > self._bytes_max:
-                self._rotate()
-            while data:
-                data = data[os.write(self._file, data) :]
+            data = bytearray()
+            for line in lines:
+                if size and size + len(line) > self._bytes_max:
+                    self._append(data)
+                    self._rotate()
+                    size, data = 0, bytearray()
+                size += len(line)
+                data += line
+            self._append(data)
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _append(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._file, data) :]
 
     def _take_up_rotated(self) -> None:
         """Opens the file anew when another process, or logrotate, has moved it away."""
