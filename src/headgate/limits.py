@@ -167,7 +167,9 @@ INDEX_STRIDE_BYTES: Final = 1 << 16
 DAMAGES_KEPT: Final = 1_024
 """Damaged places that a process remembers, so that it reports each once."""
 SEGMENTS_OPEN_MAX: Final = 8
-"""Segments that one reader or lookup keeps open, each with its index (4,096 positions at most by default)."""
+"""Segments that one reader or lookup keeps open."""
+SEGMENT_INDEXES_MAX: Final = 256
+"""Segments of a log whose index a process remembers: 4,096 entries and 96 KiB each at most by default."""
 
 # --- scan -----------------------------------------------------------------------------------------
 SCAN_CHUNKS_MAX: Final = 2_048

@@ -57,12 +57,13 @@ class LogFollower:
         log: The event log.
 
     Attributes:
+        log: The event log.
         index: Finds events by id and root.
     """
 
     def __init__(self, log: LogDirectory) -> None:
         self.index = EventIndex(INDEXED_EVENTS_MAX)
-        self._log = log
+        self.log = log
         self._flows = FlowSketch()
         self._lock = threading.Lock()
         self._spans: dict[int, _Span] = {}
@@ -121,21 +122,21 @@ class LogFollower:
 
     def _begin(self) -> None:
         """Find partitions that are new: what they have now is the past."""
-        fresh = [number for number in self._log.partitions() if number not in self._spans]
+        fresh = [number for number in self.log.partitions() if number not in self._spans]
         for number in fresh:
-            end = _end(self._log, number)
+            end = _end(self.log, number)
             self._spans[number] = _Span(end, end)
         if fresh and any(self._spans[number].high for number in fresh):
             before = {number: span.low for number, span in self._spans.items()}
-            self._past, self._is_complete = newest_of_all(self._log, before=before), False
+            self._past, self._is_complete = newest_of_all(self.log, before=before), False
         elif fresh and self._past is None:
             self._is_complete = True
 
     def _forward(self, left_bytes: int) -> int:
         for number, span in self._spans.items():
-            if span.failed or left_bytes <= 0 or span.high >= _end(self._log, number):
+            if span.failed or left_bytes <= 0 or span.high >= _end(self.log, number):
                 continue
-            with PartitionReader(self._log.partition(number), start=span.high) as reader:
+            with PartitionReader(self.log.partition(number), start=span.high) as reader:
                 try:
                     while left_bytes > 0 and (chunk := reader.read()) is not None:
                         self._take(number, chunk)

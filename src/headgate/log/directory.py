@@ -15,6 +15,7 @@ import structlog
 
 from headgate.limits import DAMAGES_KEPT
 from headgate.log.errors import CorruptChunkError
+from headgate.log.segment_index import SegmentIndexes
 from headgate.observe import metrics
 
 OnCorrupt = Literal["stop", "skip"]
@@ -29,11 +30,13 @@ class Partition:
         directory: Where its segments are.
         on_corrupt: What readers do at damaged chunks: stop there, or skip them and log it.
         reported: Places that were logged.
+        indexes: Of its segments.
     """
 
     directory: Path
     on_corrupt: OnCorrupt
     reported: OrderedDict[tuple[Path, int], None] = field(default_factory=OrderedDict, repr=False, compare=False)
+    indexes: SegmentIndexes = field(default_factory=SegmentIndexes, repr=False, compare=False)
 
     @property
     def skips(self) -> bool:
@@ -72,10 +75,11 @@ class LogDirectory:
     directory: Path
     on_corrupt: OnCorrupt
     reported: OrderedDict[tuple[Path, int], None] = field(default_factory=OrderedDict, repr=False, compare=False)
+    indexes: SegmentIndexes = field(default_factory=SegmentIndexes, repr=False, compare=False)
 
     def partition(self, number: int) -> Partition:
         """The partition of a number."""
-        return Partition(self.directory / str(number), self.on_corrupt, self.reported)
+        return Partition(self.directory / str(number), self.on_corrupt, self.reported, self.indexes)
 
     def partitions(self) -> list[int]:
         """Numbers of the partitions there are; none of a log that is not written yet."""

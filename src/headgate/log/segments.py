@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headgate.limits import INDEX_STRIDE_BYTES, SEGMENTS_OPEN_MAX
+from headgate.limits import SEGMENTS_OPEN_MAX
 from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
 from headgate.log.files import Committed, read_at
@@ -30,6 +30,7 @@ from headgate.log.format import (
     unpack_chunk_header,
 )
 from headgate.log.recovery import find_chunk, list_segments, read_chunk, read_segment_header
+from headgate.log.segment_index import SegmentIndexes
 
 _WINDOW_BYTES = 1 << 16
 _SMALL_CHUNK_BYTES = 1 << 14
@@ -39,16 +40,22 @@ _RETENTION_RACES_MAX = 8
 
 
 class SegmentFile:
-    """One open segment file with what is known of its inside. Made by `Segments.open`.
+    """One open segment file.
+
+    Args:
+        path: The file.
+        first_offset: Offset of its first record.
+        indexes: Of all segments of the log; None for a file that nothing is searched in.
 
     Attributes:
         path: The file.
         first_offset: Offset of its first record.
         schema: Columns of its chunks.
         data_start: Byte of its first chunk.
+        index: Where some of its chunks are.
     """
 
-    def __init__(self, path: Path, first_offset: int) -> None:
+    def __init__(self, path: Path, first_offset: int, indexes: SegmentIndexes | None = None) -> None:
         self.path = path
         self.first_offset = first_offset
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -58,8 +65,8 @@ class SegmentFile:
         except BaseException:
             os.close(self._fd)
             raise
-        self._offsets = [first_offset]
-        self._positions = [self.data_start]
+        indexes = indexes or SegmentIndexes()
+        self.index = indexes.of(path, self._fd, first_offset, self.data_start)
         self._behind_last = (first_offset, self.data_start)
         self._window = b""
         self._window_at = 0
@@ -100,9 +107,7 @@ class SegmentFile:
             raise CorruptChunkError(self.path, position, reason, offset)
         self._chunk_bytes = header.chunk_bytes
         self._behind_last = header.next_offset, position + header.chunk_bytes
-        if position - self._positions[-1] >= INDEX_STRIDE_BYTES:
-            self._offsets.append(offset)
-            self._positions.append(position)
+        self.index.note(offset, position, header.append_time_us)
         return header
 
     def bloom(self, position: int, header: ChunkHeader) -> bytes:
@@ -138,8 +143,7 @@ class SegmentFile:
 
     def nearest(self, offset: int) -> tuple[int, int]:
         """(offset, position) from where to walk to `offset`: a remembered chunk, or where the last walk ended."""
-        at = bisect_right(self._offsets, offset) - 1
-        remembered = self._offsets[at], self._positions[at]
+        remembered = self.index.at_offset(offset)
         return max(remembered, self._behind_last) if self._behind_last[0] <= offset else remembered
 
     def behind(self, position: int, offset: int) -> tuple[int, int] | None:
@@ -216,7 +220,7 @@ class Segments:
         first = self._firsts[index]
         segment = self._opened.get(first)
         if segment is None:
-            segment = self._opened[first] = SegmentFile(self._paths[index], first)
+            segment = self._opened[first] = SegmentFile(self._paths[index], first, self.partition.indexes)
             while len(self._opened) > self._open_max:
                 self._opened.popitem(last=False)[1].close()
         else:
@@ -268,15 +272,15 @@ class Segments:
     def offset_at_time(self, time_us: int, committed: int) -> int:
         """First offset of the first chunk appended at or after a time; `committed` when there is none.
 
-        Append times never decrease, so segments are searched by halves through their first headers, then the headers
-        of one segment are walked.
+        Append times never decrease, so segments are searched by halves through their first headers, then the index of
+        one segment; from there headers are walked.
         """
         for _ in range(_RETENTION_RACES_MAX):
             self.refresh()
             if not self._firsts:
                 return committed
             try:
-                at = self._segment_before(time_us, committed)
+                at = self._near_time(time_us, committed)
             except FileNotFoundError:
                 continue  # retention removed a segment between the listing and its opening
             except CorruptChunkError:
@@ -286,8 +290,8 @@ class Segments:
             return self._walk_to_time(at, time_us, committed)
         raise OffsetNotKeptError(f"{self.partition.directory} loses segments faster than they can be searched")
 
-    def _segment_before(self, time_us: int, committed: int) -> int:
-        """Offset of the last segment that began before a time, or of the first one."""
+    def _near_time(self, time_us: int, committed: int) -> int:
+        """Offset of a chunk from which to walk to a time."""
         low, high = 0, sum(first < committed for first in self._firsts)
         while low < high:
             middle = (low + high) // 2
@@ -299,7 +303,7 @@ class Segments:
                 low = middle + 1
             else:
                 high = middle
-        return self._firsts[max(0, low - 1)]
+        return self._get(max(0, low - 1)).index.before_time(time_us)
 
     def _walk_to_time(self, at: int, time_us: int, committed: int) -> int:
         while at < committed:

@@ -125,8 +125,8 @@ def paths(
 ) -> Starlette:
     """What the fronts pass on: the API of objects, what became of events, and the numbers of both."""
     history = history or NumbersHistory(settings.metrics_directory)
-    log = LogDirectory(settings.log_directory, settings.on_corrupt)
-    follower = follower or LogFollower(log)
+    follower = follower or LogFollower(LogDirectory(settings.log_directory, settings.on_corrupt))
+    log = follower.log
     records = FileRecords(settings.data, log, settings.dispatchers, follower)
     dispatchers = TargetStatsReader([settings.dispatcher_socket(number) for number in range(settings.dispatchers)])
     backtests = Backtests(store, ChunkLog(log), ReaderScanner(settings.reader_socket))
