@@ -206,8 +206,31 @@ def test_a_cancelled_run_gives_its_answer_to_nobody() -> None:
     asyncio.run(scenario())
 
 
+def test_a_process_that_was_started_before_answers_the_first_run() -> None:
+    async def scenario() -> None:
+        async with workers() as found:
+            found.warm()
+            found.warm()
+            assert (await found.run("ann", "test", body(filter=CEL)))[0] == 200
+            found.warm()
+            await asyncio.sleep(0)
+            assert found._warming is None
+            assert len(found._free) == 1, "the run has waited for it, and nobody started another one"
+        async with workers() as found:
+            found.warm()
+            await asyncio.sleep(0)
+        assert found._free == []
+
+    asyncio.run(scenario())
+
+
 def test_a_process_that_does_not_start() -> None:
     async def scenario() -> None:
+        async with workers(command=("/bin/false",)) as found:
+            found.warm()
+            assert found._warming is not None
+            await asyncio.wait([found._warming])
+            assert found._free == [], "who tries a filter is told"
         async with workers(command=("/bin/false",)) as found:
             with pytest.raises(FilterWorkerError):
                 await found.run("ann", "test", body(filter="true"))

@@ -131,7 +131,7 @@ class AuditLog:
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytearray) -> None:
         while data:
             data = data[os.write(self._file, data) :]
 

@@ -6,7 +6,7 @@ holds HTML would stay text even where a page forgot that it is hostile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -27,9 +27,11 @@ class ConsoleRoutes:
 
     Args:
         sign_in: How people sign in.
+        on_open: Called when somebody opens the console.
     """
 
-    def __init__(self, sign_in: SignIn) -> None:
+    def __init__(self, sign_in: SignIn, on_open: Callable[[], None] = lambda: None) -> None:
+        self._on_open = on_open
         self._files = {**read_files(), SIGN_IN: StaticFile.of(sign_in.json(), ".json")}
         self._headers = headers(sign_in.origin)
 
@@ -53,6 +55,7 @@ class ConsoleRoutes:
         return RedirectResponse(f"{PREFIX}/", 302, {**self._headers, "vary": "accept"})
 
     async def _index(self, request: Request) -> Response:
+        self._on_open()
         return self._answer(INDEX, request)
 
     async def _file(self, request: Request) -> Response:

@@ -4,23 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from headgate.control.errors import MalformedObjectError
 from headgate.control.objects import Kind
 from headgate.control.yaml_text import YamlLimits, documents
+from headgate.errors import InvalidInputError
 from headgate.limits import MANIFEST_DEPTH_MAX, OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_TYPES: Final = frozenset({"", "application/json", MERGE_PATCH})
 YAML_TYPES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
+_T = TypeVar("_T")
 
 
 def media_type(header: str) -> str:
     """The type of a Content-Type header without parameters, in lower case."""
     return header.partition(";")[0].strip().lower()
+
+
+def decode_as(body: bytes, type_: type[_T], problem: str) -> _T:
+    """A JSON body as a type of ours.
+
+    Args:
+        body: JSON.
+        type_: A msgspec struct.
+        problem: The begin of the error, before the reason.
+
+    Raises:
+        InvalidInputError: It is no JSON, or not of this type.
+    """
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{problem}: {error}") from error
 
 
 def decode_json(body: bytes) -> object:

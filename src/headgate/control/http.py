@@ -61,23 +61,6 @@ async def read_body(request: Request, types: frozenset[str], bytes_max: int = OB
     return bytes(chunks)
 
 
-def decode_as(body: bytes, type_: type[_T], problem: str) -> _T:
-    """A JSON body as a type of ours.
-
-    Args:
-        body: JSON.
-        type_: A msgspec struct.
-        problem: The begin of the error, before the reason.
-
-    Raises:
-        InvalidInputError: It is no JSON, or not of this type.
-    """
-    try:
-        return msgspec.json.decode(body, type=type_)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{problem}: {error}") from error
-
-
 async def while_connected(receive: Receive, work: Awaitable[_T]) -> _T | None:
     """What the work gives; None when the client leaves before: the work has been cancelled then.
 

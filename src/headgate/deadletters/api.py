@@ -29,7 +29,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.http import JSON, decode_as, json_response, path_id, read_body
+from headgate.control.bodies import decode_as
+from headgate.control.http import JSON, json_response, path_id, read_body
 from headgate.control.objects import OWN_API_VERSION, JsonObject
 from headgate.deadletters.counts import DeadLetterCount, counts_of, most_first
 from headgate.deadletters.sender import DeadLetters

@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.http import JSON, decode_as, json_response, read_body, while_connected
+from headgate.control.bodies import decode_as
+from headgate.control.http import JSON, json_response, read_body, while_connected
 from headgate.control.objects import OWN_API_VERSION
 from headgate.inspect.backtest import Backtests
 from headgate.inspect.backtest_messages import BacktestRequest

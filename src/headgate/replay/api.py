@@ -20,8 +20,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
+from headgate.control.bodies import decode_as
 from headgate.control.egress import UrlPolicy
-from headgate.control.http import JSON, decode_as, json_response, path_id, read_body
+from headgate.control.http import JSON, json_response, path_id, read_body
 from headgate.control.objects import OWN_API_VERSION, JsonObject, Kind, ObjectKey, Trigger
 from headgate.control.queries import user_of
 from headgate.control.store import Store

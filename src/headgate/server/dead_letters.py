@@ -20,7 +20,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.http import JSON, decode_as, json_response, read_body
+from headgate.control.bodies import decode_as
+from headgate.control.http import JSON, json_response, read_body
 from headgate.control.objects import JsonObject
 from headgate.deadletters.api import BASE, LIST, CountsPage, DeadLetterNotFoundError
 from headgate.errors import InvalidInputError

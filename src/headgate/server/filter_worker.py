@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.http import decode_as
+from headgate.control.bodies import decode_as
 from headgate.control.kube_status import failure, failure_of
 from headgate.errors import HeadgateError
 from headgate.event.json_text import allow_deep_json
@@ -31,8 +31,8 @@ from headgate.filter.tools.trial import (
     try_filter,
 )
 from headgate.limits import FILTER_RUN_S_MAX, FILTER_WORKER_MEMORY_BYTES_MAX
-from headgate.server.filter_workers import ANSWER_HEAD, REQUEST_HEAD
-from headgate.server.filter_workers import RUNS as NUMBERED
+from headgate.server.filter_protocol import ANSWER_HEAD, REQUEST_HEAD
+from headgate.server.filter_protocol import RUNS as NUMBERED
 
 _OK: Final = 200
 _NICENESS: Final = 10

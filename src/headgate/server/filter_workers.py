@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import struct
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator, Sequence
@@ -38,14 +37,9 @@ from headgate.limits import (
     FILTER_WORKER_START_S_MAX,
     FILTER_WORKERS_MAX,
 )
+from headgate.server.filter_protocol import ANSWER_HEAD, REQUEST_HEAD, RUNS
 
 PREFIX: Final = f"/apis/{OWN_API_VERSION}/filters"
-REQUEST_HEAD: Final = struct.Struct(">BI")
-"""Before the body of a request to a process: the number in RUNS, the length of the body."""
-ANSWER_HEAD: Final = struct.Struct(">HI")
-"""Before the body of an answer: the status of HTTP, the length of the body."""
-RUNS: Final = {"test": "POST", "explain": "POST", "convert": "POST", "dialects": "GET"}
-"""What can be asked of a process, in the order of the numbers, and by which method of HTTP."""
 _NUMBERS: Final = {name: number for number, name in enumerate(RUNS)}
 _COMMAND: Final = (sys.executable, "-m", "headgate.server.filter_worker")
 _TYPES: Final = frozenset({JSON})
@@ -129,6 +123,21 @@ class FilterWorkers:
         self._users: dict[str, _Turns] = {}
         self._count = 0
         self._ending: set[asyncio.Task[None]] = set()
+        self._warming: asyncio.Task[None] | None = None
+
+    def warm(self) -> None:
+        """Start a process where none is there, beside what goes on: the next run need not wait for its start."""
+        if not self._free and not self._count and self._warming is None:
+            self._warming = asyncio.create_task(self._warm())
+
+    async def _warm(self) -> None:
+        try:
+            async with self._room:
+                self._keep(await self._started())
+        except FilterWorkerError:
+            pass  # the next run tries it again, and tells
+        finally:
+            self._warming = None
 
     async def run(self, user: str, run: str, body: bytes) -> tuple[int, bytes]:
         """One run.
@@ -162,6 +171,8 @@ class FilterWorkers:
                 self._users.pop(user, None)
 
     async def _run(self, run: str, body: bytes) -> tuple[int, bytes]:
+        if not self._free and self._warming is not None:
+            await asyncio.wait([self._warming])
         worker = self._free.pop() if self._free else await self._started()
         if worker.idle is not None:
             worker.idle.cancel()
@@ -181,9 +192,13 @@ class FilterWorkers:
         except BaseException:  # the request was cancelled: the answer would be the next one's
             self._spare(worker)
             raise
+        self._keep(worker)
+        return found
+
+    def _keep(self, worker: _Worker) -> None:
+        """For the next run, for a while."""
         self._free.append(worker)
         worker.idle = asyncio.get_running_loop().call_later(FILTER_WORKER_IDLE_S, self._retire, worker)
-        return found
 
     async def _started(self) -> _Worker:
         # Nothing of what the server knows by its environment, such as where its keys are.
@@ -216,6 +231,9 @@ class FilterWorkers:
 
     async def close(self) -> None:
         """Ends the processes that have nothing to do; the others end with this process."""
+        if self._warming is not None:
+            self._warming.cancel()
+            await asyncio.wait([self._warming])
         free, self._free = self._free, []
         for worker in free:
             if worker.idle is not None:

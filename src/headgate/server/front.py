@@ -240,14 +240,14 @@ def other_paths(
     control = api or ProcessProxy(settings.control_socket)
     asked = (WHY_TRIGGER, *OF_BROKERS, *stats_paths(Kind.TRIGGER))
     asking = [Route(path, inquiries or control, methods=["GET"]) for path in asked]
-    trying = FiltersApi(workers or FilterWorkers())
+    workers = workers or FilterWorkers()
     return Starlette(
         routes=[
             *health.routes(settings, checks),
-            *ConsoleRoutes(sign_in).routes(),
+            *ConsoleRoutes(sign_in, on_open=workers.warm).routes(),
             *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
             *pulling,
-            *trying.routes(),
+            *FiltersApi(workers).routes(),
             *replays.beginning(),
             *reach.routes([*keeping, *asking]),
             Mount("/", control),

@@ -19,7 +19,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.http import JSON, decode_as, read_body
+from headgate.control.bodies import decode_as
+from headgate.control.http import JSON, read_body
 from headgate.delivery.events import Events
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState

@@ -27,7 +27,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.http import JSON, Handler, decode_as, json_response, read_body
+from headgate.control.bodies import decode_as
+from headgate.control.http import JSON, Handler, json_response, read_body
 from headgate.control.objects import OWN_API_VERSION, JsonObject
 from headgate.errors import InvalidInputError
 from headgate.event.json_format import encode_event
