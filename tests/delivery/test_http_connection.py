@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+import socket
+import ssl
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from headgate import limits
-from headgate.delivery.post import HttpTransport
+from headgate.control.credentials import ClientTls
+from headgate.delivery.post import HttpTransport, PostOptions
 from headgate.delivery.retry import Outcome
-from tests.delivery.harness import run
+from tests.certificates import Authority
+from tests.delivery.harness import run, until
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 202 OK\r\ncontent-length: 0\r\n\r\n"
@@ -29,12 +35,48 @@ class Peer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.tasks.add(asyncio.current_task())
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             try:
                 await self._talk(reader, writer)
             finally:
                 self.closed += 1
                 writer.transport.abort()
+
+
+@pytest.fixture
+def certified(tmp_path: Path) -> tuple[ssl.SSLContext, PostOptions]:
+    """What a subscriber shows by TLS, and how it is trusted."""
+    ca = Authority(tmp_path)
+    pair = ca.issue("subscriber")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair.certificate, pair.key)
+    return context, PostOptions(tls=ClientTls(ca_certs=ca.path.read_text()))
+
+
+@contextlib.contextmanager
+def blocking_peer(context: ssl.SSLContext, answer: bytes) -> Iterator[str]:
+    """The URL of a subscriber that answers each connection's request, and then never reads or closes it."""
+    kept = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection = context.wrap_socket(server.accept()[0], server_side=True)
+                    kept.append(connection)
+                    while not connection.recv(1 << 16).endswith(b"{}"):
+                        pass
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"https://localhost:{server.getsockname()[1]}/"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for connection in kept:
+                connection.close()
 
 
 @contextlib.asynccontextmanager
@@ -303,3 +345,20 @@ def test_a_head_says_who_sends_and_where_to() -> None:
         ["user-agent: headgate"],
         ["user-agent: other"],
     ]
+
+
+def test_a_tls_connection_that_has_ended_is_not_held_open_by_its_peer(
+    certified: tuple[ssl.SSLContext, PostOptions],
+) -> None:
+    context, options = certified
+    answer = b"HTTP/1.1 202 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+    async def work(url: str) -> None:
+        async with HttpTransport() as transport:
+            for _ in range(3):
+                assert (await transport.post(url, [], b"{}", 20.0, options)).status == 202
+            async with asyncio.timeout(5):
+                await until(lambda: not transport._pools.opened)
+
+    with blocking_peer(context, answer) as url:
+        run(work(url))

@@ -206,7 +206,7 @@ class HttpConnection(asyncio.Protocol):
             self.idle_since_s = self._loop.time()
             self._released(self)
         else:
-            self._transport.close()
+            self._transport.abort()  # `close` would wait for TLS: the peer could keep the socket for half a minute
 
     # --- inside ---------------------------------------------------------------------------------------
 
