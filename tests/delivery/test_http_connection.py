@@ -7,6 +7,7 @@ import contextlib
 import socket
 import ssl
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -93,11 +94,13 @@ async def subscriber(talk: Talk) -> AsyncIterator[tuple[Peer, Callable[..., Awai
         ) -> Outcome:
             return await transport.post(url, [("ce-id", "1"), *headers], body, timeout_s)
 
-        yield peer, post
-    server.close()
-    for task in peer.tasks:
-        task.cancel()
-    await asyncio.gather(*peer.tasks, return_exceptions=True)
+        try:
+            yield peer, post
+        finally:
+            server.close()
+            for task in peer.tasks:
+                task.cancel()
+            await asyncio.gather(*peer.tasks, return_exceptions=True)
     await asyncio.sleep(0)  # the transports close
 
 
@@ -213,6 +216,25 @@ def test_a_body_without_an_end_is_cut_off_and_its_status_counts() -> None:
             assert (outcome.status, outcome.retry_after) == (503, "7")
             assert outcome.body == b"z" * limits.ERROR_BODY_BYTES_MAX
             await closed(peer, 1)
+
+    run(work())
+
+
+def test_a_reply_in_tiny_pieces_takes_no_more_memory_than_its_length() -> None:
+    pieces = 50_000
+    reply = b"HTTP/1.1 200 OK\r\nce-id: 1\r\ntransfer-encoding: chunked\r\n\r\n" + b"2\r\nab\r\n" * pieces + b"0\r\n\r\n"
+
+    async def work() -> None:
+        async with subscriber(always(reply)) as (_, post):
+            limit = len(reply) + 8 * 2 * pieces
+            tracemalloc.start()
+            try:
+                outcome = await post()
+                assert outcome.reply is not None
+                assert outcome.reply.body == b"ab" * pieces
+                assert tracemalloc.get_traced_memory()[1] < limit
+            finally:
+                tracemalloc.stop()
 
     run(work())
 

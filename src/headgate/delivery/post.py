@@ -174,11 +174,11 @@ class _Answer:
     """
 
     __slots__ = (
+        "_body",
         "_headers",
         "_is_reply",
         "_kept",
         "_options",
-        "_pieces",
         "_size",
         "_status",
         "_transport",
@@ -190,7 +190,7 @@ class _Answer:
         self._transport = transport
         self._options = options
         self._kept = options.kept_bytes
-        self._pieces: list[bytes] = []
+        self._body = bytearray()  # pieces of a byte or two would take twenty times their length
         self._size = self.reply_bytes = 0
         self._is_reply = False
         self._wrong: Outcome | None = None
@@ -209,7 +209,7 @@ class _Answer:
     def add(self, piece: bytes) -> bool:
         """A piece of the body."""
         if self._size < self._kept:
-            self._pieces.append(piece[: self._kept - self._size])
+            self._body += piece[: self._kept - self._size]
         self._size += len(piece)
         if self._is_reply:
             self.reply_bytes += len(piece)
@@ -227,7 +227,7 @@ class _Answer:
             headers = _event_headers(self._headers)
             if headers is None:
                 return _UNREADABLE
-            return self._wrong or Outcome(200, reply=Answer(headers, b"".join(self._pieces)))
+            return self._wrong or Outcome(200, reply=Answer(headers, bytes(self._body)))
         status = self._status
         if self._options.kept_headers:
             found = ((name, _text(self._headers, name.encode())) for name in self._options.kept_headers)
@@ -235,7 +235,7 @@ class _Answer:
         if not self._kept:
             return _TAKEN.get(status) or Outcome(status)
         asked = _text(self._headers, b"retry-after") if status in RETRY_AFTER_STATUSES else ""
-        return Outcome(status, retry_after=asked, body=b"".join(self._pieces))
+        return Outcome(status, retry_after=asked, body=bytes(self._body))
 
 
 def _is_event(headers: Headers) -> bool:
