@@ -29,6 +29,7 @@ class Peer:
 
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
+        self.port = 0
         self.connections = 0
         self.closed = 0
         self.tasks: set[asyncio.Task[None]] = set()
@@ -85,7 +86,8 @@ async def subscriber(talk: Talk) -> AsyncIterator[tuple[Peer, Callable[..., Awai
     """The peer, and a function that posts to it by one transport."""
     peer = Peer(talk)
     server = await asyncio.start_server(peer._serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    peer.port = server.sockets[0].getsockname()[1]
+    url = f"http://127.0.0.1:{peer.port}/"
 
     async with HttpTransport() as transport:
 
@@ -325,6 +327,25 @@ def test_a_connection_that_was_closed_while_it_was_idle_is_not_used() -> None:
                 assert (await post()).status == 202
                 await asyncio.sleep(0.05)
             assert peer.connections == 3
+
+    run(work())
+
+
+def test_an_address_that_is_silent_leaves_time_for_the_next_one() -> None:
+    async def addresses(host: str, port: int) -> list[str]:
+        return ["127.0.0.2", "127.0.0.1"]
+
+    async def work() -> None:
+        async with subscriber(always(OK)) as (peer, _):
+            with contextlib.ExitStack() as stack:
+                silent = stack.enter_context(socket.create_server(("127.0.0.2", peer.port), backlog=0))
+                for _ in range(4):  # more than it takes: further ones get no answer
+                    waiting = stack.enter_context(socket.socket())
+                    waiting.setblocking(False)
+                    waiting.connect_ex(silent.getsockname())
+                async with HttpTransport(resolve=addresses) as transport:
+                    outcome = await transport.post(f"http://two.example:{peer.port}/", [], b"{}", 6.0)
+            assert outcome.status == 202
 
     run(work())
 

@@ -125,10 +125,13 @@ class HttpTransport:
         if route.refusal is not None:
             return route.refusal
         outcome = _LATE
-        for hop in tuple(route.hops):
+        hops = tuple(route.hops)
+        for number, hop in enumerate(hops):
             if left_s <= 0:
                 break
-            outcome = await self._try(hop, headers, body, left_s, chosen)
+            # An address that is silent leaves each of the others its part of the time.
+            connect_s = min(left_s, limits.CONNECT_S_MAX) / (len(hops) - number)
+            outcome = await self._try(hop, headers, body, left_s, connect_s, chosen)
             # Where an address gave no connection nothing was sent, and the next one may take it.
             if not outcome.unsent:
                 route.prefer(hop)
@@ -137,7 +140,13 @@ class HttpTransport:
         return outcome
 
     async def _try(
-        self, hop: Hop, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float, options: PostOptions
+        self,
+        hop: Hop,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: float,
+        connect_s: float,
+        options: PostOptions,
     ) -> Outcome:
         """One address."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
@@ -149,7 +158,7 @@ class HttpTransport:
             head += f"user-agent: {_USER_AGENT}\r\n"
         answer = _Answer(self, options)
         try:
-            await hop.pool.send(f"{head}\r\n".encode(), body, answer, timeout_s)
+            await hop.pool.send(f"{head}\r\n".encode(), body, answer, timeout_s, connect_s)
         except RequestFailedError as error:
             return Outcome(0, error.reason, _shortened(error.detail), unsent=error.unsent)
         finally:
