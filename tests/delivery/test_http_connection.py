@@ -258,6 +258,24 @@ def test_an_answer_before_the_whole_request_counts_and_ends_the_connection() -> 
     run(work())
 
 
+@pytest.mark.parametrize(
+    ("answer", "status", "reason"), [(b"HTTP/1.1 413 Large\r\n\r\nno", 413, ""), (b"", 0, "connection")]
+)
+def test_nothing_is_sent_to_who_answers_no_more(answer: bytes, status: int, reason: str) -> None:
+    async def half_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.write_eof()
+        await asyncio.Event().wait()
+
+    async def work() -> None:
+        async with subscriber(half_close) as (_, post):
+            outcome = await post(bytes(64 << 20), timeout_s=8.0)  # more than the system's buffers hold
+            assert (outcome.status, outcome.reason) == (status, reason)
+
+    run(work())
+
+
 def test_what_a_subscriber_sends_unasked_is_no_answer_to_the_next_request() -> None:
     async def split(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)

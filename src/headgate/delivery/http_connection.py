@@ -147,6 +147,10 @@ class HttpConnection(asyncio.Protocol):
         del self._parser  # which refers to this
         self._opened.discard(self)
 
+    def eof_received(self) -> None:
+        """The peer sends nothing more: what is left of the request would be sent for as long as the peer likes."""
+        self._transport.abort()
+
     def data_received(self, data: bytes) -> None:
         """Parses; bytes that bring nothing of a body are bounded, exact to one read."""
         if self._answer is None:
