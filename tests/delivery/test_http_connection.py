@@ -224,7 +224,8 @@ def test_a_body_without_an_end_is_cut_off_and_its_status_counts() -> None:
 
 def test_a_reply_in_tiny_pieces_takes_no_more_memory_than_its_length() -> None:
     pieces = 50_000
-    reply = b"HTTP/1.1 200 OK\r\nce-id: 1\r\ntransfer-encoding: chunked\r\n\r\n" + b"2\r\nab\r\n" * pieces + b"0\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\nce-id: 1\r\ntransfer-encoding: chunked\r\n\r\n"
+    reply = head + b"2\r\nab\r\n" * pieces + b"0\r\n\r\n"
 
     async def work() -> None:
         async with subscriber(always(reply)) as (_, post):
@@ -254,6 +255,33 @@ def test_an_answer_before_the_whole_request_counts_and_ends_the_connection() -> 
             for count in (1, 2):
                 assert (await post(body)).status == 413
                 assert peer.connections == count
+
+    run(work())
+
+
+def test_a_refusal_before_the_whole_request_was_read_ends_a_tls_connection(
+    certified: tuple[ssl.SSLContext, PostOptions],
+) -> None:
+    context, options = certified
+    connections = 0
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 413 Large\r\ncontent-length: 0\r\n\r\n")
+            await asyncio.sleep(10)
+        writer.transport.abort()
+
+    async def work() -> None:
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0, ssl=context)
+        url = f"https://localhost:{server.sockets[0].getsockname()[1]}/"
+        async with HttpTransport() as transport:
+            outcomes = [await transport.post(url, [], bytes(8 << 20), 5.0, options) for _ in range(2)]
+        server.close()
+        assert [outcome.status for outcome in outcomes] == [413, 413]
+        assert connections == 2
 
     run(work())
 

@@ -65,6 +65,7 @@ class HttpConnection(asyncio.Protocol):
         "_ends_by_close",
         "_headers",
         "_in_body",
+        "_is_large_by_tls",
         "_loop",
         "_opened",
         "_parser",
@@ -98,12 +99,14 @@ class HttpConnection(asyncio.Protocol):
         self._answer = answer
         self._bare_bytes = 0
         self._in_body = False
+        is_large = len(body) > _JOINED_BYTES_MAX
+        self._is_large_by_tls = is_large and self._transport.get_extra_info("ssl_object") is not None
         done = self._done = self._loop.create_future()
         timer = self._loop.call_later(timeout_s, self._time_out, timeout_s)
-        if len(body) <= _JOINED_BYTES_MAX:
-            self._transport.write(head + body)
-        else:
+        if is_large:
             self._transport.writelines((head, body))
+        else:
+            self._transport.write(head + body)
         try:
             await done
         finally:
@@ -204,8 +207,10 @@ class HttpConnection(asyncio.Protocol):
         if not self._in_body or self._answer is None:
             return
         self._finish()
-        if self._transport.get_write_buffer_size():
-            self._transport.abort()  # the answer came before the whole request was sent, which nobody reads any more
+        if self._transport.get_write_buffer_size() or (self._is_large_by_tls and self._parser.get_status_code() >= 300):
+            # The answer came before the whole request was sent, which nobody reads any more. TLS does not say how much
+            # of a large one is unsent: who refuses one may have done so without reading it.
+            self._transport.abort()
         elif self._parser.should_keep_alive():
             self.idle_since_s = self._loop.time()
             self._released(self)
