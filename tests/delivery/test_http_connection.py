@@ -377,6 +377,23 @@ def test_a_connection_that_was_closed_while_it_was_idle_is_not_used() -> None:
     run(work())
 
 
+def test_a_name_that_ends_with_a_dot_is_that_of_its_certificate(certified: tuple[ssl.SSLContext, PostOptions]) -> None:
+    context, options = certified
+    ends_here = b"HTTP/1.1 202 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+    async def addresses(host: str, port: int) -> list[str]:
+        assert host == "localhost."
+        return ["127.0.0.1"]
+
+    async def work(url: str) -> None:
+        async with HttpTransport(resolve=addresses) as transport:
+            outcome = await transport.post(url.replace("localhost", "localhost."), [], b"{}", 20.0, options)
+            assert (outcome.status, outcome.detail) == (202, "")
+
+    with blocking_peer(context, ends_here) as url:
+        run(work(url))
+
+
 def test_an_address_that_is_silent_leaves_time_for_the_next_one() -> None:
     async def addresses(host: str, port: int) -> list[str]:
         return ["127.0.0.2", "127.0.0.1"]
