@@ -442,6 +442,25 @@ def test_a_redrive_keeps_its_triggers_rate_limit(tmp_path: Path):
     run(work())
 
 
+def test_a_redrive_to_a_paused_trigger_waits_without_being_looked_at_all_the_time(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(limits, "DEADLETTER_TURN_S", 0.001)
+    monkeypatch.setattr(limits, "DEADLETTER_SLEEP_S_MAX", 0.5)
+
+    async def work() -> None:
+        goes_on = target(1, "http://fine/")
+        sending = Sending(tmp_path, dataclasses.replace(goes_on, paused=True))
+        sending.redrive(2)
+        async with sending:
+            began = asyncio.get_running_loop().time()
+            await sending.more_turns(4)
+            assert asyncio.get_running_loop().time() - began > 1.0
+            assert not sending.net.got
+            sending.targets[1] = goes_on
+            await until(lambda: sending.net.got == ["e0", "e1"])
+
+    run(work())
+
+
 def test_a_file_that_is_damaged_ends_the_dispatcher_and_does_not_hold_up_its_end(tmp_path: Path, monkeypatch):
     writes = 0
 

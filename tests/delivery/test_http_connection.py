@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+import socket
+import ssl
+import threading
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from headgate import limits
-from headgate.delivery.post import HttpTransport
+from headgate.control.credentials import ClientTls
+from headgate.delivery.post import HttpTransport, PostOptions
 from headgate.delivery.retry import Outcome
-from tests.delivery.harness import run
+from tests.certificates import Authority
+from tests.delivery.harness import run, until
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 202 OK\r\ncontent-length: 0\r\n\r\n"
@@ -22,6 +29,7 @@ class Peer:
 
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
+        self.port = 0
         self.connections = 0
         self.closed = 0
         self.tasks: set[asyncio.Task[None]] = set()
@@ -29,7 +37,7 @@ class Peer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.tasks.add(asyncio.current_task())
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             try:
                 await self._talk(reader, writer)
             finally:
@@ -37,12 +45,49 @@ class Peer:
                 writer.transport.abort()
 
 
+@pytest.fixture
+def certified(tmp_path: Path) -> tuple[ssl.SSLContext, PostOptions]:
+    """What a subscriber shows by TLS, and how it is trusted."""
+    ca = Authority(tmp_path)
+    pair = ca.issue("subscriber")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair.certificate, pair.key)
+    return context, PostOptions(tls=ClientTls(ca_certs=ca.path.read_text()))
+
+
+@contextlib.contextmanager
+def blocking_peer(context: ssl.SSLContext, answer: bytes) -> Iterator[str]:
+    """The URL of a subscriber that answers each connection's request, and then never reads or closes it."""
+    kept = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection = context.wrap_socket(server.accept()[0], server_side=True)
+                    kept.append(connection)
+                    while not connection.recv(1 << 16).endswith(b"{}"):
+                        pass
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"https://localhost:{server.getsockname()[1]}/"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for connection in kept:
+                connection.close()
+
+
 @contextlib.asynccontextmanager
 async def subscriber(talk: Talk) -> AsyncIterator[tuple[Peer, Callable[..., Awaitable[Outcome]]]]:
     """The peer, and a function that posts to it by one transport."""
     peer = Peer(talk)
     server = await asyncio.start_server(peer._serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    peer.port = server.sockets[0].getsockname()[1]
+    url = f"http://127.0.0.1:{peer.port}/"
 
     async with HttpTransport() as transport:
 
@@ -51,11 +96,13 @@ async def subscriber(talk: Talk) -> AsyncIterator[tuple[Peer, Callable[..., Awai
         ) -> Outcome:
             return await transport.post(url, [("ce-id", "1"), *headers], body, timeout_s)
 
-        yield peer, post
-    server.close()
-    for task in peer.tasks:
-        task.cancel()
-    await asyncio.gather(*peer.tasks, return_exceptions=True)
+        try:
+            yield peer, post
+        finally:
+            server.close()
+            for task in peer.tasks:
+                task.cancel()
+            await asyncio.gather(*peer.tasks, return_exceptions=True)
     await asyncio.sleep(0)  # the transports close
 
 
@@ -175,6 +222,26 @@ def test_a_body_without_an_end_is_cut_off_and_its_status_counts() -> None:
     run(work())
 
 
+def test_a_reply_in_tiny_pieces_takes_no_more_memory_than_its_length() -> None:
+    pieces = 50_000
+    head = b"HTTP/1.1 200 OK\r\nce-id: 1\r\ntransfer-encoding: chunked\r\n\r\n"
+    reply = head + b"2\r\nab\r\n" * pieces + b"0\r\n\r\n"
+
+    async def work() -> None:
+        async with subscriber(always(reply)) as (_, post):
+            limit = len(reply) + 8 * 2 * pieces
+            tracemalloc.start()
+            try:
+                outcome = await post()
+                assert outcome.reply is not None
+                assert outcome.reply.body == b"ab" * pieces
+                assert tracemalloc.get_traced_memory()[1] < limit
+            finally:
+                tracemalloc.stop()
+
+    run(work())
+
+
 def test_an_answer_before_the_whole_request_counts_and_ends_the_connection() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -188,6 +255,51 @@ def test_an_answer_before_the_whole_request_counts_and_ends_the_connection() -> 
             for count in (1, 2):
                 assert (await post(body)).status == 413
                 assert peer.connections == count
+
+    run(work())
+
+
+def test_a_refusal_before_the_whole_request_was_read_ends_a_tls_connection(
+    certified: tuple[ssl.SSLContext, PostOptions],
+) -> None:
+    context, options = certified
+    connections = 0
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 413 Large\r\ncontent-length: 0\r\n\r\n")
+            await asyncio.sleep(10)
+        writer.transport.abort()
+
+    async def work() -> None:
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0, ssl=context)
+        url = f"https://localhost:{server.sockets[0].getsockname()[1]}/"
+        async with HttpTransport() as transport:
+            outcomes = [await transport.post(url, [], bytes(8 << 20), 5.0, options) for _ in range(2)]
+        server.close()
+        assert [outcome.status for outcome in outcomes] == [413, 413]
+        assert connections == 2
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "reason"), [(b"HTTP/1.1 413 Large\r\n\r\nno", 413, ""), (b"", 0, "connection")]
+)
+def test_nothing_is_sent_to_who_answers_no_more(answer: bytes, status: int, reason: str) -> None:
+    async def half_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.write_eof()
+        await asyncio.Event().wait()
+
+    async def work() -> None:
+        async with subscriber(half_close) as (_, post):
+            outcome = await post(bytes(64 << 20), timeout_s=8.0)  # more than the system's buffers hold
+            assert (outcome.status, outcome.reason) == (status, reason)
 
     run(work())
 
@@ -265,6 +377,42 @@ def test_a_connection_that_was_closed_while_it_was_idle_is_not_used() -> None:
     run(work())
 
 
+def test_a_name_that_ends_with_a_dot_is_that_of_its_certificate(certified: tuple[ssl.SSLContext, PostOptions]) -> None:
+    context, options = certified
+    ends_here = b"HTTP/1.1 202 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+    async def addresses(host: str, port: int) -> list[str]:
+        assert host == "localhost."
+        return ["127.0.0.1"]
+
+    async def work(url: str) -> None:
+        async with HttpTransport(resolve=addresses) as transport:
+            outcome = await transport.post(url.replace("localhost", "localhost."), [], b"{}", 20.0, options)
+            assert (outcome.status, outcome.detail) == (202, "")
+
+    with blocking_peer(context, ends_here) as url:
+        run(work(url))
+
+
+def test_an_address_that_is_silent_leaves_time_for_the_next_one() -> None:
+    async def addresses(host: str, port: int) -> list[str]:
+        return ["127.0.0.2", "127.0.0.1"]
+
+    async def work() -> None:
+        async with subscriber(always(OK)) as (peer, _):
+            with contextlib.ExitStack() as stack:
+                silent = stack.enter_context(socket.create_server(("127.0.0.2", peer.port), backlog=0))
+                for _ in range(4):  # more than it takes: further ones get no answer
+                    waiting = stack.enter_context(socket.socket())
+                    waiting.setblocking(False)
+                    waiting.connect_ex(silent.getsockname())
+                async with HttpTransport(resolve=addresses) as transport:
+                    outcome = await transport.post(f"http://two.example:{peer.port}/", [], b"{}", 6.0)
+            assert outcome.status == 202
+
+    run(work())
+
+
 @pytest.mark.parametrize("value", ["a\r\nx-forged: 1", "a\nb", "a\rb", "a\0b"])
 def test_no_header_ends_before_its_line_does(value: str) -> None:
     async def work() -> None:
@@ -303,3 +451,20 @@ def test_a_head_says_who_sends_and_where_to() -> None:
         ["user-agent: headgate"],
         ["user-agent: other"],
     ]
+
+
+def test_a_tls_connection_that_has_ended_is_not_held_open_by_its_peer(
+    certified: tuple[ssl.SSLContext, PostOptions],
+) -> None:
+    context, options = certified
+    answer = b"HTTP/1.1 202 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+    async def work(url: str) -> None:
+        async with HttpTransport() as transport:
+            for _ in range(3):
+                assert (await transport.post(url, [], b"{}", 20.0, options)).status == 202
+            async with asyncio.timeout(5):
+                await until(lambda: not transport._pools.opened)
+
+    with blocking_peer(context, answer) as url:
+        run(work(url))

@@ -132,7 +132,7 @@ def test_an_attempts_time_covers_the_name_and_every_address(monkeypatch: pytest.
     given: list[float] = []
 
     async def attempt(
-        _self: HttpTransport, _hop: Hop, _headers: object, _body: bytes, timeout_s: float, _: object
+        _self: HttpTransport, _hop: Hop, _headers: object, _body: bytes, timeout_s: float, _connect_s: float, _: object
     ) -> Outcome:
         given.append(timeout_s)
         await asyncio.sleep(0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -222,6 +223,37 @@ def test_an_open_circuit_holds_up_a_replay_and_uses_up_no_retries(
                 await until(lambda: state_of(store, replay) is ReplayState.DONE)
                 assert len(set(subscriber.ids)) >= 35
                 assert progress_of(store, replay).delivered == len(set(subscriber.ids))
+
+    run(work())
+
+
+def test_time_that_a_trigger_was_paused_is_no_time_of_a_replays_attempts(
+    tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RETRY_S_DEFAULT", 2.0)
+    log.append([event(0)])
+    routes = Routes()
+    answers = iter([500, 500, 202])
+
+    async def answer(_: Request) -> tuple[int, bytes]:
+        status = next(answers)
+        if not routes.targets[1].paused and status == 500:
+            routes.put(dataclasses.replace(routes.targets[1], paused=True))
+        return status, b""
+
+    async def work() -> None:
+        async with Subscriber(answer) as subscriber, replays(tmp_path) as store:
+            goes_on = target(1, subscriber.url, retry=None, backoff_delay_s=0.5)
+            routes.put(goes_on)
+            async with running(tmp_path, routes) as worker:
+                replay = await worker.dispatcher.replays.create(asked(trigger="t1", start={0: 0}, end={0: 1}))
+                for count in (1, 2):
+                    await until(lambda count=count: len(subscriber.requests) == count)
+                    await asyncio.sleep(2.5)  # longer than an event is tried
+                    assert len(subscriber.requests) == count
+                    routes.put(goes_on)
+                await until(lambda: state_of(store, replay) is ReplayState.DONE)
+                assert progress_of(store, replay).delivered == 1
 
     run(work())
 

@@ -264,6 +264,8 @@ class DeadLetters:
             if waiting[queue] > now_us:
                 next_us = min(next_us, waiting[queue])
                 continue
+            if self._is_paused(queue):
+                continue  # for hours perhaps: seen again after DEADLETTER_SLEEP_S_MAX
             next_us = now_us  # look again at the next turn: there may be more than there are places
             room = self._room(queue)
             if room > 0:
@@ -279,6 +281,11 @@ class DeadLetters:
             id_: rate for id_, rate in self._rates.items() if SendQueue(id_, DeadLetterState.REDRIVING) in waiting
         }
 
+    def _is_paused(self, queue: SendQueue) -> bool:
+        """Whether a queue waits for its trigger to be resumed; what is on its way to a sink does not."""
+        target = self._find(queue.target)
+        return target is not None and target.paused and queue.state is DeadLetterState.REDRIVING
+
     def _room(self, queue: SendQueue) -> int:
         """How many more dead letters of a queue may start now."""
         target = self._find(queue.target)
@@ -291,8 +298,6 @@ class DeadLetters:
         if url != "" and queue not in self._answering:
             most = limits.DEADLETTER_UNPROVEN_ATTEMPTS_MAX
         if target is not None and queue.state is DeadLetterState.REDRIVING:
-            if target.paused:
-                return 0
             most = min(most, 1 if target.delivery.ordered else target.delivery.parallelism)
             rate = self._rate(target)
             if rate is not None:

@@ -65,6 +65,7 @@ class HttpConnection(asyncio.Protocol):
         "_ends_by_close",
         "_headers",
         "_in_body",
+        "_is_large_by_tls",
         "_loop",
         "_opened",
         "_parser",
@@ -98,12 +99,14 @@ class HttpConnection(asyncio.Protocol):
         self._answer = answer
         self._bare_bytes = 0
         self._in_body = False
+        is_large = len(body) > _JOINED_BYTES_MAX
+        self._is_large_by_tls = is_large and self._transport.get_extra_info("ssl_object") is not None
         done = self._done = self._loop.create_future()
         timer = self._loop.call_later(timeout_s, self._time_out, timeout_s)
-        if len(body) <= _JOINED_BYTES_MAX:
-            self._transport.write(head + body)
-        else:
+        if is_large:
             self._transport.writelines((head, body))
+        else:
+            self._transport.write(head + body)
         try:
             await done
         finally:
@@ -146,6 +149,10 @@ class HttpConnection(asyncio.Protocol):
                 self._fail("connection", f"{_CLOSED}: {exc}" if exc is not None else _CLOSED)
         del self._parser  # which refers to this
         self._opened.discard(self)
+
+    def eof_received(self) -> None:
+        """The peer sends nothing more: what is left of the request would be sent for as long as the peer likes."""
+        self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Parses; bytes that bring nothing of a body are bounded, exact to one read."""
@@ -200,13 +207,15 @@ class HttpConnection(asyncio.Protocol):
         if not self._in_body or self._answer is None:
             return
         self._finish()
-        if self._transport.get_write_buffer_size():
-            self._transport.abort()  # the answer came before the whole request was sent, which nobody reads any more
+        if self._transport.get_write_buffer_size() or (self._is_large_by_tls and self._parser.get_status_code() >= 300):
+            # The answer came before the whole request was sent, which nobody reads any more. TLS does not say how much
+            # of a large one is unsent: who refuses one may have done so without reading it.
+            self._transport.abort()
         elif self._parser.should_keep_alive():
             self.idle_since_s = self._loop.time()
             self._released(self)
         else:
-            self._transport.close()
+            self._transport.abort()  # `close` would wait for TLS: the peer could keep the socket for half a minute
 
     # --- inside ---------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from headgate.control.credentials import ClientTls, CredentialsError
 from headgate.delivery.http_connection import AnswerSink, HttpConnection, RequestFailedError
-from headgate.limits import CONNECT_S_MAX, ROUTES_KEPT_MAX
+from headgate.limits import ROUTES_KEPT_MAX
 
 IDLE_CONNECTION_S: Final = 4.0
 """Shorter than the 5 s after which Node.js and uvicorn close one: a POST into a connection that is being closed is a
@@ -46,8 +46,15 @@ class ConnectionPool:
         self._server_name = server_name
         self._idle: list[HttpConnection] = []
 
-    async def send(self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float) -> None:
+    async def send(self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float, connect_s: float) -> None:
         """Sends a request by a connection that is there, or a new one; see `HttpConnection.send`.
+
+        Args:
+            head: Request line and header lines.
+            body: What follows.
+            answer: Takes what comes.
+            timeout_s: For all of it.
+            connect_s: For a new connection, of that.
 
         Raises:
             RequestFailedError: There is no whole answer.
@@ -55,7 +62,7 @@ class ConnectionPool:
         connection = self._take()
         if connection is None:
             began_s = self._pools.loop.time()
-            connection = await self._connect(min(timeout_s, CONNECT_S_MAX))
+            connection = await self._connect(connect_s)
             timeout_s = max(0.0, timeout_s - (self._pools.loop.time() - began_s))
         await connection.send(head, body, answer, timeout_s)
 

@@ -125,10 +125,13 @@ class HttpTransport:
         if route.refusal is not None:
             return route.refusal
         outcome = _LATE
-        for hop in tuple(route.hops):
+        hops = tuple(route.hops)
+        for number, hop in enumerate(hops):
             if left_s <= 0:
                 break
-            outcome = await self._try(hop, headers, body, left_s, chosen)
+            # An address that is silent leaves each of the others its part of the time.
+            connect_s = min(left_s, limits.CONNECT_S_MAX) / (len(hops) - number)
+            outcome = await self._try(hop, headers, body, left_s, connect_s, chosen)
             # Where an address gave no connection nothing was sent, and the next one may take it.
             if not outcome.unsent:
                 route.prefer(hop)
@@ -137,7 +140,13 @@ class HttpTransport:
         return outcome
 
     async def _try(
-        self, hop: Hop, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float, options: PostOptions
+        self,
+        hop: Hop,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: float,
+        connect_s: float,
+        options: PostOptions,
     ) -> Outcome:
         """One address."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
@@ -149,7 +158,7 @@ class HttpTransport:
             head += f"user-agent: {_USER_AGENT}\r\n"
         answer = _Answer(self, options)
         try:
-            await hop.pool.send(f"{head}\r\n".encode(), body, answer, timeout_s)
+            await hop.pool.send(f"{head}\r\n".encode(), body, answer, timeout_s, connect_s)
         except RequestFailedError as error:
             return Outcome(0, error.reason, _shortened(error.detail), unsent=error.unsent)
         finally:
@@ -174,11 +183,11 @@ class _Answer:
     """
 
     __slots__ = (
+        "_body",
         "_headers",
         "_is_reply",
         "_kept",
         "_options",
-        "_pieces",
         "_size",
         "_status",
         "_transport",
@@ -190,7 +199,7 @@ class _Answer:
         self._transport = transport
         self._options = options
         self._kept = options.kept_bytes
-        self._pieces: list[bytes] = []
+        self._body = bytearray()  # pieces of a byte or two would take twenty times their length
         self._size = self.reply_bytes = 0
         self._is_reply = False
         self._wrong: Outcome | None = None
@@ -209,7 +218,7 @@ class _Answer:
     def add(self, piece: bytes) -> bool:
         """A piece of the body."""
         if self._size < self._kept:
-            self._pieces.append(piece[: self._kept - self._size])
+            self._body += piece[: self._kept - self._size]
         self._size += len(piece)
         if self._is_reply:
             self.reply_bytes += len(piece)
@@ -227,7 +236,7 @@ class _Answer:
             headers = _event_headers(self._headers)
             if headers is None:
                 return _UNREADABLE
-            return self._wrong or Outcome(200, reply=Answer(headers, b"".join(self._pieces)))
+            return self._wrong or Outcome(200, reply=Answer(headers, bytes(self._body)))
         status = self._status
         if self._options.kept_headers:
             found = ((name, _text(self._headers, name.encode())) for name in self._options.kept_headers)
@@ -235,7 +244,7 @@ class _Answer:
         if not self._kept:
             return _TAKEN.get(status) or Outcome(status)
         asked = _text(self._headers, b"retry-after") if status in RETRY_AFTER_STATUSES else ""
-        return Outcome(status, retry_after=asked, body=b"".join(self._pieces))
+        return Outcome(status, retry_after=asked, body=bytes(self._body))
 
 
 def _is_event(headers: Headers) -> bool:

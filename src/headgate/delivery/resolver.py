@@ -170,7 +170,8 @@ class Routes:
         return Route(hops, None, now + limits.DNS_TTL_S, now + limits.DNS_STALE_S)
 
     def _hop(self, destination: Endpoint, address: Address, context: ssl.SSLContext | None) -> Hop:
-        name = destination.host if context is not None else ""
+        # A dot ends a name for the resolver alone: no certificate bears it.
+        name = destination.host.removesuffix(".") if context is not None else ""
         pool = self._pools.pool(str(address), destination.port, context, name)
         return Hop(pool, f" {destination.target} HTTP/1.1\r\nhost: {destination.authority}\r\naccept: */*\r\n")
 

@@ -217,9 +217,10 @@ class Replaying:
             raise ReplayTargetError(f"there is no trigger {spec.namespace}/{spec.trigger} with an address")
         return target
 
-    async def _resumed(self, spec: ReplaySpec) -> None:
-        """Waits for as long as the trigger is paused."""
+    async def _resumed(self, spec: ReplaySpec, delivery: Delivery) -> None:
+        """Waits for as long as the trigger is paused; that is no time in which the event was tried."""
         while spec.trigger and (target := self._trigger(f"{spec.namespace}/{spec.trigger}")) and target.paused:
+            delivery.since = None
             await asyncio.sleep(limits.REPLAY_RETRY_S)
 
     async def _send_all(self, run: _Run, target: Target | None, found: list[Located]) -> Counter[str]:
@@ -264,7 +265,7 @@ class Replaying:
             now_us = self._clocks.now_us()
             await asyncio.sleep(left_s(to.rules, delivery.failures, delivery.due_us, now_us=now_us))
         while True:
-            await self._resumed(run.spec)
+            await self._resumed(run.spec, delivery)
             outcome = await self._service.send_in_turn(to, delivery, message)
             decision = self._service.settle(to, delivery, outcome, self._clocks.now())
             if decision.fate is not Fate.AGAIN:
