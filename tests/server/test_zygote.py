@@ -86,6 +86,34 @@ def test_a_part_lives_and_ends_like_a_process_of_its_own(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
+FORKLESS = """
+import os, sys
+if "headgate.server.zygote" in sys.orig_argv:
+    fork, forks = os.fork, []
+    def failing():
+        forks.append(1)
+        if len(forks) == int(os.environ["FAILING_FORK"]):
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return fork()
+    os.fork = failing
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_part_that_cannot_be_forked_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    (tmp_path / "sitecustomize.py").write_text(FORKLESS)
+    monkeypatch.setenv("FAILING_FORK", str(nth))
+    path = [str(tmp_path), str(REPOSITORY / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    done = subprocess.run(
+        [sys.executable, "-c", SUPERVISOR, tmp_path], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 1
+    assert "OSError: the process that parts are forked from has ended, or cannot fork" in done.stderr
+    assert "Resource temporarily unavailable" in done.stderr
+
+
 SUPERVISOR = """
 import asyncio, sys
 from pathlib import Path

@@ -130,7 +130,7 @@ class Zygote:
             socket.send_fds(way, [part.name.encode()], [reading])
             answer = await loop.sock_recv(way, _PID_BYTES_MAX)
             if not answer:
-                raise OSError("the process that parts are forked from has ended")
+                raise OSError("the process that parts are forked from has ended, or cannot fork")
             return ForkedPart(int(answer), lifeline)
         except BaseException:
             os.close(lifeline)
@@ -221,9 +221,10 @@ def _next_part(way: socket.socket) -> str | None:
         reading, writing = os.pipe()
         between = os.fork()
         if between:
+            os.close(writing)  # else its end would not be seen where nothing was written: no process was left
             os.waitpid(between, 0)  # from here on the part is the supervisor's child, who can wait for it
             way.send(os.read(reading, _PID_BYTES_MAX))
-            for file in (*files, reading, writing):
+            for file in (*files, reading):
                 os.close(file)
             continue
         pid = os.fork()
