@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate import limits
 from headgate.server import parts
 from headgate.server.parts import Role, ServerPart
 from headgate.server.zygote import Zygote, reap_orphans
@@ -61,6 +62,22 @@ async def live(folder: Path) -> None:
             await zygote.start(READER)
         assert orphan.returncode is None, "parts live on without it"
         again = await zygote.start(READER)  # by another one
+
+        os.kill(zygote.pid, signal.SIGSTOP)  # as where a disk does not answer
+        patience_s, limits.FORK_S_MAX = limits.FORK_S_MAX, 0.2  # type: ignore[misc]
+        with pytest.raises(OSError, match=r"silent for 0\.2 s"):
+            await zygote.start(READER)
+        limits.FORK_S_MAX = patience_s  # type: ignore[misc]
+        late = await zygote.start(READER)
+        late.kill()
+        await late.wait()
+
+        os.kill(zygote.pid, signal.SIGSTOP)
+        starting = asyncio.create_task(zygote.start(READER))
+        await asyncio.sleep(0)
+        zygote.give_up()
+        with pytest.raises(OSError, match=r"has ended|[Bb]roken pipe|reset"):
+            await starting
         await zygote.close()
         orphan.terminate()
         again.terminate()

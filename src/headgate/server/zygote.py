@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from headgate import limits
 from headgate.server import child, parts
 from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
@@ -118,6 +119,9 @@ class Zygote:
         """
         try:
             return await self._fork(part)
+        except TimeoutError as error:
+            await self.close()
+            raise OSError(f"the process that parts are forked from was silent for {limits.FORK_S_MAX:g} s") from error
         except BaseException:
             await self.close()
             raise
@@ -128,7 +132,8 @@ class Zygote:
         reading, lifeline = os.pipe()  # the part ends when nobody holds the other end any more: see `child.on_stop`
         try:
             socket.send_fds(way, [part.name.encode()], [reading])
-            answer = await loop.sock_recv(way, _PID_BYTES_MAX)
+            async with asyncio.timeout(limits.FORK_S_MAX):
+                answer = await loop.sock_recv(way, _PID_BYTES_MAX)
             if not answer:
                 raise OSError("the process that parts are forked from has ended, or cannot fork")
             return ForkedPart(int(answer), lifeline)
@@ -153,6 +158,12 @@ class Zygote:
                 env={**_THREADLESS, **child.environment(self.settings, self._token, self._cluster)},
             )
         return ours
+
+    def give_up(self) -> None:
+        """A start that is under way fails, if it still waits for the zygote."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
 
     async def close(self) -> None:
         """End it; the parts live on."""
