@@ -1086,6 +1086,10 @@ HUNG_S_MAX: Final = 180.0
 RESTART_PAUSE_S_MIN: Final = 0.2
 RESTART_PAUSE_S_MAX: Final = 10.0
 """Pause before a process that ended is started again: doubles while it keeps failing."""
+FORK_S_MAX: Final = 60.0
+"""How long the zygote may take to start a part, its own start included: a second, on a busy machine many times that."""
+FORK_AT_STOP_S_MAX: Final = 3.0
+"""The same when the server is told to stop: what is longer in coming is given up."""
 DRAIN_S_MAX: Final = 30.0
 """SIGTERM to exit, all parts together: Kubernetes' default grace period."""
 

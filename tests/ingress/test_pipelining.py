@@ -17,6 +17,9 @@ from headgate.limits import PIPELINE_BYTES
 AHEAD_MAX = 50
 """Requests of about 95 bytes in PIPELINE_BYTES, and one that was begun before."""
 
+READ_BYTES_MAX = 2 << 18
+"""One read of asyncio, and what an earlier one has left."""
+
 
 class Echo:
     """Answers with each request's path and the length of its body; the first one when it may."""
@@ -33,6 +36,8 @@ class Echo:
             message = await receive()
             size += len(message.get("body", b""))
             more = message.get("more_body", False)
+        for _ in range(3):  # turns of the loop, as who stores it needs them
+            await asyncio.sleep(0)
         body = f"{scope['path']}:{size};".encode()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
         await send({"type": "http.response.body", "body": body})
@@ -76,6 +81,12 @@ def ahead(server: uvicorn.Server) -> int:
     return sum(len(one.pipeline) for one in server.server_state.connections)  # type: ignore[union-attr]
 
 
+def behind(server: uvicorn.Server) -> int:
+    """Bytes that are read and not parsed."""
+    found: set[object] = set(server.server_state.connections)
+    return sum(len(one._behind) for one in found if isinstance(one, BoundedHttpProtocol))
+
+
 def test_a_client_that_waits_for_no_answer_has_few_requests_in_memory() -> None:
     async def work() -> None:
         app = Echo()
@@ -96,6 +107,26 @@ def test_a_client_that_waits_for_no_answer_has_few_requests_in_memory() -> None:
                 most = max(most, ahead(server))
             assert reading.result() == [f"/{number}:50;" for number in range(5_000)]
             assert most <= AHEAD_MAX
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_nothing_is_read_behind_what_waits() -> None:
+    """Reading a request's body lets the connection be read on: not where requests wait that came behind it."""
+
+    async def work() -> None:
+        app = Echo()
+        app.may.set()
+        async with served(app) as (server, reader, writer):
+            count = 20_000
+            writer.write(b"".join(post(number, b"x" * 50) for number in range(count)))
+            reading = asyncio.create_task(answers(reader, count))
+            most = 0
+            while not reading.done():
+                await asyncio.sleep(0)
+                most = max(most, behind(server))
+            assert len(reading.result()) == count
+            assert most <= READ_BYTES_MAX
 
     asyncio.run(asyncio.wait_for(work(), 60))
 

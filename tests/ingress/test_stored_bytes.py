@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,16 +17,21 @@ from headgate.control.objects import Kind, ObjectKey
 from headgate.control.quota_board import QuotaBoard, forget_usage, usage_in
 from headgate.control.quota_rules import STORED_BYTES
 from headgate.control.store import Store
+from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.http import encode_binary
 from headgate.event.model import Event
 from headgate.ingress.app import Ingress
 from headgate.ingress.intake import Intake
 from headgate.ingress.publish_quota import PublishQuotas
+from headgate.ingress.stored_bytes import StoredBytes
 from headgate.limits import QUOTA_RETRY_AFTER_S_MAX
+from headgate.log.directory import LogDirectory
 from headgate.log.retention import retain
+from headgate.log.writer import PartitionWriter
 from headgate.server.front_log import FrontLog, front_log
 from headgate.settings import Settings
 from tests.ingress.support import call, fallback
+from tests.match.events import append, event
 
 BROKERS = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in ("ns/b", "ns/c", "free/b")}
 
@@ -210,3 +216,36 @@ def test_publishing_is_refused_while_a_namespace_has_all_that_it_may(
             assert (await publish()).status == 202
 
     asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_a_process_that_stops_does_not_count_a_large_log_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may, counted = threading.Event(), threading.Event(), 0
+
+    def slow(_: object) -> dict[str, int]:
+        nonlocal counted
+        counted += 1
+        begun.set()
+        assert may.wait(60)
+        return {}
+
+    monkeypatch.setattr("headgate.ingress.stored_bytes.sizes_of", slow)
+    log = LogDirectory(tmp_path, "stop")
+
+    async def work() -> None:
+        with PartitionWriter(log.partition(0), EVENT_SCHEMA) as writer:
+            for number in range(5):
+                append(writer, [event(number)])
+            stored = StoredBytes(log, 0, {0: writer})
+            keeping = asyncio.create_task(stored.keep())
+            assert await asyncio.to_thread(begun.wait, 60)
+            keeping.cancel()
+            await asyncio.wait([keeping])
+            may.set()
+            await asyncio.get_running_loop().shutdown_default_executor()
+            assert counted == 1
+            stored.close()
+            assert not list(tmp_path.glob("stored-bytes*")), "what is not all is not written down"
+
+    asyncio.run(work())

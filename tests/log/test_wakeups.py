@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import socket
 import stat
@@ -146,6 +147,37 @@ async def test_readers_that_are_gone_are_forgotten_and_one_too_many_is_closed(tm
             async with reading(path) as refused:
                 assert await refused.told() == b""
         wakeups.grown(1)  # nobody is there
+
+
+@on_a_loop
+async def test_a_process_without_files_left_does_not_look_for_readers_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.log.wakeups._ACCEPT_AGAIN_S", 0.01)
+    wakeups, path, tried = Wakeups(), tmp_path / "wake", 0
+    accept = socket.socket.accept
+
+    def without_files(listener: socket.socket) -> tuple[socket.socket, object]:
+        nonlocal tried
+        tried += 1
+        if tried <= 3:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", without_files)
+    loop = asyncio.get_running_loop()
+    async with wakeups.listening(path):
+        begun = loop.time()
+        async with reading(path) as reader:
+            reader.ask(-1)
+            assert await reader.told()
+            assert loop.time() - begun >= 3 * 0.01, "it was not tried again at once"
+        tried = 0
+        async with reading(path):
+            while not tried:
+                await asyncio.sleep(0)
+    await asyncio.sleep(0.02)  # nobody listens any more: nothing is tried again
+    assert tried == 1
 
 
 @on_a_loop

@@ -111,6 +111,17 @@ def process_of(found: FilterWorkers) -> int:
     return found._free[0]._process.pid
 
 
+def test_runs_that_come_with_the_opening_of_the_console_wait_for_its_process() -> None:
+    async def scenario() -> None:
+        async with workers() as found:
+            runs = [asyncio.create_task(found.run(user, "dialects", b"")) for user in ("ann", "bob", "eve")]
+            found.warm()  # before they have their turn of the loop
+            async with asyncio.timeout(limits.FILTER_WORKER_START_S_MAX):
+                assert [status for status, _ in await asyncio.gather(*runs)] == [200] * 3
+
+    asyncio.run(scenario())
+
+
 def test_a_run_that_does_not_end_is_ended_and_delays_only_its_author() -> None:
     async def scenario() -> None:
         async with workers(run_s=1.0) as found:

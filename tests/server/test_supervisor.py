@@ -57,6 +57,21 @@ def test_a_stop_ends_also_the_part_that_is_just_being_started(
     assert len(started) == nth
 
 
+def test_a_stop_gives_up_a_start_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FORK_AT_STOP_S_MAX", 0.01)
+    given_up = asyncio.Event()
+
+    async def spawn(_: Zygote, part: ServerPart) -> asyncio.subprocess.Process:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await given_up.wait()
+        raise OSError("nothing comes")
+
+    monkeypatch.setattr(Zygote, "start", spawn)
+    monkeypatch.setattr(Zygote, "give_up", lambda _: given_up.set())
+    server = Supervisor(Settings(data=tmp_path, metrics=False), lambda _: None)
+    assert asyncio.run(asyncio.wait_for(server.run(), 20)) == 0
+
+
 def test_the_shares_of_a_stop_are_all_of_its_time() -> None:
     assert sorted(role for roles, _ in DRAIN for role in roles) == sorted(Role)
     shares = {role: seconds for roles, seconds in DRAIN for role in roles}

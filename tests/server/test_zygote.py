@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate import limits
 from headgate.server import parts
 from headgate.server.parts import Role, ServerPart
 from headgate.server.zygote import Zygote, reap_orphans
@@ -61,6 +62,22 @@ async def live(folder: Path) -> None:
             await zygote.start(READER)
         assert orphan.returncode is None, "parts live on without it"
         again = await zygote.start(READER)  # by another one
+
+        os.kill(zygote.pid, signal.SIGSTOP)  # as where a disk does not answer
+        patience_s, limits.FORK_S_MAX = limits.FORK_S_MAX, 0.2  # type: ignore[misc]
+        with pytest.raises(OSError, match=r"silent for 0\.2 s"):
+            await zygote.start(READER)
+        limits.FORK_S_MAX = patience_s  # type: ignore[misc]
+        late = await zygote.start(READER)
+        late.kill()
+        await late.wait()
+
+        os.kill(zygote.pid, signal.SIGSTOP)
+        starting = asyncio.create_task(zygote.start(READER))
+        await asyncio.sleep(0)
+        zygote.give_up()
+        with pytest.raises(OSError, match=r"has ended|[Bb]roken pipe|reset"):
+            await starting
         await zygote.close()
         orphan.terminate()
         again.terminate()
@@ -84,6 +101,34 @@ def test_a_part_lives_and_ends_like_a_process_of_its_own(tmp_path: Path) -> None
         [sys.executable, "-c", LIFE, tmp_path], cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+FORKLESS = """
+import os, sys
+if "headgate.server.zygote" in sys.orig_argv:
+    fork, forks = os.fork, []
+    def failing():
+        forks.append(1)
+        if len(forks) == int(os.environ["FAILING_FORK"]):
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return fork()
+    os.fork = failing
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_part_that_cannot_be_forked_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    (tmp_path / "sitecustomize.py").write_text(FORKLESS)
+    monkeypatch.setenv("FAILING_FORK", str(nth))
+    path = [str(tmp_path), str(REPOSITORY / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    done = subprocess.run(
+        [sys.executable, "-c", SUPERVISOR, tmp_path], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 1
+    assert "OSError: the process that parts are forked from has ended, or cannot fork" in done.stderr
+    assert "Resource temporarily unavailable" in done.stderr
 
 
 SUPERVISOR = """

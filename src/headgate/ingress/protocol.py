@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 import httptools
 from starlette.types import ASGIApp
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headgate.ingress.connections import Connections, ConnectionSlot
@@ -49,6 +50,26 @@ CLIENT_CERTIFICATE: Final = "headgate.certificate"
 """Where a request's state holds the client's certificate as DER."""
 
 
+class _HeldFlow(FlowControl):
+    """When a connection is read; what reads a body would resume it at any time.
+
+    Attributes:
+        is_held: Nothing is to be read: there is enough that waits.
+    """
+
+    is_held = False
+
+    def hold(self) -> None:
+        """Read nothing, whoever wants to, until `is_held` is False again."""
+        self.is_held = True
+        self.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on, where that is not held up."""
+        if not self.is_held:
+            super().resume_reading()
+
+
 class BoundedHttpProtocol(WriteTimeoutProtocol):
     """Answers 431 and closes when a request's head is over REQUEST_HEAD_BYTES_MAX or REQUEST_HEADERS_MAX.
 
@@ -57,8 +78,8 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
     of the socket.
 
     Of requests that a client sends before it has the answers to those before them, one is parsed ahead and the others
-    stay unparsed, at most PIPELINE_BYTES of them parsed in one go: what nobody answers yet takes neither the time of
-    others nor memory.
+    stay unparsed, at most PIPELINE_BYTES of them parsed in one go, and nothing is read behind them: what nobody answers
+    yet takes neither the time of others nor memory.
 
     What comes with a body and is no data of it (trailers, extensions of chunks) is dropped, and bounded like a head:
     from one piece of data to the next, or to the end.
@@ -78,6 +99,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
     _upgrades = False
     """The head requests another protocol, and so the parser takes no body."""
     _refused = False
+    flow: _HeldFlow
     _began_at = 0.0
     _timer: asyncio.TimerHandle | None = None
     _slot: ConnectionSlot | None = None
@@ -93,6 +115,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there; it has REQUEST_HEAD_S_MAX for its first request's head."""
         super().connection_made(cast(asyncio.Transport, transport))
+        self.flow = _HeldFlow(self.transport)
         if self._slot is None:
             self._slot = self._connections.acquire(self, self.client[0] if self.client else "")
         if self._slot is None or self._slot.is_released:
@@ -123,7 +146,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         while at < len(behind) and not (self._refused or self.transport.is_closing()):
             if self.pipeline:
                 self._behind = behind[at:]
-                self.flow.pause_reading()
+                self.flow.hold()
                 return
             end = at + max(PIPELINE_BYTES, self._body_left)
             self._take(behind if at == 0 and end >= len(behind) else behind[at:end])
@@ -213,6 +236,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
     def on_response_complete(self) -> None:
         """The answer is sent: nothing is left to do, unless the next request came already."""
         pipelined = bool(self.pipeline)
+        self.flow.is_held = False
         super().on_response_complete()
         if not pipelined and self._slot is not None:
             self._connections.end_request(self._slot)

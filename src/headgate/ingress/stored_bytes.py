@@ -94,6 +94,7 @@ class StoredBytes:
         """Held while counts change: partitions have threads of their own."""
         self._is_whole = False  # what the log holds behind the snapshot is counted, too
         self._has_changed = False
+        self._is_ended = False
 
     def of(self, namespace: str) -> int:
         """About the bytes that a namespace has."""
@@ -119,7 +120,10 @@ class StoredBytes:
 
     async def keep(self) -> None:
         """Counts what the log holds already, then forgets what retention removes, until it is cancelled."""
-        await asyncio.to_thread(self._recover)
+        try:
+            await asyncio.to_thread(self._recover)
+        finally:
+            self._is_ended = True  # a thread is not cancelled: the process would not end before all of it is counted
         looks = Recurring(_log, "what namespaces store cannot be written down", OSError)
         loop = asyncio.get_running_loop()
         due_s = loop.time()
@@ -173,19 +177,24 @@ class StoredBytes:
         return best
 
     def _recover(self) -> None:
-        """Counts what lies between the snapshots and where the log ended at the start; blocking."""
+        """Counts what lies between the snapshots and where the log ended at the start; blocking.
+
+        Where it is broken off, the next start counts all of it.
+        """
         starts = {partition: counted.position for partition, counted in self._load().items()}
         for partition, start in starts.items():
             end, log = self._ends[partition], self._log.partition(partition)
             segments = [first for first, _ in list_segments(log.directory)]
             with PartitionReader(log, start=start) as reader:
                 try:
-                    while reader.position < end and (chunk := reader.read()) is not None:
+                    while not self._is_ended and reader.position < end and (chunk := reader.read()) is not None:
                         segment = segments[max(0, bisect_right(segments, chunk.first_offset) - 1)] if segments else 0
                         self.add(partition, segment, sizes_of(chunk.batch), 0)
                 except CorruptChunkError as error:
                     # Readers of that place get the error; that a namespace has more than is counted stops nothing.
                     _log.error("what namespaces store cannot be counted", partition=partition, error=error.message)
+        if self._is_ended:
+            return
         with self._adding:
             for partition, counted in self._counted.items():
                 counted.position = max(counted.position, self._ends[partition])

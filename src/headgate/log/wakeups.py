@@ -21,6 +21,8 @@ from headgate.limits import LOG_WAITERS_MAX
 
 _END: Final = struct.Struct("<q")
 _GROWN: Final = b"\x01"
+_ACCEPT_AGAIN_S: Final = 1.0
+"""Until further readers are taken where one could not be."""
 _log = structlog.get_logger(__name__)
 
 
@@ -67,7 +69,13 @@ class Wakeups:
     def _accept(self, listener: socket.socket) -> None:
         try:
             reader, _ = listener.accept()
-        except OSError:  # it is gone already, or the process has no file left
+        except BlockingIOError:  # it is gone already
+            return
+        except OSError as error:  # the process has no file left: it would be told of the same reader again and again
+            _log.warning("a reader at the end of a partition is not heard", error=str(error))
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(listener)
+            loop.call_later(_ACCEPT_AGAIN_S, self._resume, listener)
             return
         if len(self._open) >= LOG_WAITERS_MAX:
             _log.warning("too many readers wait at the end of a partition", most=LOG_WAITERS_MAX)
@@ -76,6 +84,10 @@ class Wakeups:
         reader.setblocking(False)
         self._open.add(reader)
         asyncio.get_running_loop().add_reader(reader, self._hear, reader)
+
+    def _resume(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _hear(self, reader: socket.socket) -> None:
         try:

@@ -162,8 +162,11 @@ class FilterWorkers:
         self._count += 1
         turns.count += 1
         try:
-            async with turns.turn, self._room:
-                return await self._run(run, body)
+            async with turns.turn:
+                if not self._free and self._warming is not None:
+                    await asyncio.wait([self._warming])  # holding no room, which it may still need
+                async with self._room:
+                    return await self._run(run, body)
         finally:
             self._count -= 1
             turns.count -= 1
@@ -171,8 +174,6 @@ class FilterWorkers:
                 self._users.pop(user, None)
 
     async def _run(self, run: str, body: bytes) -> tuple[int, bytes]:
-        if not self._free and self._warming is not None:
-            await asyncio.wait([self._warming])
         worker = self._free.pop() if self._free else await self._started()
         if worker.idle is not None:
             worker.idle.cancel()

@@ -178,7 +178,9 @@ class Supervisor:
 
     async def _drain(self) -> bool:
         """Stops role after role; True when each ended by itself within its share of the time."""
+        giving_up = asyncio.get_running_loop().call_later(limits.FORK_AT_STOP_S_MAX, self._zygote.give_up)
         async with self._starting:  # the process that was just being started is known now, and no other follows
+            giving_up.cancel()
             await self._zygote.close()
         for process in self._alive(frozenset({Role.FRONT})).values():
             process.send_signal(signal.SIGUSR1)

@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from headgate import limits
 from headgate.server import child, parts
 from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
@@ -118,6 +119,9 @@ class Zygote:
         """
         try:
             return await self._fork(part)
+        except TimeoutError as error:
+            await self.close()
+            raise OSError(f"the process that parts are forked from was silent for {limits.FORK_S_MAX:g} s") from error
         except BaseException:
             await self.close()
             raise
@@ -128,9 +132,10 @@ class Zygote:
         reading, lifeline = os.pipe()  # the part ends when nobody holds the other end any more: see `child.on_stop`
         try:
             socket.send_fds(way, [part.name.encode()], [reading])
-            answer = await loop.sock_recv(way, _PID_BYTES_MAX)
+            async with asyncio.timeout(limits.FORK_S_MAX):
+                answer = await loop.sock_recv(way, _PID_BYTES_MAX)
             if not answer:
-                raise OSError("the process that parts are forked from has ended")
+                raise OSError("the process that parts are forked from has ended, or cannot fork")
             return ForkedPart(int(answer), lifeline)
         except BaseException:
             os.close(lifeline)
@@ -153,6 +158,12 @@ class Zygote:
                 env={**_THREADLESS, **child.environment(self.settings, self._token, self._cluster)},
             )
         return ours
+
+    def give_up(self) -> None:
+        """A start that is under way fails, if it still waits for the zygote."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
 
     async def close(self) -> None:
         """End it; the parts live on."""
@@ -221,9 +232,10 @@ def _next_part(way: socket.socket) -> str | None:
         reading, writing = os.pipe()
         between = os.fork()
         if between:
+            os.close(writing)  # else its end would not be seen where nothing was written: no process was left
             os.waitpid(between, 0)  # from here on the part is the supervisor's child, who can wait for it
             way.send(os.read(reading, _PID_BYTES_MAX))
-            for file in (*files, reading, writing):
+            for file in (*files, reading):
                 os.close(file)
             continue
         pid = os.fork()
