@@ -967,6 +967,9 @@ MOVED_ROWS_AT_ONCE: Final = 2_000
 """Rows of objects of one transaction of such a move."""
 MOVED_DEAD_LETTERS_AT_ONCE: Final = 32
 """Dead letters of one transaction of such a move: each may have an event of EVENT_BYTES_MAX."""
+EXPORT_SETTLE_S_MAX: Final = 60.0
+"""Until an export gives up waiting for transactions that killed servers have left open: they end by
+KAFKA_TRANSACTION_S_MAX, and a broker looks for such every 10 s."""
 REBALANCE_DRAIN_S_MAX: Final = 3.0
 """Attempts in flight to targets of a partition that goes to another dispatcher may end within this."""
 REBALANCE_S_MAX: Final = 30.0

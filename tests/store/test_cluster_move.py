@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 import uuid
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headgate.control.admission import Admission
+from headgate.control.log_spec import DEFAULT_RULE
 from headgate.control.objects import Kind
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.event.arrow import from_batch_all
+from headgate.event.model import Event
+from headgate.ingress.encode import Entries
 from headgate.log.reader import PartitionReader
 from headgate.server.stopped import new_directory, stopped_server
 from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import EmbeddedState
+from headgate.store.kafka import cluster_export
 from headgate.store.kafka.admin import Admin
+from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.cluster_export import DeploymentRunsError, export_state
 from headgate.store.kafka.cluster_import import Moved, NotFreshError, import_state
+from headgate.store.kafka.entry_records import records_of
+from headgate.store.kafka.numbered_producers import NumberedWriter
 from headgate.store.kafka.objects import KafkaObjects
 from headgate.store.kafka.outbox_places import OutboxPlaces
 from headgate.testing.kafka import Kafka
@@ -179,6 +189,58 @@ def test_there_and_back(configs: tuple[KafkaConfig, KafkaConfig], tmp_path: Path
             assert len(ids(FAILING, since)) == SOURCES * MATCHED
 
     run(main(), seconds_max=200)
+
+
+def left_open(config: KafkaConfig) -> NumberedWriter:
+    """A front that was killed within a batch: its transaction is open, and an event is acknowledged behind it."""
+    first, second = (Entries("ns/b/1", DEFAULT_RULE, [Event("1.0", id_, "/s", "t")]) for id_ in ("open", "stored"))
+    killed = NumberedWriter(config, "ns/b/1", "p")
+    killed._writer.send_events({0: records_of(first)})
+
+    async def store() -> None:
+        appender = KafkaAppender(config, "other")
+        await appender.append({0: second}, 100)
+        await appender.close()
+
+    asyncio.run(store())
+    return killed
+
+
+def test_what_is_acknowledged_behind_an_open_transaction_is_exported(
+    configs: tuple[KafkaConfig, KafkaConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configs[0]
+    put_objects(config, tmp_path / "cache.db")
+    killed = left_open(config)
+    waits = itertools.count()
+
+    def sleep(_: float) -> None:
+        if next(waits) == 0:  # as Kafka does by itself, after some time
+            NumberedWriter(config, "ns/b/1", "p").close()
+
+    monkeypatch.setattr(cluster_export, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    data = tmp_path / "data"
+    with new_directory(data) as own:
+        assert export_state(config, data, own, silent).events == 1
+    with stopped_server(data) as state:
+        assert list(events_of(state)) == ["stored"]
+    killed.close()
+
+
+def test_an_export_says_where_a_transaction_stays_open(
+    configs: tuple[KafkaConfig, KafkaConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configs[0]
+    killed = left_open(config)
+    monkeypatch.setattr(cluster_export, "EXPORT_SETTLE_S_MAX", 0.0)
+    with (
+        pytest.raises(DeploymentRunsError, match=f"a transaction is open in {config.topic('events')}/0") as refused,
+        new_directory(tmp_path / "data") as own,
+    ):
+        export_state(config, tmp_path / "data", own, silent)
+    assert refused.value.hint
+    assert list((tmp_path / "data").iterdir()) == []
+    killed.close()
 
 
 def test_a_directory_that_is_none_or_holds_something_is_refused(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from starlette.applications import Starlette
 from starlette.routing import Route
 
 from headgate import limits
 from headgate.control.http import ERROR_HANDLERS
+from headgate.errors import TooLargeError
 from headgate.event.model import Event
 from headgate.filter.compile.plan import Verdict
 from headgate.outbox.shards import dispatcher_of
@@ -204,6 +206,29 @@ def test_what_is_acknowledged_stays_so_when_the_subscription_moves_to_another_di
 
 def unknown(consumers: list[Consumer]) -> set[str]:
     return set[str]().union(*(one.unknown for one in consumers))
+
+
+def set_largest_record(config: KafkaConfig, size_bytes: int) -> None:
+    """Of the changelog."""
+    topic = ConfigResource(ResourceType.TOPIC, config.topic("changelog"))
+    entry = ConfigEntry("max.message.bytes", str(size_bytes), incremental_operation=AlterConfigOpType.SET)
+    topic.add_incremental_config(entry)
+    admin = AdminClient({"bootstrap.servers": config.bootstrap})
+    for done in admin.incremental_alter_configs([topic]).values():
+        done.result()
+
+
+def test_a_dispatcher_that_cannot_store_acknowledgements_any_more_ends(config: KafkaConfig, tmp_path: Path) -> None:
+    """A producer of Kafka that has failed stays so: until the process begins anew, nothing would be acknowledged."""
+
+    async def main() -> None:
+        async with backlog(config, tmp_path, 10) as ask:
+            (first, *_) = (await ask("pull", consumer="a", max=10))[1]["events"]
+            await asyncio.to_thread(set_largest_record, config, 50)
+            assert (await ask("ack", consumer="a", ids=[first["ackId"]]))[0] == 413
+
+    with pytest.raises(TooLargeError, match="the state of deliveries cannot be written"):
+        run(main(), 120)
 
 
 def test_a_seek_goes_back_behind_checkpoints_that_are_far_apart(

@@ -29,7 +29,7 @@ from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.tasks import tell_failure
-from headgate.errors import UnavailableError
+from headgate.errors import HeadgateError, UnavailableError
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.outbox.shards import Shard
@@ -124,6 +124,7 @@ class PartitionDispatcher:
         self._progress_timer: asyncio.TimerHandle | None = None
         self._stack = AsyncExitStack()
         self._stack.callback(writer.close)
+        writer.on_failure = self._not_written
         self._stopped = threading.Event()
         self._drain_s = 0.0
         self._task = self._loop.create_task(self._run())
@@ -323,6 +324,12 @@ class PartitionDispatcher:
     def _find(self, target: int) -> Target | None:
         """A target as routing has it; for any thread."""
         return self._deliveries.scheduler.find(target) if self._deliveries is not None else None
+
+    def _not_written(self, error: HeadgateError) -> None:
+        """Nothing of the partition can be stored any more: the dispatcher begins anew. In any thread."""
+        if not self._stopped.is_set():
+            context = {"message": "the state of a partition cannot be written", "exception": error}
+            self._loop.call_soon_threadsafe(self._loop.call_exception_handler, context)
 
     def _place(self) -> Checkpoint | None:
         """What the group commits with the cursors; in their thread."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -20,7 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.control.objects import Kind
-from headgate.errors import InvalidInputError, UnavailableError
+from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate.limits import PARTITION_OWNER_S_MAX
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherGroup, DispatcherQuestion, asked
 from headgate.server.kafka import instance
@@ -118,7 +119,7 @@ class PartitionOwners:
             asked_at, owner = time.monotonic(), self._owners.get(number)
             if owner is not None:
                 try:
-                    answer = await ask_at(owner)
+                    answer = await self._while_owner(number, owner, ask_at(owner))
                 except PartUnavailableError:
                     self._owners.pop(number, None)  # it may have died: the next question looks for another one
                     raise
@@ -129,6 +130,24 @@ class PartitionOwners:
             await self._look(asked_at)
             if self._owners.get(number) in (None, owner):
                 await asyncio.sleep(_LOOK_S)
+
+    async def _while_owner(self, number: int, owner: str, asking: Awaitable[_T]) -> _T:
+        """What an owner answers for as long as it is the owner: one that stands still would be waited for in vain.
+
+        Raises:
+            PartUnavailableError: Another one has taken the partition over meanwhile.
+        """
+        task = asyncio.ensure_future(asking)
+        try:
+            while not (await asyncio.wait([task], timeout=PARTITION_OWNER_S_MAX))[0]:
+                with suppress(HeadgateError):  # Kafka does not tell: nobody takes a partition over then
+                    await self._look(time.monotonic() - PARTITION_OWNER_S_MAX)
+                if self._owners.get(number, owner) != owner and not task.done():
+                    raise PartUnavailableError
+            return await task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
 
     def routes(self, routes: Sequence[Route]) -> list[Route]:
         """See `DispatcherReach.routes`: what another server has passed on is asked here alone."""

@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import FatalError, UnavailableError
+from headgate.errors import FatalError, HeadgateError, UnavailableError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import committed_reader
 from headgate.store.kafka.fenced_writer import FencedWriter, Office
@@ -67,10 +67,16 @@ class ChangelogWriter:
         partition: Of the topics `outbox` and `changelog`.
         group: See `group_identity`.
 
+    Attributes:
+        on_failure: Called with the error after which nothing can be stored any more, in any thread. That the partition
+            is another one's is none: the group tells.
+
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
         UnavailableError: Kafka does not answer.
     """
+
+    on_failure: Callable[[HeadgateError], object]
 
     def __init__(self, config: KafkaConfig, partition: int, group: object) -> None:
         self._topic = config.topic("outbox")
@@ -78,6 +84,7 @@ class ChangelogWriter:
         self._group = group
         self._lock = threading.Lock()
         self._is_lost = False
+        self.on_failure = lambda _: None
         office = Office(
             topic="changelog",
             name=f"dispatcher-{partition}",
@@ -112,18 +119,28 @@ class ChangelogWriter:
             if not records and (place is None or self._is_lost):
                 yield
                 return
-            self._writer.send(records, [(REPORTS, one) for one in records if table_of(one.key) == REPORTS])
-            try:
-                if place is not None:
-                    metadata = encode_state(place.state)
-                    there = library().TopicPartition(self._topic, self._partition, place.offset, metadata)
-                    self._writer.add_places([there], self._group)
-                yield
-            except BaseException:
-                if not self._writer.is_failed:
-                    self._writer.abort()
-                raise
-            self._writer.commit()
+            with self._telling():
+                self._writer.send(records, [(REPORTS, one) for one in records if table_of(one.key) == REPORTS])
+                try:
+                    if place is not None:
+                        metadata = encode_state(place.state)
+                        there = library().TopicPartition(self._topic, self._partition, place.offset, metadata)
+                        self._writer.add_places([there], self._group)
+                    yield
+                except BaseException:
+                    if not self._writer.is_failed:
+                        self._writer.abort()
+                    raise
+                self._writer.commit()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except HeadgateError as error:
+            if self._writer.is_failed and not isinstance(error, PartitionFencedError):
+                self.on_failure(error)
+            raise
 
     def lose(self) -> None:
         """The partition is another one's: from now on nothing is stored, and nobody is told that it is not."""

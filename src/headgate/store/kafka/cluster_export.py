@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +30,7 @@ from headgate.errors import UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
 from headgate.event.identity import path_of
 from headgate.ingress.encode import Entries, encode
-from headgate.limits import MOVED_EVENTS_AT_ONCE
+from headgate.limits import EXPORT_SETTLE_S_MAX, MOVED_EVENTS_AT_ONCE
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.files import UnsyncedFileOps
 from headgate.log.writer import PartitionWriter
@@ -43,21 +44,25 @@ from headgate.store.events import EventPage
 from headgate.store.kafka.changelog import restore
 from headgate.store.kafka.checkpoints import CheckpointedCursors, Checkpoints
 from headgate.store.kafka.cluster_import import Moved, MoveIncompleteError, Tell
+from headgate.store.kafka.consumers import unfinished_partitions
 from headgate.store.kafka.group_members import GroupMembers
 from headgate.store.kafka.object_rows import POSITION_TABLE
 from headgate.store.kafka.objects import KafkaObjects
 from headgate.store.kafka.outbox_walk import OutboxWalker
 from headgate.store.kafka.reader import KafkaReader
 from headgate.store.kafka.target_reports import PartitionReports
+from headgate.store.kafka.topics import wanted_topics
 from headgate.subscriptions.store import SubscriptionStore
 
 _PRODUCED: Final = EVENT_SCHEMA.get_field_index("produced")
+_SETTLE_LOOK_S: Final = 0.5
+"""Between two looks whether Kafka has ended what killed servers have left open."""
 _Row = tuple[int, int, int, int]
 """Source partition and offset of an event in Kafka, target, verdict."""
 
 
 class DeploymentRunsError(UnavailableError):
-    """A dispatcher of the deployment is at work."""
+    """A server of the deployment is at work."""
 
     code = "deployment-runs"
 
@@ -98,7 +103,7 @@ def export_state(
 
     Raises:
         LeftBehindError: There are such.
-        DeploymentRunsError: A dispatcher is at work.
+        DeploymentRunsError: A dispatcher is at work, or a transaction is open.
         MoveIncompleteError: Something is missing at the end.
         UnavailableError: Kafka does not answer.
     """
@@ -106,6 +111,7 @@ def export_state(
         raise DeploymentRunsError(
             f"servers of the deployment are running: {', '.join(sorted(owners))}", hint="stop all of them first"
         )
+    _wait_settled(config)
     objects = _export_objects(config, data)
     with TemporaryDirectory() as name, closing(Store.open(data / "control.db")) as store:
         unfinished = _unfinished(config, Path(name), subscription_targets(data / "control.db"), tell)
@@ -114,6 +120,25 @@ def export_state(
         rows = _export_rows(config, own, unfinished, places)
         letters = _export_dead_letters(own, unfinished.dead_letters)
     return Moved(objects, sum(map(len, places.values())), rows, letters)
+
+
+def _wait_settled(config: KafkaConfig) -> None:
+    """Waits until no transaction is open: what is acknowledged behind one that a killed server began is not readable.
+
+    Raises:
+        DeploymentRunsError: One stays open.
+        UnavailableError: Kafka does not answer.
+    """
+    places = [(topic.name, number) for topic in wanted_topics(config) for number in range(topic.partitions)]
+    deadline = time.monotonic() + EXPORT_SETTLE_S_MAX
+    while places := unfinished_partitions(places, config, "the topics cannot be looked at"):
+        if time.monotonic() > deadline:
+            topic, number = places[0]
+            raise DeploymentRunsError(
+                f"a transaction is open in {topic}/{number}, behind which nothing can be read",
+                hint="stop every server of the deployment; Kafka ends what a killed one has left open",
+            )
+        time.sleep(_SETTLE_LOOK_S)
 
 
 def _export_objects(config: KafkaConfig, data: Path) -> dict[str, int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import UnavailableError
@@ -81,6 +82,27 @@ def watermarks(
         if found is None:
             raise UnavailableError(f"{doing}: {place.topic}/{place.partition} does not answer")
         return found
+
+
+def unfinished_partitions(places: Iterable[tuple[str, int]], config: KafkaConfig, doing: str) -> list[tuple[str, int]]:
+    """Those of some partitions in which a transaction is open; blocking, raises as `watermarks`.
+
+    Args:
+        places: Topics and their partitions.
+        config: Of the deployment.
+        doing: What fails without an answer, as the beginning of a sentence.
+    """
+    faults = Faults()
+    own = {"group.id": config.topic("reader"), "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
+
+    def end(consumer: Consumer, topic: str, partition: int) -> int:
+        return watermarks(consumer, library().TopicPartition(topic, partition), config, faults, doing)[1]
+
+    with ExitStack() as stack:
+        committed = stack.enter_context(closing(committed_reader(config, faults)))
+        all_: Consumer = stack.enter_context(closing(made_client(library().Consumer, config, faults, own)))
+        # The end of all first: what comes between the two questions must not pass for unfinished.
+        return [place for place in places if end(all_, *place) > end(committed, *place)]
 
 
 def committed_places(

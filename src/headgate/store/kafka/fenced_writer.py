@@ -210,7 +210,7 @@ class FencedWriter:
             UnavailableError: Kafka did not answer; whether they are stored is not known.
         """
         with self._errors(self._office.unsure):
-            self._producer.commit_transaction()
+            self._producer.commit_transaction(KAFKA_TRANSACTION_S_MAX)
 
     def abort(self) -> None:
         """Gives the records of the transaction up.

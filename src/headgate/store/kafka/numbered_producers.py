@@ -174,16 +174,25 @@ class FencedProducers:
         if len(self._open) + len(self._closing) >= KAFKA_PRODUCER_STREAMS_MAX:
             raise OverloadedError(f"{KAFKA_PRODUCER_STREAMS_MAX} numbered producers publish", hint="try again later")
         opened = self._open[key] = FencedProducing(self, broker, producer, {})
+        making = asyncio.create_task(self._make(opened))
+        making.add_done_callback(lambda done: done.cancelled() or done.exception())  # also when nobody awaits it
         try:
-            opened.writer = await self._in_thread(partial(NumberedWriter, self._config, broker, producer))
+            # Not given up with the request: it would fence the stream that its client opens next.
+            writer = await asyncio.shield(making)
             opened.check_in_force()
         except BaseException:
             self.close(opened)
             raise
+        opened.newest.update(writer.newest)
+        return opened
+
+    async def _make(self, opened: FencedProducing) -> NumberedWriter:
+        try:
+            made = partial(NumberedWriter, self._config, opened.broker, opened.producer)
+            opened.writer = await self._in_thread(made)
         finally:
             opened.made.set()
-        opened.newest.update(opened.writer.newest)
-        return opened
+        return opened.writer
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -198,6 +207,7 @@ class FencedProducers:
             ending.add_done_callback(self._closing.discard)
 
     async def _end(self, producing: FencedProducing) -> None:
+        await producing.made.wait()
         if producing.under_way:
             await asyncio.wait(set(producing.under_way))
         key = producing.broker, producing.producer

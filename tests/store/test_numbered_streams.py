@@ -1,0 +1,64 @@
+"""Streams of numbered producers of one front, without a Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka import numbered_producers
+from headgate.store.kafka.numbered_producers import FencedProducers
+
+STEP_S = 30.0
+
+
+class Writers:
+    """Writers as they are made: each fences those that were made before it."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.made: list[Writer] = []
+        self.may_go_on = threading.Event()
+
+
+class Writer:
+    """One of them; the first takes its time."""
+
+    def __init__(self, writers: Writers) -> None:
+        self.newest: dict[int, int] = {}
+        self.is_closed = False
+        writers.begun += 1
+        if writers.begun == 1:
+            assert writers.may_go_on.wait(STEP_S)
+        writers.made.append(self)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_stream_that_was_given_up_while_it_was_opened_fences_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    writers = Writers()
+    monkeypatch.setattr(numbered_producers, "NumberedWriter", lambda *_: Writer(writers))
+
+    async def main() -> None:
+        producers = FencedProducers(KafkaConfig(bootstrap="127.0.0.1:1"))
+        given_up = asyncio.create_task(producers.open("ns/b/1", "p"))
+        while not writers.begun:
+            await asyncio.sleep(0.001)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        assert given_up.cancelled(), "its client does not wait for it"
+        opening = asyncio.create_task(producers.open("ns/b/1", "p"))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert writers.begun == 1, "the next one waits for it"
+        writers.may_go_on.set()
+        opened = await opening
+        assert getattr(opened, "writer", None) is writers.made[-1], "the newest one is that of the newest stream"
+        assert not writers.made[-1].is_closed
+        await producers.stop()
+        assert [one.is_closed for one in writers.made] == [True, True]
+
+    asyncio.run(asyncio.wait_for(main(), STEP_S))
