@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from pathlib import Path
 
 from hypothesis import given
@@ -12,10 +13,13 @@ from headgate import limits
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.hops import with_lineage
 from headgate.event.model import Event
+from headgate.inspect.chunks import InspectedChunks
 from headgate.inspect.event_index import EventIndex
+from headgate.inspect.find import EventSearch, find_event
 from headgate.inspect.flows import BrokerFlows, Flow, FlowKey, FlowSketch
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory, Partition
+from headgate.log.retention import retain
 from headgate.log.writer import Encoded, PartitionWriter
 
 BLOCK = 1 << 16
@@ -35,9 +39,13 @@ def test_every_event_is_found_in_whatever_order_chunks_come(chunks: list[list[st
     for at, ids in placed:
         index.put(3, at, ids, ["r" if one in "ab" else None for one in ids])
     where = {one: sorted(at + n for at, ids in placed for n, id_ in enumerate(ids) if id_ == one) for one in "abcdefg"}
-    assert {one: index.with_id(3, one) for one in "abcdefg"} == where
-    assert index.with_root(3, "r") == sorted(where["a"] + where["b"])
-    assert (index.with_id(2, "a"), index.with_root(2, "r")) == ([], [])
+    assert {one: list(index.with_id(3, one))[::-1] for one in "abcdefg"} == where
+    descended = sorted(where["a"] + where["b"])
+    assert list(index.with_root(3, "r")) == descended
+    low, high = sorted((chance.randint(BLOCK - 40, BLOCK + 60), chance.randint(BLOCK - 40, BLOCK + 60)))
+    assert list(index.with_id(3, "a", low, high))[::-1] == [at for at in where["a"] if low <= at < high]
+    assert list(index.with_root(3, "r", low, high)) == [at for at in descended if low <= at < high]
+    assert (list(index.with_id(2, "a")), list(index.with_root(2, "r"))) == ([], [])
 
 
 def test_the_oldest_events_make_room() -> None:
@@ -45,7 +53,31 @@ def test_the_oldest_events_make_room() -> None:
     for number in range(4):
         index.put(0, number * BLOCK, [f"e{number}"])
     assert index.low(0) == 2 * BLOCK
-    assert [index.with_id(0, f"e{number}") for number in range(4)] == [[], [], [2 * BLOCK], [3 * BLOCK]]
+    assert [list(index.with_id(0, f"e{number}")) for number in range(4)] == [[], [], [2 * BLOCK], [3 * BLOCK]]
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_what_a_full_index_does_not_know_is_below_its_low_offset(steps: list[bool]) -> None:
+    """Whether the log grows at its end, or a walk through its past comes to older events."""
+    index, oldest, newest = EventIndex(3 * BLOCK), 20, 20
+    index.put(0, 20 * BLOCK, ["e20"])
+    for forward in steps:
+        newest, oldest = newest + forward, oldest - (not forward)
+        number = newest if forward else oldest
+        index.put(0, number * BLOCK, [f"e{number}"])
+        known = [one for one in range(oldest, newest + 1) if one * BLOCK >= index.low(0)]
+        assert [list(index.with_id(0, f"e{one}")) for one in known] == [[one * BLOCK] for one in known]
+        assert newest in known
+
+
+def test_an_id_that_every_event_has_is_found_piece_by_piece() -> None:
+    index, count = EventIndex(1 << 20), 1 << 20
+    index.put(0, 0, ["same"] * count)
+    tracemalloc.start()
+    assert next(index.with_id(0, "same")) == count - 1
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20
 
 
 def test_a_rate_is_of_the_last_minutes() -> None:
@@ -102,10 +134,31 @@ def test_a_follower_reads_what_was_there_and_what_comes_once(tmp_path: Path) -> 
     for _ in range(3):
         follower.step()
     assert [follower.covered(n) for n in range(3)] == [(0, 23), (0, 22), (0, 0)]
-    assert all(follower.index.with_id(n % 2, f"e{n}") == [n // 2] for n in range(45))
-    assert follower.index.with_root(1, "root") == list(range(22))
+    assert all(list(follower.index.with_id(n % 2, f"e{n}")) == [n // 2] for n in range(45))
+    assert list(follower.index.with_root(1, "root")) == list(range(22))
     with follower.flows() as sketch:
         assert {key.type: flow.count for key, flow in sketch.of(BROKER).flows.items()} == {"t0": 15, "t1": 15, "t2": 15}
     assert follower.is_complete
     for writer in writers:
         writer.close()
+
+
+def test_a_search_says_how_far_back_it_came_when_retention_has_taken_the_oldest_events(tmp_path: Path) -> None:
+    log = LogDirectory(tmp_path, "stop")
+    follower = LogFollower(log)
+    path, times_us = tmp_path / "0", iter(range(MINUTE_US, 10 * MINUTE_US, MINUTE_US))
+    writer = PartitionWriter(
+        Partition(path, "stop"), EVENT_SCHEMA, segment_bytes_max=1, clock_us=lambda: next(times_us)
+    )
+    with writer:
+        for number in range(3):
+            event = Event("1.0", f"e{number}", "/s", "t")
+            writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [event.type]))
+        for _ in range(2):
+            follower.step()
+        assert follower.covered(0) == (0, 3)
+        whole = find_event(InspectedChunks(log), BROKER, EventSearch("nosuch"))
+        assert find_event(InspectedChunks(log, follower), BROKER, EventSearch("nosuch")) == whole
+        retain(writer, now_us=MINUTE_US, floor_offset=1, bytes_max=1)
+        left = find_event(InspectedChunks(log, follower), BROKER, EventSearch("nosuch"))
+        assert (whole.searched_to_us, left.searched_to_us) == (MINUTE_US, 2 * MINUTE_US)
