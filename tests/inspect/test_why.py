@@ -316,6 +316,20 @@ def test_another_broker_and_ids_that_repeat(world: World) -> None:
     assert world.ask("1", source="/elsewhere").fate is EventFate.NOT_STORED
 
 
+def test_an_event_of_another_namespace_is_nothing_to_who_asks(world: World) -> None:
+    """Not even whether there is one, by whatever a client makes of `next`."""
+    Admission(world.store).create(Kind.BROKER, broker("mine"))
+    Admission(world.store).create(Kind.TRIGGER, trigger("nowhere", broker="absent"))
+    world.accept(event("1", secret=7), broker="other/secret/1")
+    for path in ("triggers/t/why", "triggers/nowhere/why", "brokers/mine/why"):
+        for query in ("id=1", "id=1&next=0:0/0:0"):
+            status, answer = call(world, query, path)
+            assert (status, answer["fate"]) == (200, "not-stored"), (path, query)
+            assert not {"event", "next"} & answer.keys()
+    for query in ("id=1", "id=1&next=0:0/0:0"):
+        assert "next" not in call(world, query, "brokers/mine/trace")[1]
+
+
 def test_an_earlier_broker_of_the_name(world: World) -> None:
     """What it has accepted is none of the next one's business, and its trigger gets the next one's."""
     world.accept(event("1", amount=200))

@@ -78,7 +78,8 @@ class Why:
         assert isinstance(trigger, Trigger)
         path, table = key.path, self._store.snapshot()
         target = next((one for one in table.targets if one.name == path and one.pull is None), None)
-        broker = target.broker if target is not None else table.brokers.get(trigger.broker_key, "")
+        nobody = f"{trigger.broker_key}/"
+        broker = target.broker if target is not None else table.brokers.get(trigger.broker_key, nobody)
         found = self._find(broker, search)
         if isinstance(found, EventExplanation):
             return found
