@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,6 +103,22 @@ def test_made_up_types_leave_no_room_until_they_are_silent() -> None:
     assert flows.flow(FlowKey("new", "/s"), late_us) is not None
     assert FlowKey("0", "/s") not in flows.flows
     assert len(flows.flows) == limits.CATALOGUE_ITEMS_MAX
+
+
+def test_a_full_catalogue_is_not_looked_through_for_each_type_that_is_made_up() -> None:
+    looks = 0
+
+    class Watched(dict[FlowKey, Flow]):
+        def items(self) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().items()
+
+    flows = BrokerFlows()
+    flows.flows = Watched()
+    for number in range(limits.CATALOGUE_ITEMS_MAX + 1_000):
+        flows.flow(FlowKey(str(number), "/s"), MINUTE_US)
+    assert (len(flows.flows), looks) == (limits.CATALOGUE_ITEMS_MAX, 1)
 
 
 def test_brokers_are_bounded() -> None:
