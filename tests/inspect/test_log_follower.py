@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import tracemalloc
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +18,14 @@ from headgate import limits
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.hops import with_lineage
 from headgate.event.model import Event
+from headgate.inspect import log_follower
 from headgate.inspect.chunks import InspectedChunks
 from headgate.inspect.event_index import EventIndex
 from headgate.inspect.find import EventSearch, find_event
 from headgate.inspect.flows import BrokerFlows, Flow, FlowKey, FlowSketch
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory, Partition
+from headgate.log.reader import Chunk
 from headgate.log.retention import retain
 from headgate.log.writer import Encoded, PartitionWriter
 
@@ -179,3 +185,45 @@ def test_a_search_says_how_far_back_it_came_when_retention_has_taken_the_oldest_
         retain(writer, now_us=MINUTE_US, floor_offset=1, bytes_max=1)
         left = find_event(InspectedChunks(log, follower), BROKER, EventSearch("nosuch"))
         assert (whole.searched_to_us, left.searched_to_us) == (MINUTE_US, 2 * MINUTE_US)
+
+
+def test_a_follower_goes_on_after_a_failure_and_says_whether_it_has_read_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LogDirectory(tmp_path, "stop")
+    with PartitionWriter(Partition(tmp_path / "0", "stop"), EVENT_SCHEMA) as writer:
+        for number in range(5):
+            event = Event("1.0", f"e{number}", "/s", "t")
+            writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [event.type]))
+    follower, healthy = LogFollower(log), log_follower.newest_of_all
+
+    def failing(log: LogDirectory, *, before: Mapping[int, int]) -> Iterator[tuple[int, Chunk]]:
+        yield from islice(healthy(log, before=before), 2)
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(log_follower, "newest_of_all", failing)
+    with pytest.raises(OSError, match="too many"):
+        follower.step()
+    assert (follower.covered(0), follower.is_complete) == ((3, 5), False)
+    monkeypatch.setattr(log_follower, "newest_of_all", healthy)
+    with pytest.raises(OSError, match="too many"):
+        follower.step()
+    assert (follower.covered(0), follower.is_complete) == ((1, 5), False)
+    follower.step()
+    assert (follower.covered(0), follower.is_complete) == ((0, 5), True)
+
+
+def test_what_was_given_up_stays_so_when_an_empty_partition_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_follower, "FOLLOWED_BYTES_MAX", 1)
+    with PartitionWriter(Partition(tmp_path / "0", "stop"), EVENT_SCHEMA) as writer:
+        for number in range(3):
+            event = Event("1.0", f"e{number}", "/s", "t")
+            writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [event.type]))
+    follower = LogFollower(LogDirectory(tmp_path, "stop"))
+    follower.step()
+    assert (follower.covered(0), follower.is_complete) == ((2, 3), False)
+    PartitionWriter(Partition(tmp_path / "1", "stop"), EVENT_SCHEMA).close()
+    follower.step()
+    assert not follower.is_complete
