@@ -27,6 +27,7 @@ from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import Chunk
 from headgate.log.retention import retain
+from headgate.log.search import newest_of_all
 from headgate.log.writer import Encoded, PartitionWriter
 
 BLOCK = 1 << 16
@@ -195,7 +196,7 @@ def test_a_follower_goes_on_after_a_failure_and_says_whether_it_has_read_all(
         for number in range(5):
             event = Event("1.0", f"e{number}", "/s", "t")
             writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [event.type]))
-    follower, healthy = LogFollower(log), log_follower.newest_of_all
+    follower, healthy = LogFollower(log), newest_of_all
 
     def failing(log: LogDirectory, *, before: Mapping[int, int]) -> Iterator[tuple[int, Chunk]]:
         yield from islice(healthy(log, before=before), 2)
