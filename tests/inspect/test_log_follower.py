@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import random
+import tracemalloc
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,10 +18,16 @@ from headgate import limits
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.hops import with_lineage
 from headgate.event.model import Event
+from headgate.inspect import log_follower
+from headgate.inspect.chunks import InspectedChunks
 from headgate.inspect.event_index import EventIndex
+from headgate.inspect.find import EventSearch, find_event
 from headgate.inspect.flows import BrokerFlows, Flow, FlowKey, FlowSketch
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory, Partition
+from headgate.log.reader import Chunk
+from headgate.log.retention import retain
+from headgate.log.search import newest_of_all
 from headgate.log.writer import Encoded, PartitionWriter
 
 BLOCK = 1 << 16
@@ -35,9 +47,13 @@ def test_every_event_is_found_in_whatever_order_chunks_come(chunks: list[list[st
     for at, ids in placed:
         index.put(3, at, ids, ["r" if one in "ab" else None for one in ids])
     where = {one: sorted(at + n for at, ids in placed for n, id_ in enumerate(ids) if id_ == one) for one in "abcdefg"}
-    assert {one: index.with_id(3, one) for one in "abcdefg"} == where
-    assert index.with_root(3, "r") == sorted(where["a"] + where["b"])
-    assert (index.with_id(2, "a"), index.with_root(2, "r")) == ([], [])
+    assert {one: list(index.with_id(3, one))[::-1] for one in "abcdefg"} == where
+    descended = sorted(where["a"] + where["b"])
+    assert list(index.with_root(3, "r")) == descended
+    low, high = sorted((chance.randint(BLOCK - 40, BLOCK + 60), chance.randint(BLOCK - 40, BLOCK + 60)))
+    assert list(index.with_id(3, "a", low, high))[::-1] == [at for at in where["a"] if low <= at < high]
+    assert list(index.with_root(3, "r", low, high)) == [at for at in descended if low <= at < high]
+    assert (list(index.with_id(2, "a")), list(index.with_root(2, "r"))) == ([], [])
 
 
 def test_the_oldest_events_make_room() -> None:
@@ -45,7 +61,31 @@ def test_the_oldest_events_make_room() -> None:
     for number in range(4):
         index.put(0, number * BLOCK, [f"e{number}"])
     assert index.low(0) == 2 * BLOCK
-    assert [index.with_id(0, f"e{number}") for number in range(4)] == [[], [], [2 * BLOCK], [3 * BLOCK]]
+    assert [list(index.with_id(0, f"e{number}")) for number in range(4)] == [[], [], [2 * BLOCK], [3 * BLOCK]]
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_what_a_full_index_does_not_know_is_below_its_low_offset(steps: list[bool]) -> None:
+    """Whether the log grows at its end, or a walk through its past comes to older events."""
+    index, oldest, newest = EventIndex(3 * BLOCK), 20, 20
+    index.put(0, 20 * BLOCK, ["e20"])
+    for forward in steps:
+        newest, oldest = newest + forward, oldest - (not forward)
+        number = newest if forward else oldest
+        index.put(0, number * BLOCK, [f"e{number}"])
+        known = [one for one in range(oldest, newest + 1) if one * BLOCK >= index.low(0)]
+        assert [list(index.with_id(0, f"e{one}")) for one in known] == [[one * BLOCK] for one in known]
+        assert newest in known
+
+
+def test_an_id_that_every_event_has_is_found_piece_by_piece() -> None:
+    index, count = EventIndex(1 << 20), 1 << 20
+    index.put(0, 0, ["same"] * count)
+    tracemalloc.start()
+    assert next(index.with_id(0, "same")) == count - 1
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20
 
 
 def test_a_rate_is_of_the_last_minutes() -> None:
@@ -70,6 +110,22 @@ def test_made_up_types_leave_no_room_until_they_are_silent() -> None:
     assert flows.flow(FlowKey("new", "/s"), late_us) is not None
     assert FlowKey("0", "/s") not in flows.flows
     assert len(flows.flows) == limits.CATALOGUE_ITEMS_MAX
+
+
+def test_a_full_catalogue_is_not_looked_through_for_each_type_that_is_made_up() -> None:
+    looks = 0
+
+    class Watched(dict[FlowKey, Flow]):
+        def items(self) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().items()
+
+    flows = BrokerFlows()
+    flows.flows = Watched()
+    for number in range(limits.CATALOGUE_ITEMS_MAX + 1_000):
+        flows.flow(FlowKey(str(number), "/s"), MINUTE_US)
+    assert (len(flows.flows), looks) == (limits.CATALOGUE_ITEMS_MAX, 1)
 
 
 def test_brokers_are_bounded() -> None:
@@ -102,10 +158,73 @@ def test_a_follower_reads_what_was_there_and_what_comes_once(tmp_path: Path) -> 
     for _ in range(3):
         follower.step()
     assert [follower.covered(n) for n in range(3)] == [(0, 23), (0, 22), (0, 0)]
-    assert all(follower.index.with_id(n % 2, f"e{n}") == [n // 2] for n in range(45))
-    assert follower.index.with_root(1, "root") == list(range(22))
+    assert all(list(follower.index.with_id(n % 2, f"e{n}")) == [n // 2] for n in range(45))
+    assert list(follower.index.with_root(1, "root")) == list(range(22))
     with follower.flows() as sketch:
         assert {key.type: flow.count for key, flow in sketch.of(BROKER).flows.items()} == {"t0": 15, "t1": 15, "t2": 15}
     assert follower.is_complete
     for writer in writers:
         writer.close()
+
+
+def test_a_search_says_how_far_back_it_came_when_retention_has_taken_the_oldest_events(tmp_path: Path) -> None:
+    log = LogDirectory(tmp_path, "stop")
+    follower = LogFollower(log)
+    path, times_us = tmp_path / "0", iter(range(MINUTE_US, 10 * MINUTE_US, MINUTE_US))
+    writer = PartitionWriter(
+        Partition(path, "stop"), EVENT_SCHEMA, segment_bytes_max=1, clock_us=lambda: next(times_us)
+    )
+    with writer:
+        for number in range(3):
+            event = Event("1.0", f"e{number}", "/s", "t")
+            writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [event.type]))
+        for _ in range(2):
+            follower.step()
+        assert follower.covered(0) == (0, 3)
+        whole = find_event(InspectedChunks(log), BROKER, EventSearch("nosuch"))
+        assert find_event(InspectedChunks(log, follower), BROKER, EventSearch("nosuch")) == whole
+        retain(writer, now_us=MINUTE_US, floor_offset=1, bytes_max=1)
+        left = find_event(InspectedChunks(log, follower), BROKER, EventSearch("nosuch"))
+        assert (whole.searched_to_us, left.searched_to_us) == (MINUTE_US, 2 * MINUTE_US)
+
+
+def test_a_follower_goes_on_after_a_failure_and_says_whether_it_has_read_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LogDirectory(tmp_path, "stop")
+    with PartitionWriter(Partition(tmp_path / "0", "stop"), EVENT_SCHEMA) as writer:
+        for number in range(5):
+            event = Event("1.0", f"e{number}", "/s", "t")
+            writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [event.type]))
+    follower, healthy = LogFollower(log), newest_of_all
+
+    def failing(log: LogDirectory, *, before: Mapping[int, int]) -> Iterator[tuple[int, Chunk]]:
+        yield from islice(healthy(log, before=before), 2)
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(log_follower, "newest_of_all", failing)
+    with pytest.raises(OSError, match="too many"):
+        follower.step()
+    assert (follower.covered(0), follower.is_complete) == ((3, 5), False)
+    monkeypatch.setattr(log_follower, "newest_of_all", healthy)
+    with pytest.raises(OSError, match="too many"):
+        follower.step()
+    assert (follower.covered(0), follower.is_complete) == ((1, 5), False)
+    follower.step()
+    assert (follower.covered(0), follower.is_complete) == ((0, 5), True)
+
+
+def test_what_was_given_up_stays_so_when_an_empty_partition_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_follower, "FOLLOWED_BYTES_MAX", 1)
+    with PartitionWriter(Partition(tmp_path / "0", "stop"), EVENT_SCHEMA) as writer:
+        for number in range(3):
+            event = Event("1.0", f"e{number}", "/s", "t")
+            writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [event.type]))
+    follower = LogFollower(LogDirectory(tmp_path, "stop"))
+    follower.step()
+    assert (follower.covered(0), follower.is_complete) == ((2, 3), False)
+    PartitionWriter(Partition(tmp_path / "1", "stop"), EVENT_SCHEMA).close()
+    follower.step()
+    assert not follower.is_complete

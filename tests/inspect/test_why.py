@@ -16,12 +16,13 @@ import pytest
 from headgate import limits
 from headgate.control.admission import Admission
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.objects import Kind, ObjectKey
+from headgate.control.objects import Kind, ObjectKey, Trigger
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore, StoredDeadLetter
 from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor, Tried
 from headgate.delivery.journal import Journal, Origin
+from headgate.event import rfc3339
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import Verdict
@@ -31,6 +32,7 @@ from headgate.inspect.explanation import EventExplanation, EventFate
 from headgate.inspect.file_records import DispatcherRecords, FileRecords
 from headgate.inspect.find import EventSearch, FoundEvent
 from headgate.inspect.records import MatchRow
+from headgate.inspect.sentences import condition
 from headgate.inspect.why import Why
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
@@ -316,6 +318,20 @@ def test_another_broker_and_ids_that_repeat(world: World) -> None:
     assert world.ask("1", source="/elsewhere").fate is EventFate.NOT_STORED
 
 
+def test_an_event_of_another_namespace_is_nothing_to_who_asks(world: World) -> None:
+    """Not even whether there is one, by whatever a client makes of `next`."""
+    Admission(world.store).create(Kind.BROKER, broker("mine"))
+    Admission(world.store).create(Kind.TRIGGER, trigger("nowhere", broker="absent"))
+    world.accept(event("1", secret=7), broker="other/secret/1")
+    for path in ("triggers/t/why", "triggers/nowhere/why", "brokers/mine/why"):
+        for query in ("id=1", "id=1&next=0:0/0:0"):
+            status, answer = call(world, query, path)
+            assert (status, answer["fate"]) == (200, "not-stored"), (path, query)
+            assert not {"event", "next"} & answer.keys()
+    for query in ("id=1", "id=1&next=0:0/0:0"):
+        assert "next" not in call(world, query, "brokers/mine/trace")[1]
+
+
 def test_an_earlier_broker_of_the_name(world: World) -> None:
     """What it has accepted is none of the next one's business, and its trigger gets the next one's."""
     world.accept(event("1", amount=200))
@@ -342,14 +358,24 @@ def test_created_later(world: World) -> None:
 
 
 def test_not_ready_then_and_changed_since(world: World) -> None:
-    now_us, world.now_us = world.now_us, world.now_us - 5_000_500
+    key = ObjectKey(Kind.TRIGGER, "default", "t")
+    made = world.store.get(key)
+    assert isinstance(made, Trigger)
+    ready = condition(made, "Ready")
+    assert ready is not None
+    ready_us = rfc3339.micros(ready.last_transition_time) or 0
+    now_us, world.now_us = world.now_us, ready_us + 998_000
     world.accept(event("1", amount=200))
     world.now_us = now_us
     world.accept(event("2", amount=200))
     world.passed(2)
-    # The first came in the second in which the trigger was made, before it was Ready.
-    assert world.ask("1").fate in {EventFate.NOT_READY, EventFate.CREATED_LATER, EventFate.CHANGED_SINCE}
+    # It has had one filter only: the first came in the second in which it became Ready, and before it was.
+    assert world.ask("1").fate is EventFate.NOT_READY
     assert world.ask("2").fate is EventFate.CHANGED_SINCE
+    Admission(world.store).merge(key, {"spec": {"filter": {"cel": "data.amount > 150"}}})
+    answer = world.ask("2")  # it was Ready then, with another filter
+    assert answer.fate is EventFate.NOT_READY
+    assert "was not Ready, or had another filter, when it was stored" in answer.message
 
 
 def test_searches_a_bounded_piece_and_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

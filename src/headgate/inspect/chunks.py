@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from heapq import merge
+from itertools import takewhile
+from operator import le
 
 import pyarrow.compute as pc
 
 from headgate.event.arrow import EVENT_SCHEMA, from_batch
 from headgate.inspect.find import EventSearch, FoundEvent, LogPage, SearchedPiece
 from headgate.inspect.log_follower import LogFollower
-from headgate.log.directory import LogDirectory
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.log.search import holding, newest_first
 
@@ -46,24 +48,24 @@ class InspectedChunks:
                 yield _piece(number, chunk, search)
             return
         assert self._follower is not None
+        index = self._follower.index
         if before is None or before > high:
             for chunk in newest_first(partition, before=before, not_before_us=search.since_us):
                 if chunk.next_offset <= high:
                     break
                 yield _piece(number, chunk, search)
         end = high if before is None else min(before, high)
-        named = [at for at in self._follower.index.with_id(number, search.id) if low <= at < end]
-        low = min(max(low, self._follower.index.low(number)), end)  # some of them may have been given up just now
-        for chunk in holding(partition, reversed(named)):
+        named = index.with_id(number, search.id, low, end)
+        low = min(max(low, index.low(number)), end)  # some of them may have been given up just now
+        for chunk in holding(partition, takewhile(partial(le, low), named)):
             if chunk.append_time_us < search.since_us:
                 return
             yield _piece(number, chunk, search)
-        oldest = next(holding(partition, [low]), None) if low < end else None
+        oldest = _oldest(partition, low, end)
         if oldest is not None:
+            yield SearchedPiece(number, low, max(oldest.append_time_us, search.since_us), 0, iter(()))
             if oldest.append_time_us < search.since_us:
-                yield SearchedPiece(number, low, search.since_us, 0, iter(()))
                 return
-            yield SearchedPiece(number, low, oldest.append_time_us, 0, iter(()))
         for chunk in newest_first(partition, before=low, not_before_us=search.since_us):
             yield _piece(number, chunk, search)
 
@@ -85,14 +87,24 @@ class InspectedChunks:
         low, high = (0, 0) if self._follower is None else self._follower.covered(number)
         partition = self._log.partition(number)
         with PartitionReader.open_at_time(partition, time_us) as reader:
-            if self._follower is not None and low <= reader.position < high:
-                begin = reader.position
-                named = (at for at in self._follower.index.with_root(number, root) if begin <= at < high)
-                for chunk in holding(partition, named):
-                    yield chunk.append_time_us, number, chunk
-                reader.seek(high)
+            begin = reader.position
+            if self._follower is not None and low <= begin < high:
+                named = self._follower.index.with_root(number, root, begin, high)
+                if self._follower.index.low(number) <= begin:  # else some of them were given up just now
+                    for chunk in holding(partition, named):
+                        yield chunk.append_time_us, number, chunk
+                    reader.seek(high)
             while (chunk_read := reader.read()) is not None:
                 yield chunk_read.append_time_us, number, chunk_read
+
+
+def _oldest(partition: Partition, low: int, high: int) -> Chunk | None:
+    """The oldest chunk with records from `low` on and below `high` that retention has left."""
+    if low >= high:
+        return None
+    with PartitionReader(partition, start=low) as reader:
+        chunk = reader.read()
+    return chunk if chunk is not None and chunk.first_offset < high else None
 
 
 def _newest_key(piece: SearchedPiece) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import xxhash
@@ -17,6 +18,8 @@ _BLOCK: Final = 1 << 16
 """Events of a block."""
 _WIDTH: Final = 4
 """Bytes of a hash."""
+_ALL: Final = 1 << 63
+"""Behind every offset."""
 
 
 def _hash(text: str) -> int:
@@ -42,14 +45,25 @@ class _Column:
                 block[at * _WIDTH : (at + len(piece)) * _WIDTH] = piece.tobytes()
             done += len(piece)
 
-    def find(self, text: str) -> Iterator[int]:
+    def find(self, text: str, low: int, high: int, *, newest_first: bool) -> Iterator[int]:
+        """Offsets from `low` on and below `high`, of the blocks of now; one block at a time: an id may be frequent."""
         needle = array("I", [_hash(text)]).tobytes()
-        for number, block in sorted(self.blocks.items()):
-            at = block.find(needle)
-            while at >= 0:
-                if at % _WIDTH == 0:
-                    yield number * _BLOCK + at // _WIDTH
-                at = block.find(needle, at + 1)
+        blocks = [one for one in self.blocks.items() if low < (one[0] + 1) * _BLOCK and one[0] * _BLOCK < high]
+        blocks.sort(reverse=newest_first)
+        found = (_places(number, block, needle) for number, block in blocks)
+        pieces = map(reversed, found) if newest_first else found
+        return (at for at in chain.from_iterable(pieces) if low <= at < high)
+
+
+def _places(number: int, block: bytearray, needle: bytes) -> list[int]:
+    """Offsets of one block, in order."""
+    found = []
+    at = block.find(needle)
+    while at >= 0:
+        if at % _WIDTH == 0:
+            found.append(number * _BLOCK + at // _WIDTH)
+        at = block.find(needle, at + 1)
+    return found
 
 
 class EventIndex:
@@ -75,6 +89,10 @@ class EventIndex:
             ids: Theirs, in order.
             roots: What they descend from, in order; empty when none descends from another one.
         """
+        given_up = max(0, self.low(partition) - first)
+        first, ids, roots = first + given_up, ids[given_up:], roots[given_up:]
+        if not ids:
+            return
         self._ids.setdefault(partition, _Column()).put(first, array("I", map(_hash, ids)))
         if roots:
             hashes = array("I", (0 if root is None else _hash(root) for root in roots))
@@ -82,18 +100,18 @@ class EventIndex:
         self._make_room()
 
     def low(self, partition: int) -> int:
-        """Events below this offset were given up."""
+        """Events below this offset were given up; it never falls. Ask after a search: what it left out is below."""
         return self._low.get(partition, 0)
 
-    def with_id(self, partition: int, id_: str) -> list[int]:
-        """Offsets of events that may have an id, in order."""
+    def with_id(self, partition: int, id_: str, low: int = 0, high: int = _ALL) -> Iterator[int]:
+        """Offsets of events that may have an id, from `low` on and below `high`; the newest first."""
         column = self._ids.get(partition)
-        return [] if column is None else list(column.find(id_))
+        return iter(()) if column is None else column.find(id_, low, high, newest_first=True)
 
-    def with_root(self, partition: int, root: str) -> list[int]:
-        """Offsets of events that may descend from an event, in order."""
+    def with_root(self, partition: int, root: str, low: int = 0, high: int = _ALL) -> Iterator[int]:
+        """Offsets of events that may descend from an event, from `low` on and below `high`; in order."""
         column = self._roots.get(partition)
-        return [] if column is None else list(column.find(root))
+        return iter(()) if column is None else column.find(root, low, high, newest_first=False)
 
     def _make_room(self) -> None:
         while sum(len(column.blocks) for column in self._ids.values()) > self._blocks_max:

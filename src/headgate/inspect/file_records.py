@@ -239,10 +239,10 @@ def _reading(what: str) -> Iterator[None]:
 
 
 def _rows(batch: pa.RecordBatch, found: FoundEvent, target: int | None) -> list[int]:
-    of_event = pc.and_(
-        pc.equal(batch.column(_COLUMN["offset"]), found.offset),
-        pc.equal(batch.column(_COLUMN["partition"]), found.partition),
-    )
+    at_offset = pc.equal(batch.column(_COLUMN["offset"]), found.offset)
+    if not at_offset.true_count:  # of nearly every chunk that is walked over
+        return []
+    of_event = pc.and_(at_offset, pc.equal(batch.column(_COLUMN["partition"]), found.partition))
     targets = batch.column(_COLUMN["target"])
     wanted = pc.not_equal(targets, PROGRESS_TARGET) if target is None else pc.equal(targets, target)
     rows: list[int] = pc.indices_nonzero(pc.and_(of_event, wanted)).to_pylist()
@@ -258,12 +258,13 @@ def _match(batch: pa.RecordBatch, row: int, first_position: int, time_us: int) -
 
 def _progress(batch: pa.RecordBatch, partition: int) -> int | None:
     """Up to where the partition has been matched, as the last progress row of a chunk says."""
-    progress = pc.and_(
-        pc.equal(batch.column(_COLUMN["target"]), PROGRESS_TARGET),
-        pc.equal(batch.column(_COLUMN["partition"]), partition),
-    )
-    rows = pc.indices_nonzero(progress).to_pylist()
-    return int(batch.column(_COLUMN["offset"])[rows[-1]].as_py()) if rows else None
+    partitions, offsets, targets = (batch.column(_COLUMN[name]) for name in ("partition", "offset", "target"))
+    row = batch.num_rows - 1
+    while row >= 0 and targets[row].as_py() == PROGRESS_TARGET:  # they stand behind all other rows
+        if partitions[row].as_py() == partition:
+            return int(offsets[row].as_py())
+        row -= 1
+    return None
 
 
 def _unfinished(position: int, handed: int, cursor: TargetCursor | None) -> Unfinished | None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from headgate.event.arrow import StoredEvent
 from headgate.event.hops import hops_of, root_of
+from headgate.event.identity import namespace_of
 from headgate.limits import WHY_BYTES_MAX, WHY_CHUNKS_MAX, WHY_SECONDS_MAX
 
 OtherBroker = tuple[int, int]
@@ -151,7 +152,8 @@ def find_event(log: InspectedLog, broker: str, search: EventSearch) -> SearchRes
 
     Args:
         log: What is searched.
-        broker: Its identity; its events are preferred to those of other brokers.
+        broker: Its identity; its events are preferred to those of other brokers of its namespace. What is in other
+            namespaces is nothing to who asks.
         search: What is searched for, and where an earlier call ended.
     """
     ends_s = time.monotonic() + WHY_SECONDS_MAX
@@ -169,15 +171,21 @@ def find_event(log: InspectedLog, broker: str, search: EventSearch) -> SearchRes
                 continue
             if found.stored.broker == broker:
                 return SearchResult(found, reached | {partition: offset}, other, piece.append_time_us)
-            other = other or (partition, offset)
+            if other is None and _is_near(found, broker):
+                other = partition, offset
         reached[partition] = piece.first_offset
         pieces, size, searched_us = pieces + 1, size + piece.size_bytes, piece.append_time_us
-    return SearchResult(_at(log, other, search) if other is not None else None, {}, other, searched_us)
+    return SearchResult(_at(log, other, broker, search) if other is not None else None, {}, other, searched_us)
 
 
-def _at(log: InspectedLog, place: OtherBroker, search: EventSearch) -> FoundEvent | None:
-    """The event of a place, if it still is there, and is one that is searched for."""
+def _is_near(found: FoundEvent, broker: str) -> bool:
+    """Whether an event was accepted in the namespace of a broker."""
+    return namespace_of(found.stored.broker) == namespace_of(broker)
+
+
+def _at(log: InspectedLog, place: OtherBroker, broker: str, search: EventSearch) -> FoundEvent | None:
+    """The event of a place, if it still is there, and is one that is searched for: a client may name any place."""
     found = log.at(*place)
-    if found is None or found.stored.event.id != search.id:
+    if found is None or found.stored.event.id != search.id or not _is_near(found, broker):
         return None
     return found if search.source in ("", found.stored.event.source) else None

@@ -82,11 +82,12 @@ class BrokerFlows:
         left_out: Events for which there was no room.
     """
 
-    __slots__ = ("flows", "left_out")
+    __slots__ = ("_full_until_us", "flows", "left_out")
 
     def __init__(self) -> None:
         self.flows: dict[FlowKey, Flow] = {}
         self.left_out = 0
+        self._full_until_us = 0
 
     def flow(self, key: FlowKey, time_us: int) -> Flow | None:
         """A flow, perhaps a new one; None where there is no room: a producer may make up types."""
@@ -97,8 +98,12 @@ class BrokerFlows:
 
     def _drop_silent(self, now_us: int) -> bool:
         """Make room for a newer flow by the one that has been silent for longest, if that is long."""
+        if now_us < self._full_until_us:
+            return False
         key, flow = min(self.flows.items(), key=lambda one: one[1].last_us)
-        if flow.last_us > now_us - CATALOGUE_SILENT_S * 1_000_000:
+        # None falls silent earlier than that; looked for once, not for each type that a producer makes up.
+        self._full_until_us = flow.last_us + CATALOGUE_SILENT_S * 1_000_000
+        if now_us < self._full_until_us:
             return False
         del self.flows[key]
         return True

@@ -70,7 +70,7 @@ class LogFollower:
         self._past: Iterator[tuple[int, Chunk]] | None = None
         self._past_bytes = FOLLOWED_BYTES_MAX
         self._since_us = 0
-        self._is_complete = False
+        self._is_complete = True
 
     async def run(self) -> None:
         """Follow until it is cancelled."""
@@ -118,7 +118,7 @@ class LogFollower:
     @property
     def is_complete(self) -> bool:
         """Whether all that was in the log was read."""
-        return self._is_complete or not self._spans
+        return self._is_complete
 
     def _begin(self) -> None:
         """Find partitions that are new: what they have now is the past."""
@@ -126,11 +126,12 @@ class LogFollower:
         for number in fresh:
             end = _end(self.log, number)
             self._spans[number] = _Span(end, end)
-        if fresh and any(self._spans[number].high for number in fresh):
-            before = {number: span.low for number, span in self._spans.items()}
-            self._past, self._is_complete = newest_of_all(self.log, before=before), False
-        elif fresh and self._past is None:
-            self._is_complete = True
+        if any(self._spans[number].high for number in fresh):
+            self._past, self._is_complete = self._walk(), False
+
+    def _walk(self) -> Iterator[tuple[int, Chunk]]:
+        """What is older than what was read, the newest first."""
+        return newest_of_all(self.log, before={number: span.low for number, span in self._spans.items()})
 
     def _forward(self, left_bytes: int) -> int:
         for number, span in self._spans.items():
@@ -154,6 +155,9 @@ class LogFollower:
             except (StopIteration, CorruptChunkError) as end:
                 self._past, self._is_complete = None, isinstance(end, StopIteration)
                 return
+            except (HeadgateError, OSError):
+                self._past = self._walk()  # an iterator that has failed is at its end; the next step goes on
+                raise
             span = self._spans[number]
             left_bytes -= chunk.size_bytes
             self._past_bytes -= chunk.size_bytes

@@ -78,7 +78,8 @@ class Why:
         assert isinstance(trigger, Trigger)
         path, table = key.path, self._store.snapshot()
         target = next((one for one in table.targets if one.name == path and one.pull is None), None)
-        broker = target.broker if target is not None else table.brokers.get(trigger.broker_key, "")
+        nobody = f"{trigger.broker_key}/"
+        broker = target.broker if target is not None else table.brokers.get(trigger.broker_key, nobody)
         found = self._find(broker, search)
         if isinstance(found, EventExplanation):
             return found
@@ -204,9 +205,13 @@ class Why:
             return EventExplanation(EventFate.ENDED, message, trace=judged)
         ready = condition(trigger, "Ready")
         since_us = rfc3339.micros(ready.last_transition_time) if ready is not None else None
+        never_changed = trigger.metadata.generation == 1
+        if since_us is not None and never_changed:
+            since_us += 999_999  # whole seconds, too: it was not Ready before, as it had no other filter
         if ready is None or ready.status != "True" or (since_us is not None and since_us > found.append_time_us):
             since = f" (ready since {ready.last_transition_time})" if ready and ready.status == "True" else ""
-            message = f"the filter wants the event, but the trigger was not Ready when it was stored{since}"
+            other = "" if never_changed else ", or had another filter,"  # a change, too, makes it Ready anew
+            message = f"the filter wants the event, but the trigger was not Ready{other} when it was stored{since}"
             return EventExplanation(EventFate.NOT_READY, message, trace=judged)
         return EventExplanation(EventFate.CHANGED_SINCE, CHANGED_SINCE, trace=judged)
 
