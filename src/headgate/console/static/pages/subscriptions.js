@@ -67,7 +67,7 @@ export function SubscriptionPage({ route }) {
     <${Choice} label="View" value=${tab} options=${[["overview", "Overview"], ["yaml", "YAML"]]} onChoice=${(view) => refine({ tab: view })} />
     <${Problem} error=${object.error ?? stats.error} />
     ${one && tab === "overview" && html`<${SubscriptionOverview} object=${one} stats=${stats.data} consumers=${consumers.data} />`}
-    ${one && tab === "yaml" && html`<${ObjectEditor} key=${one.metadata.generation} root=${OWN} plural="subscriptions" namespace=${namespace} object=${one} canWrite=${may("update", "subscriptions")} onSaved=${() => (notify("Saved"), object.reload())} />`}
+    ${one && tab === "yaml" && html`<${ObjectEditor} root=${OWN} plural="subscriptions" namespace=${namespace} object=${one} canWrite=${may("update", "subscriptions")} onSaved=${() => (notify("Saved"), object.reload())} />`}
     ${asked === "seek" && html`<${Seek} path=${path} name=${name} onClose=${() => setAsked("")} />`}
     ${asked === "analyze" && html`<${Analyze} path=${path} onClose=${() => setAsked("")} />`}`;
 }
