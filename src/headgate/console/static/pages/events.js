@@ -7,7 +7,7 @@ import { Empty, Icon, PageHead, Problem } from "../parts/basics.js";
 import { EventCard } from "../parts/code.js";
 import { link, refine } from "../router.js";
 import { useRights } from "../rights.js";
-import { current } from "../store.js";
+import { current, useStore } from "../store.js";
 import { follow } from "../tail.js";
 import { html, useData, useEffect, useMemo, useRef, useState, useTitle } from "../ui.js";
 
@@ -21,13 +21,14 @@ function useTail(wanted, isPaused) {
   const [seen, setSeen] = useState(NOTHING);
   const [held, setHeld] = useState(null);
   const key = JSON.stringify(wanted);
+  const mustSignIn = useStore((state) => state.mustSignIn);
   useEffect(() => {
     setSeen(NOTHING);
-    if (!wanted.broker.includes("/")) return undefined;
+    if (!wanted.broker.includes("/") || mustSignIn) return undefined;
     const stop = new AbortController();
     follow(wanted, setSeen, stop.signal);
     return () => stop.abort();
-  }, [key]);
+  }, [key, mustSignIn]);
   useEffect(() => setHeld(isPaused ? seen : null), [isPaused, key]);
   return { shown: held ?? seen, waiting: held ? seen.taken - held.taken : 0 };
 }
