@@ -1,6 +1,6 @@
 /** Catalogue: which types of events flow through a broker, what they look like, and who wants them. */
 import { EVENTING, objectPath } from "../api.js";
-import { ago, count, rate } from "../format.js";
+import { ago, count, plain, rate } from "../format.js";
 import { BrokerField } from "../parts/broker_field.js";
 import { Ago, Empty, PageHead, Panel, Problem } from "../parts/basics.js";
 import { EventCard, Json } from "../parts/code.js";
@@ -32,13 +32,13 @@ export function Catalogue({ route }) {
       <ul class="types" aria-label="Types">
         ${data.items.map((one) => html`<li key=${`${one.type} ${one.source}`}>
           <button type="button" aria-pressed=${one === listed ? "true" : "false"} onClick=${() => refine({ type: one.type, source: one.source })}>
-            <span class="name">${one.type}</span><span class="muted">${one.source}</span><span class="figures">${count(one.count)} · ${rate(one.rate)}/s · ${ago(one.lastSeen)} ago</span>
+            <span class="name">${plain(one.type)}</span><span class="muted">${plain(one.source)}</span><span class="figures">${count(one.count)} · ${rate(one.rate)}/s · ${ago(one.lastSeen)} ago</span>
           </button>
         </li>`)}
         ${data.leftOut > 0 && html`<li class="muted">and ${count(data.leftOut)} events of further types</li>`}
       </ul>
       <div>
-        <${Panel} title=${chosen.type} aside=${html`<a href=${link(["events"], { broker: full, filter: `ce.type == ${JSON.stringify(chosen.type)}` })}>Look at them</a>`}>
+        <${Panel} title=${plain(chosen.type)} aside=${html`<a href=${link(["events"], { broker: full, filter: `ce.type == ${JSON.stringify(chosen.type)}` })}>Look at them</a>`}>
           <p>${chosen !== looked ? html`<span class="muted">Looking…</span>` : chosen.wantedBy?.length ? html`Wanted by ${chosen.wantedBy.map((one) => html`<a key=${one} href=${link(["triggers", ...one.split("/")])}>${one}</a> `)}` : html`<span class="muted">${chosen.judged === false ? "Who wants these was not looked at." : "No trigger wants these."}</span>`}</p>
         <//>
         ${chosen.schema && html`<${Panel} title="Schema of the data, as it was seen"><div class="json mono" tabindex="0" role="region" aria-label="Schema"><${Json} value=${chosen.schema} /></div><//>`}

@@ -1,6 +1,6 @@
 /** Dead letters: by reason and trigger; looked at, sent again, or discarded. */
 import { OWN, post, within } from "../api.js";
-import { ago, count } from "../format.js";
+import { ago, count, plain } from "../format.js";
 import { Ago, Confirm, Empty, Facts, PageHead, Panel, Problem, Status } from "../parts/basics.js";
 import { EventCard } from "../parts/code.js";
 import { Pager, Table, usePages } from "../parts/table.js";
@@ -47,7 +47,7 @@ export function DeadLetters({ route }) {
 const columnsOf = ({ chosen, choose, canChoose }) => [
   ...(canChoose ? [{ name: "", show: (one) => html`<input type="checkbox" aria-label=${`Dead letter ${one.id}`} checked=${chosen.has(one.id)} onChange=${() => choose(one.id)} />` }] : []),
   { name: "State", show: (one) => html`<${Status} tone=${STATES[one.state] ?? "idle"}>${one.state}<//>` },
-  { name: "Event", show: (one) => html`<a class="name" href=${link(["dead-letters"], { namespace: one.namespace, letter: one.id })}>${one.eventId}</a> <span class="muted">${one.eventType}</span>` },
+  { name: "Event", show: (one) => html`<a class="name" href=${link(["dead-letters"], { namespace: one.namespace, trigger, reason, letter: one.id })}>${plain(one.eventId)}</a> <span class="muted">${plain(one.eventType)}</span>` },
   { name: "Trigger", show: (one) => html`<a class="plain" href=${link(["triggers", one.namespace, one.trigger])}>${one.trigger}</a> <span class="muted">${one.namespace}</span>` },
   { name: "Reason", show: (one) => html`<code>${one.reason}</code>` },
   { name: "Sent to", kind: "fill", show: (one) => html`<code>${one.problem ?? one.destination}</code>` },

@@ -1,5 +1,6 @@
 /** One event's life: stored, matched, each attempt; and for every trigger that did not get it, why not. */
 import { EVENTING, objectPath } from "../api.js";
+import { plain } from "../format.js";
 import { toPlayground } from "../handover.js";
 import { Clock, Empty, PageHead, Panel, Problem, Status } from "../parts/basics.js";
 import { EventCard } from "../parts/code.js";
@@ -42,7 +43,7 @@ export function EventPage({ route }) {
   useTitle(`Event ${id}`);
   const event = data?.trace?.event?.event;
   const above = html`<a href=${link(["events"], { broker: `${namespace}/${broker}`, namespace: route.query.namespace })}>Events</a><span aria-hidden="true">/</span><a href=${link(["brokers", namespace, broker])}>${namespace}/${broker}</a>`;
-  return html`<${PageHead} title=${id} above=${above}>
+  return html`<${PageHead} title=${plain(id)} above=${above}>
       ${event && html`<button type="button" onClick=${() => toPlayground({ filter: { cel: "true" } }, [event])}>Open in the playground</button>`}
     <//>
     <${Problem} error=${error} />
@@ -74,7 +75,7 @@ const Timeline = ({ lines, path }) =>
         <div>
           <p class="what"><${Status} tone=${toneOf(one)}>${NAMES[one.what] ?? one.what}${one.attempt ? ` ${one.attempt}` : ""}<//>
             ${one.name && html` <a href=${link([one.kind === "Subscription" ? "subscriptions" : "triggers", ...one.name.split("/")])}>${one.name}</a>`}
-            ${one.event && html` <a href=${link(["events", ...path, one.event.id], { source: one.event.source })}>${one.event.type} ${one.event.id}</a>`}
+            ${one.event && html` <a href=${link(["events", ...path, one.event.id], { source: one.event.source })}>${plain(one.event.type)} ${plain(one.event.id)}</a>`}
             ${one.deadLetter > 0 && html` <a href=${link(["dead-letters"], { namespace: one.name.split("/")[0], letter: one.deadLetter })}>look at it</a>`}
           </p>
           <p class="muted">${one.says.replace(/^(?:stored|attempt \d+|matched for [^:]*): /, "")}</p>
