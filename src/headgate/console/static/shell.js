@@ -82,7 +82,10 @@ function Namespace({ namespace }) {
   const route = useRoute();
   const seen = useStore((state) => state.namespaces);
   const names = [...new Set([...(seen?.namespaces ?? []), ...(namespace ? [namespace] : [])])].sort();
-  const onChange = (event) => go([route.page], { ...route.query, namespace: event.target.value });
+  const onChange = (event) => {
+    const { search, state, filter, s } = route.query; // what belongs to the other namespace stays behind
+    go([route.page], { search, state, filter, s, namespace: event.target.value });
+  };
   useEffect(() => {
     // Who may not see all of them begins in his first one. The address may be newer than what is drawn.
     const { segments, query } = parse(location.hash);
