@@ -5,7 +5,7 @@ import { BrokerField } from "../parts/broker_field.js";
 import { Ago, Empty, PageHead, Panel, Problem } from "../parts/basics.js";
 import { EventCard, Json } from "../parts/code.js";
 import { link, refine } from "../router.js";
-import { html, useData, useEffect, useState, useTitle } from "../ui.js";
+import { html, useData, useEffect, useRested, useState, useTitle } from "../ui.js";
 
 export function Catalogue({ route }) {
   const { namespace = "", broker = "", type, source } = route.query;
@@ -20,12 +20,17 @@ export function Catalogue({ route }) {
     if (found && !full) refine({ broker: `${found.namespace}/${found.name}` });
   }, [first.data]);
   useEffect(() => setName(full), [full]);
+  const rested = useRested(name, 400);
+  useEffect(() => {
+    if (rested !== full && rested.includes("/")) refine({ broker: rested, type: "", source: "" });
+  }, [rested]);
   const listed = data?.items.find((one) => one.type === type && one.source === source) ?? data?.items[0];
   const detail = useData(listed ? `${objectPath(EVENTING, space, "brokers", plain)}/catalogue` : null, { type: listed?.type, source: listed?.source }, { keep: true });
   const looked = detail.data?.items[0];
   const chosen = looked && looked.type === listed?.type && looked.source === listed?.source ? looked : listed;
   return html`<${PageHead} title="Catalogue" />
-    <div class="toolbar"><${BrokerField} value=${name} namespace=${namespace} onChange=${(one) => (setName(one), one.includes("/") && refine({ broker: one, type: "", source: "" }))} />${data && html`<span class="muted">${count(data.events)} events ${data.complete ? "of the whole log" : html`since <${Ago} time=${data.since} />`}</span><button type="button" onClick=${reload}>Look again</button>`}</div>
+    <div class="toolbar"><${BrokerField} value=${name} namespace=${namespace} onChange=${setName} />${data && html`<span class="muted">${count(data.events)} events ${data.complete ? "of the whole log" : html`since <${Ago} time=${data.since} />`}</span><button type="button" onClick=${reload}>Look again</button>`}</div>
+    ${!full && html`<${Empty} icon="brokers" title="Choose a broker">The types of its events are listed here.<//>`}
     ${error?.status === 404 ? html`<${Empty} icon="catalogue" title="No catalogue here">This server keeps none, or there is no such broker.<//>` : html`<${Problem} error=${error} />`}
     ${data && !data.items.length && html`<${Empty} icon="catalogue" title="No events yet">Each type of event is listed here once the first one has come.<//>`}
     ${chosen && html`<div class="columns narrow-left">

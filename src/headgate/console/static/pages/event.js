@@ -6,7 +6,7 @@ import { Clock, Empty, PageHead, Panel, Problem, Status } from "../parts/basics.
 import { EventCard } from "../parts/code.js";
 import { FilterTrace } from "../parts/filter_trace.js";
 import { link } from "../router.js";
-import { html, useData, useState, useTitle } from "../ui.js";
+import { html, useData, useEffect, useState, useTitle } from "../ui.js";
 
 const EVERY_MS = 2000;
 const FATES = {
@@ -39,7 +39,9 @@ export function EventPage({ route }) {
   const { source, next } = route.query;
   const path = objectPath(EVENTING, namespace, "brokers", broker);
   const [after, setAfter] = useState("");
-  const { data, error } = useData(`${path}/timeline`, { id, source, next, after }, { everyMs: EVERY_MS });
+  const [isSearched, setSearched] = useState(false);
+  const { data, error } = useData(`${path}/timeline`, { id, source, next, after }, { everyMs: isSearched ? 0 : EVERY_MS });
+  useEffect(() => setSearched(Boolean(data?.next)), [data]); // a search of the log is not made again and again
   useTitle(`Event ${id}`);
   const event = data?.trace?.event?.event;
   const above = html`<a href=${link(["events"], { broker: `${namespace}/${broker}`, namespace: route.query.namespace })}>Events</a><span aria-hidden="true">/</span><a href=${link(["brokers", namespace, broker])}>${namespace}/${broker}</a>`;

@@ -106,8 +106,9 @@ function Query({ full, namespace, filter, from, value }) {
 
 function Counters({ shown, isPaused, waiting }) {
   const speed = useRate(shown.taken, shown.isAtEnd);
+  const [tone, word] = shown.error ? ["bad", "Not connected"] : isPaused ? ["warn", `Paused, ${count(waiting)} more`] : ["good", "Live"];
   return html`<p class="counters">
-    <span class=${isPaused ? "warn" : "good"}>${isPaused ? `Paused, ${count(waiting)} more` : "Live"}</span>
+    <span class=${tone}>${word}</span>
     <span><b>${count(shown.taken)}</b> taken</span>
     <span><b>${rate(speed)}</b>/s</span>
     <span><b>${count(shown.scanned)}</b> looked at</span>
