@@ -12,8 +12,8 @@ export function Catalogue({ route }) {
   const full = broker.includes("/") || !broker ? broker : `${namespace || "default"}/${broker}`;
   const [name, setName] = useState(full);
   const first = useData(full ? null : `${EVENTING}/${namespace ? `namespaces/${encodeURIComponent(namespace)}/` : ""}brokers`, { limit: 1 });
-  const [space, plain] = full.split("/");
-  const { data, error, reload } = useData(plain ? `${objectPath(EVENTING, space, "brokers", plain)}/catalogue` : null);
+  const [space, short] = full.split("/");
+  const { data, error, reload } = useData(short ? `${objectPath(EVENTING, space, "brokers", short)}/catalogue` : null);
   useTitle("Catalogue");
   useEffect(() => {
     const found = first.data?.items?.[0]?.metadata;
@@ -25,7 +25,7 @@ export function Catalogue({ route }) {
     if (rested !== full && rested.includes("/")) refine({ broker: rested, type: "", source: "" });
   }, [rested]);
   const listed = data?.items.find((one) => one.type === type && one.source === source) ?? data?.items[0];
-  const detail = useData(listed ? `${objectPath(EVENTING, space, "brokers", plain)}/catalogue` : null, { type: listed?.type, source: listed?.source }, { keep: true });
+  const detail = useData(listed ? `${objectPath(EVENTING, space, "brokers", short)}/catalogue` : null, { type: listed?.type, source: listed?.source }, { keep: true });
   const looked = detail.data?.items[0];
   const chosen = looked && looked.type === listed?.type && looked.source === listed?.source ? looked : listed;
   return html`<${PageHead} title="Catalogue" />
