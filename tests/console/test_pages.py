@@ -242,6 +242,8 @@ def test_a_link_to_the_playground_shows_the_same(shop: Shop, console: Console) -
     page.get_by_label("Events as JSON").fill(json.dumps([mine]))
     page.get_by_role("button", name="Use these").click()
     expect(page.locator(".counts")).to_contain_text("1 taken")
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_text("it holds the filter and the events")).to_be_visible()
     fragment = page.evaluate("location.hash.slice(2)")
     console.go("brokers")
     console.title("Brokers")

@@ -36,6 +36,9 @@ async function failure(response) {
   }
 }
 
+/** Nobody answered. */
+export const gone = () => new ApiError(0, { message: "the server does not answer", hint: "is it running? The page asks again" });
+
 async function answer(method, path, { body, type = JSON_TYPE, accept = JSON_TYPE, signal } = {}) {
   const headers = { accept };
   if (token) headers.authorization = `Bearer ${token}`;
@@ -45,8 +48,7 @@ async function answer(method, path, { body, type = JSON_TYPE, accept = JSON_TYPE
   try {
     response = await fetch(path, { method, headers, body: sent, signal, credentials: "omit", cache: "no-store" });
   } catch (error) {
-    if (signal?.aborted) throw error;
-    throw new ApiError(0, { message: "the server does not answer", hint: "is it running? The page asks again" });
+    throw signal?.aborted ? error : gone();
   }
   if (response.status === 401) set({ mustSignIn: true });
   if (!response.ok) throw await failure(response);
@@ -56,9 +58,19 @@ async function answer(method, path, { body, type = JSON_TYPE, accept = JSON_TYPE
 /** An answer as a whole. `warnings` are those of its headers. */
 export async function call(method, path, options) {
   const response = await answer(method, path, options);
-  const text = await response.text();
+  const text = await response.text().catch((error) => {
+    throw options?.signal?.aborted ? error : gone();
+  });
   const warnings = [...(response.headers.get("warning") ?? "").matchAll(/299 - "((?:[^"\\]|\\.)*)"/g)];
-  return { data: text ? JSON.parse(text) : null, warnings: warnings.map(([, said]) => said.replace(/\\(.)/g, "$1")) };
+  return { data: text ? parsed(text) : null, warnings: warnings.map(([, said]) => said.replace(/\\(.)/g, "$1")) };
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new ApiError(0, { message: `the answer is no JSON: ${text.slice(0, 80)}`, hint: "does something between here and the server answer for it?" });
+  }
 }
 
 export const get = async (path, options) => (await call("GET", path, options)).data;
@@ -72,12 +84,18 @@ export async function* lines(path, signal) {
   const response = await answer("GET", path, { accept: "application/x-ndjson", signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const found = (rest + value).split("\n");
-    rest = found.pop();
-    yield found.filter(Boolean).map((line) => JSON.parse(line));
+  try {
+    for (;;) {
+      const { value, done } = await reader.read().catch((error) => {
+        throw signal.aborted ? error : gone();
+      });
+      if (done) return;
+      const found = (rest + value).split("\n");
+      rest = found.pop();
+      yield found.filter(Boolean).map(parsed);
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // whoever reads no further leaves no connection open
   }
 }
 

@@ -64,6 +64,16 @@ export function unversioned(object) {
 
 const PLAIN = /^[A-Za-z_/](?:[\w./@+=()-]|:(?=\S)| (?=[\w(]))*$/;
 const PRINTABLE = /^[\x20-\x7e]+$/;
+// JSON leaves them as they are; YAML takes some for the end of a line, and refuses others.
+const UNSAFE = /[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]/g;
+const escaped = (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`;
+
+// They turn the text around them, or are seen nowhere: a text could look like another one.
+const TURNING = /[\x7f-\x9f\u061c\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+
+/** A text of somebody else as it is read, letter by letter. */
+export const plain = (text) => String(text ?? "").replace(TURNING, escaped);
+
 const SPECIAL = /^(?:true|false|null|yes|no|on|off|y|n|~)$/i;
 
 /** A JSON value as YAML. What could be read as anything else is quoted as in JSON, which is YAML, too. */
@@ -86,7 +96,7 @@ const after = (value, indent) =>
 function scalar(value) {
   if (typeof value !== "string") return JSON.stringify(value);
   if (PLAIN.test(value) && !SPECIAL.test(value)) return value;
-  return PRINTABLE.test(value) && value.includes('"') ? `'${value.replaceAll("'", "''")}'` : JSON.stringify(value);
+  return PRINTABLE.test(value) && value.includes('"') ? `'${value.replaceAll("'", "''")}'` : JSON.stringify(value).replace(UNSAFE, escaped);
 }
 
 /**

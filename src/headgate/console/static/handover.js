@@ -6,7 +6,7 @@ import { go } from "./router.js";
 
 /** Opens the filter of a trigger in the playground. */
 export async function toPlayground({ filter, filters }, events = EVENTS) {
-  const [[dialect, value]] = filters?.length ? [["filters", filters]] : Object.entries(filter ?? { cel: "true" });
+  const [dialect, value] = filters?.length ? ["filters", filters] : (Object.entries(filter ?? {})[0] ?? ["cel", "true"]);
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   go(["playground"], { s: await packed({ dialect: dialect === "expression" ? "cel" : dialect, text, events }) });
 }

@@ -22,7 +22,10 @@ export async function unpacked(text) {
       const { value, done } = await reader.read();
       if (done) break;
       size += value.length;
-      if (size > BYTES_MAX) return null; // a link of somebody else's must not fill the memory
+      if (size > BYTES_MAX) {
+        reader.cancel();
+        return null; // a link of somebody else's must not fill the memory
+      }
       pieces.push(value);
     }
     return JSON.parse(await new Blob(pieces).text());

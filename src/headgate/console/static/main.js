@@ -1,6 +1,7 @@
 /** The console: starts here. Who is it, which page is it, and the frame around the page. */
 import { get } from "./api.js";
 import { listen } from "./keyboard.js";
+import { Problem } from "./parts/basics.js";
 import { follow } from "./router.js";
 import { Shell } from "./shell.js";
 import { comesFromProvider, learnUser, returnFromProvider } from "./sign_in.js";
@@ -9,7 +10,15 @@ import { rememberedTheme } from "./theme.js";
 import { html, render } from "./ui.js";
 
 async function start() {
-  set({ theme: rememberedTheme(), signIn: await get("sign-in.json") });
+  set({ theme: rememberedTheme() });
+  const root = document.getElementById("console");
+  try {
+    set({ signIn: await get("sign-in.json") });
+  } catch (error) {
+    const again = () => (render(null, root), start());
+    render(html`<main class="sign-in"><${Problem} error=${error} /><button type="button" onClick=${again}>Try again</button></main>`, root);
+    return;
+  }
   try {
     if (comesFromProvider()) await returnFromProvider();
     else await learnUser();
@@ -19,7 +28,7 @@ async function start() {
   follow();
   addEventListener("hashchange", follow);
   listen();
-  render(html`<${Shell} />`, document.getElementById("console"));
+  render(html`<${Shell} />`, root);
 }
 
 start();

@@ -37,6 +37,7 @@ const WIDE = { "new-trigger": "triggers" };
 
 export function Shell() {
   const mustSignIn = useStore((state) => state.mustSignIn);
+  const user = useStore((state) => state.user);
   const isHelpOpen = useStore((state) => state.isHelpOpen);
   const notice = useStore((state) => state.notice);
   const route = useRoute();
@@ -46,9 +47,11 @@ export function Shell() {
     scrollTo(0, 0);
     if (document.activeElement === document.body) main.current?.focus({ preventScroll: true });
   }, [place]);
-  if (mustSignIn) return html`<${SignIn} />`;
+  if (mustSignIn && !user) return html`<${SignIn} />`;
   const View = VIEWS[`${route.page}/${route.segments.length}`] ?? NotFound;
-  return html`<div class="shell">
+  // Where a token has expired, the page waits behind: what its user has written is not lost. Another user gets his own.
+  return html`${mustSignIn && html`<${SignIn} />`}
+    <div class="shell" key=${user} hidden=${mustSignIn}>
       <${Navigation} main=${main} page=${WIDE[route.page] ?? route.page} namespace=${route.query.namespace ?? ""} />
       <main ref=${main} tabindex="-1" class="page-${route.page}"><${View} key=${place} route=${route} /></main>
     </div>
@@ -79,7 +82,10 @@ function Namespace({ namespace }) {
   const route = useRoute();
   const seen = useStore((state) => state.namespaces);
   const names = [...new Set([...(seen?.namespaces ?? []), ...(namespace ? [namespace] : [])])].sort();
-  const onChange = (event) => go([route.page], { ...route.query, namespace: event.target.value });
+  const onChange = (event) => {
+    const { search, state, filter, s } = route.query; // what belongs to the other namespace stays behind
+    go([route.page], { search, state, filter, s, namespace: event.target.value });
+  };
   useEffect(() => {
     // Who may not see all of them begins in his first one. The address may be newer than what is drawn.
     const { segments, query } = parse(location.hash);

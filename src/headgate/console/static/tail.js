@@ -1,21 +1,31 @@
 /** A live tail: reads a broker's events as they come, keeps the newest, and says so some times a second at most. */
 import { lines } from "./api.js";
+import { plain } from "./format.js";
 import { eventsPath } from "./parts/broker_field.js";
 import { searchOf } from "./router.js";
 
 export const KEPT_MAX = 500;
+const KEPT_CHARACTERS_MAX = 32e6; // of all their data
+const PREVIEW_CHARACTERS = 200;
 const TOLD_EVERY_MS = 200;
 const AGAIN_MS = 2000;
 
 /**
  * @typedef {Object} Seen
- * @property {{place: string, event: any}[]} events The newest first, at most KEPT_MAX.
+ * @property {{place: string, event: any, preview: string, characters: number}[]} events The newest first, at most KEPT_MAX.
  * @property {number} taken Events that came.
  * @property {number} scanned Events that the server looked at.
  * @property {number} skipped Chunks that it passed over unread.
  * @property {boolean} isAtEnd Whether everything stored was looked at.
  * @property {Error|null} error
  */
+
+/** Those that stay, of events with the newest first: one at least. */
+function kept(events) {
+  let characters = 0;
+  const end = events.findIndex((one, index) => (characters += one.characters) > KEPT_CHARACTERS_MAX && index > 0);
+  return events.slice(0, end < 0 ? KEPT_MAX : Math.min(end, KEPT_MAX));
+}
 
 /**
  * Follows until the signal says stop; goes on where it was when the connection breaks.
@@ -26,6 +36,13 @@ const AGAIN_MS = 2000;
 export async function follow({ broker, from, filter, filterValue }, tell, signal) {
   const seen = { events: [], taken: 0, scanned: 0, skipped: 0, isAtEnd: false, error: null };
   const before = { scanned: 0, skipped: 0 };
+  const reached = new Map(); // by partition: the offset of the last event that came
+  const isNew = (position) => {
+    const [partition, offset] = position.split(":").map(Number);
+    if (offset <= (reached.get(partition) ?? -1)) return false;
+    reached.set(partition, offset);
+    return true;
+  };
   let place = from;
   let toldAt = 0;
   let timer = 0;
@@ -47,7 +64,9 @@ export async function follow({ broker, from, filter, filterValue }, tell, signal
         for (const value of values) {
           if (value.specversion) {
             const { hgposition, ...event } = value;
-            found.push({ place: hgposition, event });
+            if (!isNew(hgposition)) continue; // it had come when the connection broke
+            const text = event.data === undefined ? (event.data_base64 ?? "") : JSON.stringify(event.data);
+            found.push({ place: hgposition, event, preview: plain(text.slice(0, PREVIEW_CHARACTERS)), characters: text.length });
           } else if (value.progress) {
             place = value.progress.position;
             seen.scanned = before.scanned + value.progress.eventsScanned;
@@ -56,7 +75,7 @@ export async function follow({ broker, from, filter, filterValue }, tell, signal
           } else if (value.error) throw Object.assign(new Error(value.error.message ?? value.error), { isFinal: true });
         }
         seen.taken += found.length;
-        if (found.length) seen.events = [...found.reverse(), ...seen.events].slice(0, KEPT_MAX);
+        if (found.length) seen.events = kept([...found.reverse(), ...seen.events]);
         soon();
       }
     } catch (error) {

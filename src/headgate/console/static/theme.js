@@ -6,7 +6,12 @@ const KEY = "headgate-theme";
 const THEMES = ["system", "light", "dark"];
 
 export function rememberedTheme() {
-  const theme = localStorage.getItem(KEY);
+  let theme = "";
+  try {
+    theme = localStorage.getItem(KEY);
+  } catch {
+    // a browser that keeps nothing
+  }
   return apply(THEMES.includes(theme) ? theme : "system");
 }
 
@@ -14,7 +19,11 @@ export function rememberedTheme() {
 export const nextTheme = (theme) => THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
 
 export function chooseTheme(theme) {
-  localStorage.setItem(KEY, theme);
+  try {
+    localStorage.setItem(KEY, theme);
+  } catch {
+    // it holds until the page is left
+  }
   set({ theme: apply(theme) });
 }
 

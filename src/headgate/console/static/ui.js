@@ -1,7 +1,11 @@
 /** What pages draw with, from one place: Preact's functions and the hooks that pages share. */
 import { html, render, useCallback, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
-import { get } from "./api.js";
+import { get, gone } from "./api.js";
 import { searchOf } from "./router.js";
+import { useStore } from "./store.js";
+
+const ANSWER_MS_MAX = 30_000; // a server that stands still is said to be gone
+const GONE = new Set([403, 404]); // what is not there, or not for this user, is not shown any more
 
 export { html, render, useCallback, useEffect, useMemo, useRef, useState };
 
@@ -16,26 +20,44 @@ export function useData(path, query = {}, { everyMs = 0, keep = false } = {}) {
   const key = path === null ? null : path + searchOf(query);
   const [answer, setAnswer] = useState({ key: null, data: null, error: null });
   const [round, setRound] = useState(0);
+  const mustSignIn = useStore((state) => state.mustSignIn);
   useEffect(() => {
-    if (key === null) return undefined;
+    if (key === null || mustSignIn) return undefined;
     const stop = new AbortController();
     let timer = 0;
     async function load() {
+      timer = 0;
+      const late = new AbortController();
+      const end = () => late.abort();
+      const patience = setTimeout(end, ANSWER_MS_MAX);
+      stop.signal.addEventListener("abort", end, { once: true });
       try {
-        const data = await get(key, { signal: stop.signal });
+        const data = await get(key, { signal: late.signal });
         setAnswer({ key, data, error: null });
       } catch (error) {
         if (stop.signal.aborted) return;
-        setAnswer((old) => ({ key, data: old.key === key ? old.data : null, error }));
+        const said = late.signal.aborted ? gone() : error;
+        setAnswer((old) => ({ key, data: old.key === key && !GONE.has(said.status) ? old.data : null, error: said }));
+      } finally {
+        clearTimeout(patience);
+        stop.signal.removeEventListener("abort", end);
       }
       if (everyMs && !stop.signal.aborted) timer = setTimeout(load, document.hidden ? 10 * everyMs : everyMs);
     }
+    /** Who looks again at a page that was hidden sees what is now, not what was. */
+    function lookAgain() {
+      if (document.hidden || !timer) return;
+      clearTimeout(timer);
+      load();
+    }
+    document.addEventListener("visibilitychange", lookAgain);
     load();
     return () => {
       stop.abort();
       clearTimeout(timer);
+      document.removeEventListener("visibilitychange", lookAgain);
     };
-  }, [key, everyMs, round]);
+  }, [key, everyMs, round, mustSignIn]);
   const isOld = answer.key !== key;
   return {
     data: isOld && !keep ? null : answer.data,
@@ -58,6 +80,10 @@ export function useRested(value, ms) {
 /** Sets the window's title as long as a page is shown. */
 export function useTitle(title) {
   useEffect(() => {
+    const before = document.title;
     document.title = title ? `${title} · Headgate` : "Headgate";
+    return () => {
+      document.title = before;
+    };
   }, [title]);
 }

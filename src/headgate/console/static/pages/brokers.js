@@ -58,7 +58,7 @@ export function BrokerPage({ route }) {
     <${Choice} label="View" value=${tab} options=${[["overview", "Overview"], ["yaml", "YAML"]]} onChoice=${(one) => refine({ tab: one })} />
     <${Problem} error=${object.error} />
     ${broker && tab === "overview" && html`<${BrokerOverview} broker=${broker} summary=${summary.data} />`}
-    ${broker && tab === "yaml" && html`<${ObjectEditor} key=${broker.metadata.generation} root=${EVENTING} plural="brokers" namespace=${namespace} object=${broker} canWrite=${may("update", "brokers", GROUP)} onSaved=${() => (notify("Saved"), object.reload())} />`}`;
+    ${broker && tab === "yaml" && html`<${ObjectEditor} root=${EVENTING} plural="brokers" namespace=${namespace} object=${broker} canWrite=${may("update", "brokers", GROUP)} onSaved=${() => (notify("Saved"), object.reload())} />`}`;
 }
 
 function BrokerOverview({ broker, summary }) {

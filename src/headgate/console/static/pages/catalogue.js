@@ -1,44 +1,49 @@
 /** Catalogue: which types of events flow through a broker, what they look like, and who wants them. */
 import { EVENTING, objectPath } from "../api.js";
-import { ago, count, rate } from "../format.js";
+import { ago, count, plain, rate } from "../format.js";
 import { BrokerField } from "../parts/broker_field.js";
 import { Ago, Empty, PageHead, Panel, Problem } from "../parts/basics.js";
 import { EventCard, Json } from "../parts/code.js";
 import { link, refine } from "../router.js";
-import { html, useData, useEffect, useState, useTitle } from "../ui.js";
+import { html, useData, useEffect, useRested, useState, useTitle } from "../ui.js";
 
 export function Catalogue({ route }) {
   const { namespace = "", broker = "", type, source } = route.query;
   const full = broker.includes("/") || !broker ? broker : `${namespace || "default"}/${broker}`;
   const [name, setName] = useState(full);
   const first = useData(full ? null : `${EVENTING}/${namespace ? `namespaces/${encodeURIComponent(namespace)}/` : ""}brokers`, { limit: 1 });
-  const [space, plain] = full.split("/");
-  const { data, error, reload } = useData(plain ? `${objectPath(EVENTING, space, "brokers", plain)}/catalogue` : null);
+  const [space, short] = full.split("/");
+  const { data, error, reload } = useData(short ? `${objectPath(EVENTING, space, "brokers", short)}/catalogue` : null);
   useTitle("Catalogue");
   useEffect(() => {
     const found = first.data?.items?.[0]?.metadata;
     if (found && !full) refine({ broker: `${found.namespace}/${found.name}` });
   }, [first.data]);
   useEffect(() => setName(full), [full]);
+  const rested = useRested(name, 400);
+  useEffect(() => {
+    if (rested !== full && rested.includes("/")) refine({ broker: rested, type: "", source: "" });
+  }, [rested]);
   const listed = data?.items.find((one) => one.type === type && one.source === source) ?? data?.items[0];
-  const detail = useData(listed ? `${objectPath(EVENTING, space, "brokers", plain)}/catalogue` : null, { type: listed?.type, source: listed?.source }, { keep: true });
+  const detail = useData(listed ? `${objectPath(EVENTING, space, "brokers", short)}/catalogue` : null, { type: listed?.type, source: listed?.source }, { keep: true });
   const looked = detail.data?.items[0];
   const chosen = looked && looked.type === listed?.type && looked.source === listed?.source ? looked : listed;
   return html`<${PageHead} title="Catalogue" />
-    <div class="toolbar"><${BrokerField} value=${name} namespace=${namespace} onChange=${(one) => (setName(one), one.includes("/") && refine({ broker: one, type: "", source: "" }))} />${data && html`<span class="muted">${count(data.events)} events ${data.complete ? "of the whole log" : html`since <${Ago} time=${data.since} />`}</span><button type="button" onClick=${reload}>Look again</button>`}</div>
+    <div class="toolbar"><${BrokerField} value=${name} namespace=${namespace} onChange=${setName} />${data && html`<span class="muted">${count(data.events)} events ${data.complete ? "of the whole log" : html`since <${Ago} time=${data.since} />`}</span><button type="button" onClick=${reload}>Look again</button>`}</div>
+    ${!full && html`<${Empty} icon="brokers" title="Choose a broker">The types of its events are listed here.<//>`}
     ${error?.status === 404 ? html`<${Empty} icon="catalogue" title="No catalogue here">This server keeps none, or there is no such broker.<//>` : html`<${Problem} error=${error} />`}
     ${data && !data.items.length && html`<${Empty} icon="catalogue" title="No events yet">Each type of event is listed here once the first one has come.<//>`}
     ${chosen && html`<div class="columns narrow-left">
       <ul class="types" aria-label="Types">
         ${data.items.map((one) => html`<li key=${`${one.type} ${one.source}`}>
           <button type="button" aria-pressed=${one === listed ? "true" : "false"} onClick=${() => refine({ type: one.type, source: one.source })}>
-            <span class="name">${one.type}</span><span class="muted">${one.source}</span><span class="figures">${count(one.count)} · ${rate(one.rate)}/s · ${ago(one.lastSeen)} ago</span>
+            <span class="name">${plain(one.type)}</span><span class="muted">${plain(one.source)}</span><span class="figures">${count(one.count)} · ${rate(one.rate)}/s · ${ago(one.lastSeen)} ago</span>
           </button>
         </li>`)}
         ${data.leftOut > 0 && html`<li class="muted">and ${count(data.leftOut)} events of further types</li>`}
       </ul>
       <div>
-        <${Panel} title=${chosen.type} aside=${html`<a href=${link(["events"], { broker: full, filter: `ce.type == ${JSON.stringify(chosen.type)}` })}>Look at them</a>`}>
+        <${Panel} title=${plain(chosen.type)} aside=${html`<a href=${link(["events"], { broker: full, filter: `ce.type == ${JSON.stringify(chosen.type)}` })}>Look at them</a>`}>
           <p>${chosen !== looked ? html`<span class="muted">Looking…</span>` : chosen.wantedBy?.length ? html`Wanted by ${chosen.wantedBy.map((one) => html`<a key=${one} href=${link(["triggers", ...one.split("/")])}>${one}</a> `)}` : html`<span class="muted">${chosen.judged === false ? "Who wants these was not looked at." : "No trigger wants these."}</span>`}</p>
         <//>
         ${chosen.schema && html`<${Panel} title="Schema of the data, as it was seen"><div class="json mono" tabindex="0" role="region" aria-label="Schema"><${Json} value=${chosen.schema} /></div><//>`}

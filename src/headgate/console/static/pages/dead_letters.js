@@ -1,6 +1,6 @@
 /** Dead letters: by reason and trigger; looked at, sent again, or discarded. */
 import { OWN, post, within } from "../api.js";
-import { ago, count } from "../format.js";
+import { ago, count, plain } from "../format.js";
 import { Ago, Confirm, Empty, Facts, PageHead, Panel, Problem, Status } from "../parts/basics.js";
 import { EventCard } from "../parts/code.js";
 import { Pager, Table, usePages } from "../parts/table.js";
@@ -12,6 +12,8 @@ import { html, useData, useEffect, useState, useTitle } from "../ui.js";
 const PAGE = 50;
 const EVERY_MS = 4000;
 const STATES = { kept: "no", sending: "busy", redriving: "busy" };
+const GROUPS_SHOWN = 12;
+const lettersOf = (number) => `${count(number)} ${number === 1 ? "dead letter" : "dead letters"}`;
 const VERBS = { redrive: ["Send again", "update"], discard: ["Discard", "delete"] };
 
 export function DeadLetters({ route }) {
@@ -36,18 +38,18 @@ export function DeadLetters({ route }) {
     <//>
     <${Groups} groups=${groups.data} chosen=${{ namespace, trigger, reason }} />
     <${Problem} error=${error ?? groups.error} />
+    ${letter && html`<${Letter} namespace=${namespace} id=${letter} />`}
     ${data && (data.items.length
       ? html`<div class="toolbar"><p class="muted">${namespace ? "Choose some, or act on all of the selection." : "Choose a group to act on it."}</p><${Pager} pages=${pages} size=${PAGE} shown=${data.items.length} next=${data.next && String(data.next)} noun="dead letters" /></div>
-        <${Table} label="Dead letters" columns=${columnsOf({ chosen, choose, canChoose: Boolean(namespace) })} rows=${data.items} keyOf=${(one) => String(one.id)} isOld=${isOld} />`
+        <${Table} label="Dead letters" columns=${columnsOf({ chosen, choose, canChoose: Boolean(namespace), trigger, reason })} rows=${data.items} keyOf=${(one) => String(one.id)} isOld=${isOld} />`
       : html`<${Empty} icon="dead-letters" title="No dead letters">An event that no attempt brought to its subscriber is kept here, with the reason.<//>`)}
-    ${letter && html`<${Letter} namespace=${namespace} id=${letter} />`}
     ${asked && html`<${Act} verb=${asked} base=${base} ids=${[...chosen]} whole=${whole} selection=${{ trigger, reason }} onDone=${done} onClose=${() => setAsked("")} />`}`;
 }
 
-const columnsOf = ({ chosen, choose, canChoose }) => [
+const columnsOf = ({ chosen, choose, canChoose, trigger, reason }) => [
   ...(canChoose ? [{ name: "", show: (one) => html`<input type="checkbox" aria-label=${`Dead letter ${one.id}`} checked=${chosen.has(one.id)} onChange=${() => choose(one.id)} />` }] : []),
   { name: "State", show: (one) => html`<${Status} tone=${STATES[one.state] ?? "idle"}>${one.state}<//>` },
-  { name: "Event", show: (one) => html`<a class="name" href=${link(["dead-letters"], { namespace: one.namespace, letter: one.id })}>${one.eventId}</a> <span class="muted">${one.eventType}</span>` },
+  { name: "Event", show: (one) => html`<a class="name" href=${link(["dead-letters"], { namespace: one.namespace, trigger, reason, letter: one.id })}>${plain(one.eventId)}</a> <span class="muted">${plain(one.eventType)}</span>` },
   { name: "Trigger", show: (one) => html`<a class="plain" href=${link(["triggers", one.namespace, one.trigger])}>${one.trigger}</a> <span class="muted">${one.namespace}</span>` },
   { name: "Reason", show: (one) => html`<code>${one.reason}</code>` },
   { name: "Sent to", kind: "fill", show: (one) => html`<code>${one.problem ?? one.destination}</code>` },
@@ -58,18 +60,19 @@ const columnsOf = ({ chosen, choose, canChoose }) => [
 /** How many there are of each trigger and reason: buttons that narrow the list. */
 function Groups({ groups, chosen }) {
   if (!groups?.items.length) return null;
-  const isChosen = (one) => chosen.trigger === one.trigger && chosen.reason === one.reason;
+  const isChosen = (one) => chosen.namespace === one.namespace && chosen.trigger === one.trigger && chosen.reason === one.reason;
   const toggle = (one) => refine(isChosen(one) ? { trigger: "", reason: "" } : { namespace: one.namespace, trigger: one.trigger, reason: one.reason });
   const most = groups.items[0].count;
   return html`<${Panel} title="By trigger and reason" aside=${`${count(groups.total)} in all`}>
     <ul class="groups">
-      ${groups.items.slice(0, 12).map((one) => html`<li key=${`${one.namespace}/${one.trigger}/${one.reason}/${one.state}`}>
+      ${groups.items.slice(0, GROUPS_SHOWN).map((one) => html`<li key=${`${one.namespace}/${one.trigger}/${one.reason}/${one.state}`}>
         <button type="button" aria-pressed=${isChosen(one) ? "true" : "false"} onClick=${() => toggle(one)}>
           <span class="name">${one.trigger}</span> <span class="muted">${one.namespace}</span> <code>${one.reason}</code> <span class="muted">${one.state}, newest ${ago(one.newest)} ago</span>
           <meter min="0" max=${most} value=${one.count} aria-hidden="true"></meter><b>${count(one.count)}</b>
         </button>
       </li>`)}
     </ul>
+    ${groups.items.length > GROUPS_SHOWN && html`<p class="muted">and ${count(groups.items.length - GROUPS_SHOWN)} more groups</p>`}
   <//>`;
 }
 
@@ -88,7 +91,7 @@ function Act({ verb, base, ids, whole, selection, onDone, onClose }) {
   const [words] = VERBS[verb];
   const number = ids.length || whole;
   const [sofar, setSofar] = useState(null);
-  async function act() {
+  async function act(signal) {
     const body = ids.length ? { ids } : Object.fromEntries(Object.entries(selection).filter(([, value]) => value));
     let place = {};
     let finished = 0;
@@ -97,11 +100,11 @@ function Act({ verb, base, ids, whole, selection, onDone, onClose }) {
       finished += page.count;
       setSofar(finished);
       place = { after: page.next, ceiling: page.ceiling };
-    } while (place.after !== undefined);
-    notify(`${count(finished)} dead letters: ${verb === "redrive" ? "on their way again" : "discarded"}`);
+    } while (place.after !== undefined && !signal.aborted);
+    notify(`${lettersOf(finished)} ${verb === "redrive" ? "sent on the way again" : "discarded"}${place.after === undefined ? "" : ", then stopped"}`);
     onDone();
   }
-  return html`<${Confirm} title=${`${words} ${count(number)} dead letters?`} verb=${words} onConfirm=${act} onClose=${onClose}>
+  return html`<${Confirm} title=${`${words} ${lettersOf(number)}?`} verb=${words} onConfirm=${act} onClose=${onClose}>
     <p>${verb === "redrive" ? "Each is sent to its trigger's subscriber again, by the trigger's rules." : "They are gone then, with their events."}</p>
     ${sofar !== null && html`<p role="status"><progress max=${number} value=${sofar}></progress> ${count(sofar)} of ${count(number)}</p>`}
   <//>`;

@@ -1,11 +1,12 @@
 /** One event's life: stored, matched, each attempt; and for every trigger that did not get it, why not. */
 import { EVENTING, objectPath } from "../api.js";
+import { plain } from "../format.js";
 import { toPlayground } from "../handover.js";
 import { Clock, Empty, PageHead, Panel, Problem, Status } from "../parts/basics.js";
 import { EventCard } from "../parts/code.js";
 import { FilterTrace } from "../parts/filter_trace.js";
 import { link } from "../router.js";
-import { html, useData, useState, useTitle } from "../ui.js";
+import { html, useData, useEffect, useState, useTitle } from "../ui.js";
 
 const EVERY_MS = 2000;
 const FATES = {
@@ -38,11 +39,13 @@ export function EventPage({ route }) {
   const { source, next } = route.query;
   const path = objectPath(EVENTING, namespace, "brokers", broker);
   const [after, setAfter] = useState("");
-  const { data, error } = useData(`${path}/timeline`, { id, source, next, after }, { everyMs: EVERY_MS });
+  const [isSearched, setSearched] = useState(false);
+  const { data, error } = useData(`${path}/timeline`, { id, source, next, after }, { everyMs: isSearched ? 0 : EVERY_MS });
+  useEffect(() => setSearched(Boolean(data?.next)), [data]); // a search of the log is not made again and again
   useTitle(`Event ${id}`);
   const event = data?.trace?.event?.event;
   const above = html`<a href=${link(["events"], { broker: `${namespace}/${broker}`, namespace: route.query.namespace })}>Events</a><span aria-hidden="true">/</span><a href=${link(["brokers", namespace, broker])}>${namespace}/${broker}</a>`;
-  return html`<${PageHead} title=${id} above=${above}>
+  return html`<${PageHead} title=${plain(id)} above=${above}>
       ${event && html`<button type="button" onClick=${() => toPlayground({ filter: { cel: "true" } }, [event])}>Open in the playground</button>`}
     <//>
     <${Problem} error=${error} />
@@ -74,7 +77,7 @@ const Timeline = ({ lines, path }) =>
         <div>
           <p class="what"><${Status} tone=${toneOf(one)}>${NAMES[one.what] ?? one.what}${one.attempt ? ` ${one.attempt}` : ""}<//>
             ${one.name && html` <a href=${link([one.kind === "Subscription" ? "subscriptions" : "triggers", ...one.name.split("/")])}>${one.name}</a>`}
-            ${one.event && html` <a href=${link(["events", ...path, one.event.id], { source: one.event.source })}>${one.event.type} ${one.event.id}</a>`}
+            ${one.event && html` <a href=${link(["events", ...path, one.event.id], { source: one.event.source })}>${plain(one.event.type)} ${plain(one.event.id)}</a>`}
             ${one.deadLetter > 0 && html` <a href=${link(["dead-letters"], { namespace: one.name.split("/")[0], letter: one.deadLetter })}>look at it</a>`}
           </p>
           <p class="muted">${one.says.replace(/^(?:stored|attempt \d+|matched for [^:]*): /, "")}</p>

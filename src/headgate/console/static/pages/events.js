@@ -1,19 +1,19 @@
 /** Events: the live tail of a broker, with a filter in CEL. */
 import { EVENTING, objectPath } from "../api.js";
-import { count, rate } from "../format.js";
+import { clock, count, plain, rate } from "../format.js";
 import { toPlayground } from "../handover.js";
 import { BrokerField } from "../parts/broker_field.js";
 import { Empty, Icon, PageHead, Problem } from "../parts/basics.js";
 import { EventCard } from "../parts/code.js";
 import { link, refine } from "../router.js";
 import { useRights } from "../rights.js";
-import { current } from "../store.js";
+import { current, useStore } from "../store.js";
 import { follow } from "../tail.js";
 import { html, useData, useEffect, useMemo, useRef, useState, useTitle } from "../ui.js";
 
 const SHOWN_MAX = 100;
 const START = "last:50";
-const FROM = [[START, "the last 50"], ["next", "now on"], ["earliest", "the first kept"], ["other", "a time or place…"]];
+const FROM = [[START, "the last ones"], ["next", "now on"], ["earliest", "the first kept"], ["other", "a time or place…"]];
 const NOTHING = { events: [], taken: 0, scanned: 0, skipped: 0, isAtEnd: false, error: null };
 
 /** Events of the tail while it runs; while it is paused, what was there then. */
@@ -21,13 +21,14 @@ function useTail(wanted, isPaused) {
   const [seen, setSeen] = useState(NOTHING);
   const [held, setHeld] = useState(null);
   const key = JSON.stringify(wanted);
+  const mustSignIn = useStore((state) => state.mustSignIn);
   useEffect(() => {
     setSeen(NOTHING);
-    if (!wanted.broker.includes("/")) return undefined;
+    if (!wanted.broker.includes("/") || mustSignIn) return undefined;
     const stop = new AbortController();
     follow(wanted, setSeen, stop.signal);
     return () => stop.abort();
-  }, [key]);
+  }, [key, mustSignIn]);
   useEffect(() => setHeld(isPaused ? seen : null), [isPaused, key]);
   return { shown: held ?? seen, waiting: held ? seen.taken - held.taken : 0 };
 }
@@ -39,8 +40,11 @@ function addCondition(condition) {
 }
 
 /** How many events came in the last seconds, per second. */
-function useRate(taken) {
+function useRate(taken, isAtEnd) {
   const samples = useRef([]);
+  const hasCaughtUp = useRef(false);
+  hasCaughtUp.current = taken > 0 ? hasCaughtUp.current || isAtEnd : isAtEnd;
+  if (!hasCaughtUp.current) return 0; // what was stored before says nothing of how many come
   const now = performance.now();
   samples.current = [...samples.current.filter(([at, many]) => now - at < 5000 && many <= taken), [now, taken]];
   const [[first, before]] = samples.current;
@@ -101,17 +105,16 @@ function Query({ full, namespace, filter, from, value }) {
 }
 
 function Counters({ shown, isPaused, waiting }) {
-  const speed = useRate(shown.taken);
+  const speed = useRate(shown.taken, shown.isAtEnd);
+  const [tone, word] = shown.error ? ["bad", "Not connected"] : isPaused ? ["warn", `Paused, ${count(waiting)} more`] : ["good", "Live"];
   return html`<p class="counters">
-    <span class=${isPaused ? "warn" : "good"}>${isPaused ? `Paused, ${count(waiting)} more` : "Live"}</span>
+    <span class=${tone}>${word}</span>
     <span><b>${count(shown.taken)}</b> taken</span>
     <span><b>${rate(speed)}</b>/s</span>
     <span><b>${count(shown.scanned)}</b> looked at</span>
     <span><b>${count(shown.skipped)}</b> chunks skipped unread</span>
   </p>`;
 }
-
-const preview = ({ data, data_base64: bytes }) => (data === undefined ? (bytes ?? "") : JSON.stringify(data));
 
 /** One event. It is the same object as long as it is shown, so it is drawn once. */
 function Line({ one, broker, isOpen, onOpen }) {
@@ -120,10 +123,10 @@ function Line({ one, broker, isOpen, onOpen }) {
   return useMemo(
     () => html`<li class="tail-line ${isOpen ? "open" : ""}">
       <button type="button" class="tail-head" aria-expanded=${isOpen ? "true" : "false"} onClick=${() => onOpen(isOpen ? "" : place)}>
-        <span class="mono muted">${event.time ? event.time.slice(11, 23) : place}</span>
-        <span class="tail-type">${event.type}</span>
-        <span class="muted tail-source">${event.source}</span>
-        <code class="tail-data">${preview(event).slice(0, 200)}</code>
+        <span class="mono muted">${event.time ? clock(event.time) : place}</span>
+        <span class="tail-type">${plain(event.type)}</span>
+        <span class="muted tail-source">${plain(event.source)}</span>
+        <code class="tail-data">${one.preview}</code>
       </button>
       ${isOpen && html`<div class="tail-body">
         <p class="tail-links"><a href=${link(["events", namespace, name, event.id], { source: event.source })}>What became of it</a><span class="muted">stored at ${place} · click a value to filter by it</span></p>

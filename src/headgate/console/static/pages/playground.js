@@ -1,7 +1,7 @@
 /** The playground: a filter, events, and why each is taken or not. All of it is in the address. */
 import { get, OWN, post } from "../api.js";
 import { EVENTS, EXAMPLES, START } from "../examples.js";
-import { count } from "../format.js";
+import { count, plain } from "../format.js";
 import { draftOf } from "../handover.js";
 import { packed, unpacked } from "../link_state.js";
 import { BrokerField, lastEvents } from "../parts/broker_field.js";
@@ -68,23 +68,35 @@ function useVerdicts({ dialect, text, events }) {
   return answer;
 }
 
+/** A text of somebody else's JSON; what is none has another one instead. */
+const textOf = (value, other) => (typeof value === "string" ? value : other);
+
 export function Playground({ route }) {
   const [shown, setShown] = useState(null);
-  const shared = useRef(route.query.s);
+  const rested = useRested(shown, 300);
+  const shared = useRef({ s: undefined, shown: null }); // what the address holds
   useTitle("Playground");
   useEffect(() => {
-    if (route.query.s && route.query.s === shared.current && shown) return;
-    (route.query.s ? unpacked(route.query.s) : Promise.resolve(START)).then((found) => {
+    const { s } = route.query;
+    if (shown && s === shared.current.s) return;
+    (s ? unpacked(s) : Promise.resolve(START)).then((found) => {
       if (!found) notify("This link holds no filter");
-      setShown({ ...START, ...found, dialect: String(found?.dialect ?? "cel"), text: String(found?.text ?? START.text), events: Array.isArray(found?.events) ? found.events : EVENTS });
+      const next = { dialect: textOf(found?.dialect, "cel"), text: textOf(found?.text, START.text), events: Array.isArray(found?.events) ? found.events.slice(0, EVENTS_MAX) : EVENTS };
+      shared.current = { s, shown: next };
+      setShown(next);
     });
   }, [route.query.s]);
-  const keep = async (changes) => {
-    const next = { ...shown, ...changes };
-    setShown(next);
-    shared.current = await packed(next);
-    refine({ s: shared.current });
-  };
+  useEffect(() => {
+    if (!rested || rested === shared.current.shown) return undefined;
+    let isOver = false;
+    packed(rested).then((s) => {
+      if (isOver) return; // another page is shown, or more was typed
+      shared.current = { s, shown: rested };
+      refine({ s });
+    });
+    return () => (isOver = true);
+  }, [rested]);
+  const keep = (changes) => setShown((old) => ({ ...old, ...changes }));
   return shown && html`<${Bench} ...${shown} onChange=${keep} namespace=${route.query.namespace ?? ""} />`;
 }
 
@@ -113,6 +125,7 @@ function Bench({ dialect, text, events, onChange, namespace }) {
   };
   const share = async () => {
     try {
+      refine({ s: await packed({ dialect, text, events }) });
       await navigator.clipboard.writeText(location.href);
       notify("The link is copied: it holds the filter and the events");
     } catch {
@@ -203,11 +216,12 @@ function Verdict({ event, result, text, isOpen, onToggle }) {
   const [tone, word] = VERDICTS[result?.outcome] ?? ["busy", "…"];
   const reason = result?.error ?? (result?.decided && result.outcome !== "true" ? `${result.decided.part} is ${result.decided.value}` : "");
   const named = event && typeof event === "object" ? event : {};
+  const said = (value, other = "") => plain(textOf(value, value === undefined ? other : JSON.stringify(value)));
   return html`<li class="verdict ${isOpen ? "open" : ""}">
     <button type="button" class="verdict-head" aria-expanded=${isOpen ? "true" : "false"} onClick=${onToggle}>
       <${Status} tone=${tone}>${word}<//>
-      <span class="verdict-type">${String(named.type ?? "no type")}</span>
-      <span class="muted verdict-id">${String(named.source ?? "")} · ${String(named.id ?? "")}</span>
+      <span class="verdict-type">${said(named.type, "no type")}</span>
+      <span class="muted verdict-id">${said(named.source)} · ${said(named.id)}</span>
       <span class="verdict-why">${reason}</span>
     </button>
     ${isOpen && html`<div class="verdict-body">

@@ -6,6 +6,7 @@ import { html, useState, useTitle } from "../ui.js";
 
 export function SignIn() {
   const { issuer, clientId } = useStore((state) => state.signIn);
+  const user = useStore((state) => state.user);
   const [token, setToken] = useState("");
   const [error, setError] = useState(null);
   useTitle("Sign in");
@@ -21,6 +22,7 @@ export function SignIn() {
   return html`<main class="sign-in">
     <img src="mark.svg" alt="" width="40" height="40" />
     <h1>Sign in to Headgate</h1>
+    ${user && html`<p class="warning">The server takes the token of ${user} no longer. What you were writing is still there.</p>`}
     ${clientId &&
     html`<button type="button" class="primary" onClick=${attempt(goToProvider)}>Continue with ${new URL(issuer).host}</button>
       <p class="or"><span>or</span></p>`}

@@ -10,7 +10,7 @@ import { Pager, SearchBox, Table, usePages } from "../parts/table.js";
 import { link, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { notify } from "../store.js";
-import { html, useData, useEffect, useState, useTitle } from "../ui.js";
+import { html, useData, useState, useTitle } from "../ui.js";
 
 const PAGE = 50;
 const EVERY_MS = 3000;
@@ -67,7 +67,7 @@ export function SubscriptionPage({ route }) {
     <${Choice} label="View" value=${tab} options=${[["overview", "Overview"], ["yaml", "YAML"]]} onChoice=${(view) => refine({ tab: view })} />
     <${Problem} error=${object.error ?? stats.error} />
     ${one && tab === "overview" && html`<${SubscriptionOverview} object=${one} stats=${stats.data} consumers=${consumers.data} />`}
-    ${one && tab === "yaml" && html`<${ObjectEditor} key=${one.metadata.generation} root=${OWN} plural="subscriptions" namespace=${namespace} object=${one} canWrite=${may("update", "subscriptions")} onSaved=${() => (notify("Saved"), object.reload())} />`}
+    ${one && tab === "yaml" && html`<${ObjectEditor} root=${OWN} plural="subscriptions" namespace=${namespace} object=${one} canWrite=${may("update", "subscriptions")} onSaved=${() => (notify("Saved"), object.reload())} />`}
     ${asked === "seek" && html`<${Seek} path=${path} name=${name} onClose=${() => setAsked("")} />`}
     ${asked === "analyze" && html`<${Analyze} path=${path} onClose=${() => setAsked("")} />`}`;
 }
@@ -121,12 +121,7 @@ function Seek({ path, name, onClose }) {
   const [first, setFirst] = useState("");
   const [error, setError] = useState(null);
   const [isBusy, setBusy] = useState(false);
-  const [progress, setProgress] = useState(null);
-  useEffect(() => {
-    if (!isBusy) return undefined;
-    const timer = setInterval(() => call("GET", `${path}/seek`).then(({ data }) => setProgress(data), () => {}), 500);
-    return () => clearInterval(timer);
-  }, [isBusy]);
+  const { data: progress } = useData(isBusy ? `${path}/seek` : null, {}, { everyMs: 500 });
   async function seek() {
     setBusy(true);
     setError(null);
@@ -146,7 +141,7 @@ function Seek({ path, name, onClose }) {
     <${Problem} error=${error} />
     ${isBusy && html`<p role="status"><progress max=${progress?.eventsTotal || 1} value=${progress?.eventsScanned || 0}></progress> ${count(progress?.eventsScanned)} events looked at</p>`}
     <div class="dialog-actions">
-      ${isBusy ? html`<button type="button" onClick=${() => call("DELETE", `${path}/seek`)}>End the search</button>` : html`<button type="button" onClick=${onClose}>Cancel</button>`}
+      ${isBusy ? html`<button type="button" onClick=${() => call("DELETE", `${path}/seek`).catch(setError)}>End the search</button>` : html`<button type="button" onClick=${onClose}>Cancel</button>`}
       <button type="button" class="primary" disabled=${isBusy} onClick=${seek}>Seek</button>
     </div>
   <//>`;

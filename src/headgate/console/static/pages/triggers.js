@@ -99,7 +99,7 @@ export function TriggerPage({ route }) {
     <${Choice} label="View" value=${tab} options=${[["overview", "Overview"], ["yaml", "YAML"]]} onChoice=${(one) => refine({ tab: one })} />
     <${Problem} error=${problem ?? object.error} />
     ${trigger && tab === "overview" && html`<${TriggerOverview} trigger=${trigger} stats=${stats.data?.stats} />`}
-    ${trigger && tab === "yaml" && html`<${ObjectEditor} key=${trigger.metadata.generation} root=${EVENTING} plural="triggers" namespace=${namespace} object=${trigger} canWrite=${may("update", "triggers", GROUP)} onSaved=${() => (notify("Saved"), object.reload())} />`}
+    ${trigger && tab === "yaml" && html`<${ObjectEditor} root=${EVENTING} plural="triggers" namespace=${namespace} object=${trigger} canWrite=${may("update", "triggers", GROUP)} onSaved=${() => (notify("Saved"), object.reload())} />`}
     ${asked === "delete" && html`<${Confirm} title=${`Delete the trigger ${name}?`} verb="Delete" onConfirm=${remove} onClose=${() => setAsked("")}>Its subscriber gets no more events.<//>`}
     ${asked === "replay" && html`<${Replay} trigger=${trigger} onClose=${() => setAsked("")} />`}`;
 }

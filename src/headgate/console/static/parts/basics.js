@@ -114,8 +114,9 @@ export const Facts = ({ of }) =>
 export function Dialog({ title, onClose, children }) {
   const at = useRef(null);
   useEffect(() => at.current.showModal(), []);
-  const onClick = (event) => event.target === at.current && onClose();
-  return html`<dialog ref=${at} aria-labelledby="dialog-title" onClose=${onClose} onClick=${onClick}>
+  // A click that began inside, such as one that marks text, does not close it.
+  const onDown = (event) => event.target === at.current && onClose();
+  return html`<dialog ref=${at} aria-labelledby="dialog-title" onClose=${onClose} onMouseDown=${onDown}>
     <div class="dialog-body">
       <h2 id="dialog-title">${title}</h2>
       ${children}
@@ -123,15 +124,18 @@ export function Dialog({ title, onClose, children }) {
   </dialog>`;
 }
 
-/** Asks once more before something that cannot be taken back. */
+/** Asks once more before something that cannot be taken back. `onConfirm` gets a signal: the window was closed. */
 export function Confirm({ title, verb, onConfirm, onClose, children }) {
   const [error, setError] = useState(null);
   const [isBusy, setBusy] = useState(false);
+  const stop = useRef(new AbortController());
+  useEffect(() => () => stop.current.abort(), []);
   async function confirm() {
     setBusy(true);
+    setError(null);
     try {
-      await onConfirm();
-      onClose();
+      await onConfirm(stop.current.signal);
+      if (!stop.current.signal.aborted) onClose();
     } catch (failed) {
       setError(failed);
       setBusy(false);
@@ -141,7 +145,7 @@ export function Confirm({ title, verb, onConfirm, onClose, children }) {
     <div class="text">${children}</div>
     <${Problem} error=${error} />
     <div class="dialog-actions">
-      <button type="button" onClick=${onClose}>Cancel</button>
+      <button type="button" onClick=${onClose}>${isBusy ? "Stop" : "Cancel"}</button>
       <button type="button" class="danger" disabled=${isBusy} onClick=${confirm}>${verb}</button>
     </div>
   <//>`;

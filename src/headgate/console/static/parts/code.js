@@ -1,4 +1,5 @@
 /** Code and data as coloured text. Everything is a text node: what an event holds is never read as anything else. */
+import { count, plain } from "../format.js";
 import { html } from "../ui.js";
 
 const TOKENS = /("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\b(true|false|null|in|AND|OR|NOT|LIKE|IN|IS|BETWEEN|EXISTS)\b|\b(\d+(?:\.\d+)?)\b|(&&|\|\||[=!<>]=?|[?:+*/%-])/g;
@@ -9,16 +10,25 @@ export function Cel({ text }) {
   const found = [];
   let at = 0;
   for (const match of text.matchAll(TOKENS)) {
-    if (match.index > at) found.push(text.slice(at, match.index));
+    if (match.index > at) found.push(plain(text.slice(at, match.index)));
     const kind = match.findIndex((group, number) => number > 0 && group !== undefined);
-    found.push(html`<span class=${KINDS[kind]}>${match[0]}</span>`);
+    found.push(html`<span class=${KINDS[kind]}>${plain(match[0])}</span>`);
     at = match.index + match[0].length;
   }
-  return html`<code class="cel">${found}${text.slice(at)}</code>`;
+  return html`<code class="cel">${found}${plain(text.slice(at))}</code>`;
 }
 
+const LINES_MAX = 1000;
+const ENTRIES_MAX = 200;
+const CHARACTERS_MAX = 2000;
+const DEPTH_MAX = 16;
+
+/** A text as far as it is shown. */
+const shortened = (text) =>
+  text.length > CHARACTERS_MAX ? `${text.slice(0, CHARACTERS_MAX)}… ${count(text.length - CHARACTERS_MAX)} more characters` : text;
+
 const plainName = /^[A-Za-z_]\w*$/;
-const literal = (value) => JSON.stringify(value);
+const literal = (value) => plain(JSON.stringify(value));
 
 /** The CEL of a place in an event: `data.items[0].sku`. */
 export const step = (path, key) =>
@@ -26,25 +36,36 @@ export const step = (path, key) =>
 
 function Value({ path, value, onFilter }) {
   const kind = value === null ? "word" : typeof value === "string" ? "string" : typeof value === "number" ? "number" : "word";
-  const shown = html`<span class=${kind}>${JSON.stringify(value)}</span>`;
-  if (!onFilter) return shown;
-  const condition = `${path} == ${literal(value)}`;
+  const text = literal(value);
+  const shown = html`<span class=${kind}>${shortened(text)}</span>`;
+  if (!onFilter || text.length > CHARACTERS_MAX) return shown;
+  const condition = `${path} == ${text}`;
   return html`<button type="button" class="value" title=${`Filter by ${condition}`} onClick=${() => onFilter(condition)}>${shown}</button>`;
 }
 
-/** JSON as a tree of lines; a value can be clicked where `onFilter` takes a condition of CEL. */
-export function Json({ value, path = "data", onFilter, depth = 0, name }) {
-  const label = name === undefined ? "" : html`<span class="key">${typeof name === "number" ? "" : `${name}: `}</span>`;
+/**
+ * JSON as a tree of lines; a value can be clicked where `onFilter` takes a condition of CEL.
+ * Data of an event may be a megabyte: `room` counts the lines that may still be drawn.
+ */
+export function Json({ value, path = "data", onFilter }) {
+  const room = { lines: LINES_MAX };
+  const drawn = tree({ value, path, onFilter, depth: 0, room });
+  return html`${drawn}${room.lines <= 0 && html`<div class="line muted">… and more than is shown</div>`}`;
+}
+
+function tree({ value, path, onFilter, depth, name, room }) {
+  room.lines -= 1;
+  const label = name === undefined ? "" : html`<span class="key">${typeof name === "number" ? "" : `${shortened(plain(name))}: `}</span>`;
   const pad = html`<span>${"  ".repeat(depth)}</span>`;
   if (value === null || typeof value !== "object") {
     return html`<div class="line">${pad}${label}<${Value} path=${path} value=${value} onFilter=${onFilter} /></div>`;
   }
   const entries = Array.isArray(value) ? value.map((one, index) => [index, one]) : Object.entries(value);
   const [open, close] = Array.isArray(value) ? "[]" : "{}";
-  if (!entries.length || depth > 16) return html`<div class="line">${pad}${label}${open}${entries.length ? "…" : ""}${close}</div>`;
+  if (!entries.length || depth > DEPTH_MAX) return html`<div class="line">${pad}${label}${open}${entries.length ? "…" : ""}${close}</div>`;
   return html`<div class="line">${pad}${label}${open}</div>
-    ${entries.slice(0, 200).map(([key, one]) => html`<${Json} key=${key} name=${key} value=${one} path=${step(path, key)} depth=${depth + 1} onFilter=${onFilter} />`)}
-    ${entries.length > 200 && html`<div class="line">${pad}  … ${entries.length - 200} more</div>`}
+    ${entries.slice(0, ENTRIES_MAX).map(([key, one]) => room.lines > 0 && tree({ value: one, path: step(path, key), onFilter, depth: depth + 1, name: key, room }))}
+    ${entries.length > ENTRIES_MAX && html`<div class="line muted">${pad}  … ${count(entries.length - ENTRIES_MAX)} more</div>`}
     <div class="line">${pad}${close}</div>`;
 }
 

@@ -1,4 +1,5 @@
 /** A filter on one event, part by part: each with its value, and the one that decided. */
+import { plain } from "../format.js";
 import { html } from "../ui.js";
 
 /** @typedef {{start: number, end: number, depth: number, kind: string, value: string, element: string, decided: boolean}} Part */
@@ -8,9 +9,9 @@ const GLYPH = { good: "✓", bad: "✕", warn: "!" };
 
 /** The whole text with the part that decided underlined. */
 function Whole({ letters, decided }) {
-  if (!decided) return html`<code class="whole">${letters.join("")}</code>`;
+  if (!decided) return html`<code class="whole">${plain(letters.join(""))}</code>`;
   const { start, end } = decided;
-  const cut = (from, to) => letters.slice(from, to).join("");
+  const cut = (from, to) => plain(letters.slice(from, to).join(""));
   return html`<code class="whole">${cut(0, start)}<mark class=${toneOf(decided)}>${cut(start, end)}</mark>${cut(end)}</code>`;
 }
 
@@ -28,7 +29,7 @@ export function FilterTrace({ text, trace }) {
         ${parts.map(
           (part, index) => html`<tr key=${index} class=${part.decided ? "decided" : ""}>
             <td>
-              <code data-depth=${Math.min(part.depth, 12)}>${letters.slice(part.start, part.end).join("")}</code>
+              <code data-depth=${Math.min(part.depth, 12)}>${plain(letters.slice(part.start, part.end).join(""))}</code>
               ${part.element && html`<span class="element">${part.element}</span>`}
             </td>
             <td>
