@@ -29,24 +29,24 @@ A command with another meaning says so.
 """
 
 EXITS: Final[Mapping[str, str]] = {
-    "serve": "0 after an orderly stop (SIGTERM, Ctrl-C); 78 when a restart does not help, because a person must change something: a setting or a file that does not do, no Java, a data directory of a newer version, an address that this user may not have; 1 for what may pass, such as an address that is taken.",
-    "config check": "1 when a server would not take the settings.",
-    "backup create": "1 when there is no backup: the message says why.",
-    "backup verify": "1 when the backup is damaged, or not whole.",
-    "restore": "1 when nothing is restored: then the directory is empty again.",
+    "serve": "0 after an orderly stop (SIGTERM, Ctrl-C); 78 when a restart does not help, because somebody must change something: a wrong setting or file, no Java, a data directory of a newer version, an address that this user may not use; 1 when the problem may go away, such as an address in use.",
+    "config check": "1 when a server would refuse the settings.",
+    "backup create": "1 when no backup was made: the message says why.",
+    "backup verify": "1 when the backup is damaged or incomplete.",
+    "restore": "1 when nothing was restored: the directory is then empty.",
     "upgrade": "0 when a server of this version can start; 1 when it would refuse.",
-    "apply": "1 when one of the objects was refused; the others are applied.",
-    "delete": "1 when one of the objects could not be deleted; the others are.",
+    "apply": "1 when one of the objects was refused; the others were applied.",
+    "delete": "1 when one of the objects could not be deleted; the others were deleted.",
     "conformance": "1 when a check failed.",
-    "filter test": "2 when the filter or an event is invalid. An event that does not match is no error.",
+    "filter test": "2 when the filter or an event is invalid. An event that does not match is not an error.",
     "filter explain": "2 when the filter is invalid.",
-    "filter backtest": "2 when an option, or the data directory, makes no sense.",
+    "filter backtest": "2 when an option or the data directory is invalid.",
     "filter convert": "2 when the filter is invalid.",
     "log verify": "1 when there is damage, 2 when the files cannot be read.",
     "log stats": "2 when the files cannot be read.",
     "log dump": "2 when the files cannot be read.",
-    "cluster init": "1 when a setting does not fit, 2 when the file is invalid or the cluster does not answer.",
-    "cluster check": "1 when a setting does not fit, 2 when the file is invalid or the cluster does not answer.",
+    "cluster init": "1 when a setting is wrong, 2 when the file is invalid or the cluster does not answer.",
+    "cluster check": "1 when a setting is wrong, 2 when the file is invalid or the cluster does not answer.",
 }
 """Exit statuses of commands beside the common ones, by command."""
 

@@ -14,10 +14,14 @@ HEAD: Final = """# Settings
 
 <!-- Written by `make pages` from src/headgate/settings.py: edit that. -->
 
-Each setting of a server is an environment variable, and a name in [`headgate.yaml`](../howto/configure.md) without `HEADGATE_`, in lower case: `HEADGATE_LISTEN` is `listen`. Most are also an option of [`headgate serve`](cli.md#headgate-serve). An option wins over the environment, that over the file, and the file over the default. Every program that talks to a server reads `HEADGATE_SERVER`, the server's URL.
+Each setting of a server is an environment variable, and a name in [`headgate.yaml`](../howto/configure.md) without `HEADGATE_`, in lower case: `HEADGATE_LISTEN` is `listen`. Most are also an option of [`headgate serve`](cli.md#headgate-serve). An option wins over the environment, the environment over the file, and the file over the default. Every program that talks to a server reads `HEADGATE_SERVER`, the server's URL.
 
-The file's [JSON Schema](headgate.schema.json) is made of the same types. `HEADGATE_CONFIG` alone cannot stand in the file, and `HEADGATE_KAFKA` and `HEADGATE_SPARK` are `kafka.bootstrap` and `spark.master` there ([the sections](cluster.md)).
+The file has a [JSON Schema](headgate.schema.json). Only `HEADGATE_CONFIG` cannot be in the file. In the file, `HEADGATE_KAFKA` is `kafka.bootstrap` and `HEADGATE_SPARK` is `spark.master` ([the sections](cluster.md)).
 """
+
+
+_FOUND_AT_START: Final = frozenset({"dispatchers"})
+"""Settings whose default depends on the data directory."""
 
 
 def page() -> str:
@@ -30,7 +34,7 @@ def _rows() -> Iterator[str]:
     yield row("variable", "default", "meaning")
     yield "|---|---|---|"
     for name, field in Settings.model_fields.items():
-        known = field.default_factory is None and field.default not in (None, "")
+        known = field.default_factory is None and field.default not in (None, "") and name not in _FOUND_AT_START
         default = f"`{_shown(field.default)}`" if known else ""
         yield row(f"`HEADGATE_{name.upper()}`", default, about[name])
 

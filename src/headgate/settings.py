@@ -60,66 +60,71 @@ class Settings(BaseSettings):
     """Settings of one server; each field is also read from the environment (`HEADGATE_LISTEN`, ...).
 
     Attributes:
-        data: Directory of everything that lasts: log, outbox, objects, cursors.
+        data: Directory of all durable data: log, outbox, objects, cursors.
         listen: HOST:PORT of ingress, API and metrics.
         grpc: HOST:PORT of gRPC; `off` for none.
-        tls_cert: PEM file of the server's certificate and those between it and the CA; read again when it changes.
+        tls_cert: PEM file of the server's certificate and its intermediate certificates; read again when it changes.
         tls_key: PEM file of its key, without a passphrase.
-        tls_mode: `disabled`; `strict`: `listen` and `grpc` speak TLS alone; `permissive`: they stay plain, and
-            `tls_listen` and `tls_grpc` speak TLS beside them. Without a value: `strict` with a certificate, else
-            `disabled`.
+        tls_mode: `disabled`; `strict`: `listen` and `grpc` accept only TLS; `permissive`: they stay plain, and
+            `tls_listen` and `tls_grpc` accept TLS. Without a value: `strict` with a certificate, else `disabled`.
         tls_listen: HOST:PORT of HTTP over TLS in the mode `permissive`.
         tls_grpc: HOST:PORT of gRPC over TLS in the mode `permissive`; `off` for none.
         tls_client_ca: PEM file of the CAs whose client certificates are accepted.
-        tls_client_auth: Whether a client must show a certificate of these CAs: `required` or `optional`. Without a
+        tls_client_auth: Whether a client must present a certificate of these CAs: `required` or `optional`. Without a
             value: `required` with `tls_client_ca`.
-        tls_ca: PEM file of the CA that clients need to know this server by; the status of a broker shows it.
-        authentication_config: File of Kubernetes' `AuthenticationConfiguration`: the issuers whose tokens are believed.
-        console_client_id: The console's client at the issuer of `authentication_config` that has it for an audience.
-            Without a value people paste a token.
-        token_auth_file: File of tokens in Kubernetes' columns, hashed; read again when it changes.
-        audit_log_path: File of the audit log; None for none.
+        tls_ca: PEM file of the CA with which clients verify this server; the status of a broker shows it.
+        authentication_config: File of Kubernetes' `AuthenticationConfiguration`: the trusted issuers of tokens.
+        console_client_id: Client id of the console; an issuer of `authentication_config` must have it in its
+            audiences. Without a value, users paste a token.
+        token_auth_file: File of hashed tokens in Kubernetes' columns; read again when it changes.
+        audit_log_path: File of the audit log. Without a value: no audit log.
         audit_log_maxsize: Size in MiB at which the audit log begins a new file.
-        audit_log_maxbackup: Older files of the audit log that are kept.
-        public_url: URL by which clients reach the server, for instance that of a proxy. Without a value: `listen`'s.
-        secrets_key_file: File of the keys that encrypt stored Secrets, a line `NAME:BASE64` each: the first encrypts.
+        audit_log_maxbackup: Number of older files of the audit log that are kept.
+        public_url: URL at which clients reach the server, for example that of a proxy. Without a value: that of
+            `listen`.
+        secrets_key_file: File of the keys that encrypt stored Secrets, one `NAME:BASE64` on each line. The first key
+            encrypts.
         secrets_key_command: Command that prints these keys; run without a shell at every start of a process.
-        allow_anonymous: Whether requests that do not say who makes them are answered, though there is a method to say
-            it, and whether an address other than loopback may be open where there is none.
-        default_authorization_mode: Who may send to a broker that no EventPolicy applies to, beside those whom roles
-            let: `allow-same-namespace`: service accounts of its namespace; `allow-all`: everybody who is known. With
-            `deny-all` nobody may, whatever roles say.
-        allowed_host: Names that clients may call the server by beside its own, `headgate.example.com, *.svc`; `*` for
-            any.
-        eventtype_auto_create: Whether each type of events that flows through a broker gets an EventType object, as
-            Knative's flag `eventtype-auto-create` says. Not on Kafka, where there is no catalogue yet.
-        partitions: Partitions of the event log. Each costs the matcher one task; the number may only grow.
-        fronts: Processes that take events, each with its share of the partitions. Without a value: one for every four
-            cores.
-        dispatchers: Processes that deliver, each for its own triggers and subscriptions.
-        manifests: Directory of YAML objects that are applied on start; None for none.
+        allow_anonymous: Whether requests without credentials are answered when an authentication method is configured,
+            and whether the server may listen on other addresses than loopback when none is.
+        default_authorization_mode: Who may send to a broker that no EventPolicy applies to, in addition to those whom
+            roles allow. `allow-same-namespace`: service accounts of its namespace. `allow-all`: every known user.
+            `deny-all`: nobody, whatever roles say.
+        allowed_host: Names that clients may use for the server in addition to its own, `headgate.example.com, *.svc`;
+            `*` for any.
+        eventtype_auto_create: Whether each type of events that a broker accepts gets an EventType object, like
+            Knative's flag `eventtype-auto-create`. Not on Kafka, where there is no catalogue yet.
+        partitions: Partitions of the event log. Each costs the matcher one task. The number can only grow.
+        fronts: Processes that accept events, each with its share of the partitions. Without a value: one for every
+            four cores.
+        dispatchers: Processes that deliver, each for its own triggers and subscriptions. Without a value: as many as
+            the data directory was written for; for a new directory, one for every four cores.
+        manifests: Directory of YAML objects that are applied when the server starts.
         jvm_memory_mb: Heap of the matcher's JVM.
         segment_mb: Size at which a log segment is closed.
-        retain_hours: Log and outbox segments whose newest record is older go, once they are below the retention floor.
-        retain_mb: Over this size of a partition its oldest segments go likewise; None: size does not matter.
-        backlog_hours: What a trigger or subscription has not taken is given up when it is older.
-        backlog_mb: The same when more than so much of a partition was stored after it.
-        on_corrupt: What readers do at a damaged place of the log: `stop` there, or `skip` it and say so.
-        accept_lost: Databases that may be missing beside events that are there, `control.db, dispatch.db`.
+        retain_hours: Log and outbox segments are deleted when their newest record is older and below the retention
+            floor.
+        retain_mb: When a partition is larger, its oldest segments below the retention floor are deleted. Without a
+            value: no limit.
+        backlog_hours: An event that a trigger or subscription has not taken is dropped when it is older.
+        backlog_mb: An event that a trigger or subscription has not taken is dropped when more than this was stored
+            after it in its partition.
+        on_corrupt: What readers do at a damaged place of the log: `stop`, or `skip` it and report it.
+        accept_lost: Databases that may be missing although events are there, `control.db, dispatch.db`.
         metrics: Whether `/metrics` is served.
-        egress: Where subscribers and dead-letter sinks may be: `local` (this machine and its networks, too) or
-            `public` (what is routed in the Internet only).
-        egress_allow: Networks allowed all the same, `10.0.0.0/8, ::1`.
+        egress: Where subscribers and dead-letter sinks may be: `local` (also this machine and its networks) or
+            `public` (only addresses that are routed in the Internet).
+        egress_allow: Networks that are allowed even if `egress` refuses them, `10.0.0.0/8, ::1`.
         egress_deny: Networks that are always refused.
-        egress_ports: Ports allowed, `80, 443, 8000-8999`; empty for all.
-        egress_schemes: Schemes allowed, `http, https`.
-        config: Configuration file, headgate.yaml: settings by these names, and a deployment on Kafka; None for none.
-        kafka: HOST:PORT of some of Kafka's brokers, separated by commas; replaces the file's.
-        spark: Spark's master, `local[4]`, `spark://HOST:PORT` or `k8s://...`; replaces the file's.
+        egress_ports: Allowed ports, `80, 443, 8000-8999`; empty for all.
+        egress_schemes: Allowed schemes, `http, https`.
+        config: Configuration file, headgate.yaml: settings with these names, and a deployment on Kafka.
+        kafka: HOST:PORT of some of Kafka's brokers, separated by commas; replaces the value in the file.
+        spark: Spark's master, `local[4]`, `spark://HOST:PORT` or `k8s://...`; replaces the value in the file.
         role: What this server does in a deployment on Kafka, `control, front, matcher, dispatcher, reader, source`;
-            empty for all of it.
-        advertise: URL by which the other servers of a deployment on Kafka reach this one. Without a value: that of
-            `listen`, with this machine's name where it listens on all addresses.
+            empty for all roles.
+        advertise: URL at which the other servers of a deployment on Kafka reach this one. Without a value: that of
+            `listen`, with this machine's name if it listens on all addresses.
     """
 
     model_config = SettingsConfigDict(env_prefix="HEADGATE_", frozen=True)

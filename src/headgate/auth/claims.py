@@ -171,7 +171,7 @@ def _compiled(text: str, field: str) -> Expression:
         found = _UNDECLARED.search(error.reason)
         if found is not None and _LACKING.fullmatch(found[1]):
             raise AuthFileError(
-                f"{field}: Kubernetes has the function {found[1]!r}, Headgate does not", hint="say it in another way"
+                f"{field}: Kubernetes has the function {found[1]!r}, Headgate does not", hint="write it in another way"
             ) from error
         raise AuthFileError(
             f"{field}: {error.reason}", hint=error.hint or "claims.sub is a claim of the token"

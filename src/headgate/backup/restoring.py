@@ -81,7 +81,7 @@ def restore_backup(name: str, data: Path) -> Manifest:
 
 def _check_empty(data: Path) -> None:
     if data.exists() and not data.is_dir():
-        raise InvalidInputError(f"{data} is no directory", hint="name a new one by --data")
+        raise InvalidInputError(f"{data} is no directory", hint="name a new one with --data")
     held = sorted(one.name for one in data.iterdir() if one.name not in _OF_OTHERS) if data.is_dir() else []
     if held:
         raise InvalidInputError(

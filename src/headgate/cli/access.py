@@ -210,19 +210,27 @@ def _parameters() -> list[Any]:
             str | None,
             typer.Option(
                 envvar="HEADGATE_CLIENT_CERT",
-                help="PEM file of the certificate to show.",
+                help="PEM file of the client certificate to present.",
                 callback=_kept,
                 expose_value=False,
             ),
         ] = None,
         client_key: Annotated[
             str | None,
-            typer.Option(envvar="HEADGATE_CLIENT_KEY", help="PEM file of its key.", callback=_kept, expose_value=False),
+            typer.Option(
+                envvar="HEADGATE_CLIENT_KEY",
+                help="PEM file of the client certificate's key.",
+                callback=_kept,
+                expose_value=False,
+            ),
         ] = None,
         token_file: Annotated[
             str | None,
             typer.Option(
-                envvar="HEADGATE_TOKEN_FILE", help="File of the token to show.", callback=_kept, expose_value=False
+                envvar="HEADGATE_TOKEN_FILE",
+                help="File of the bearer token to send.",
+                callback=_kept,
+                expose_value=False,
             ),
         ] = None,
         context: Annotated[

@@ -43,28 +43,30 @@ def backtest(
     expression: Annotated[str, typer.Argument(metavar="FILTER", help="CEL, or JSON as in a trigger's spec.filter.")],
     broker: Annotated[str, typer.Option("--broker", "-b", help="NAME or NAMESPACE/NAME.")] = "default",
     since: Annotated[
-        str, typer.Option("--since", help="Only what was stored since: a time (RFC 3339) or an age (12h, 30d).")
+        str, typer.Option("--since", help="Only events stored since then: a time (RFC 3339) or an age (12h, 30d).")
     ] = "",
-    until: Annotated[str, typer.Option("--until", help="Only what was stored before: a time or an age.")] = "",
+    until: Annotated[str, typer.Option("--until", help="Only events stored before then: a time or an age.")] = "",
     against: Annotated[str, typer.Option("--against", metavar="FILTER", help="A second filter to compare with.")] = "",
     share: Annotated[
-        float, typer.Option("--sample", metavar="SHARE", help="Look at this share of the events, such as 0.01.")
+        float, typer.Option("--sample", metavar="SHARE", help="Read only this share of the events, such as 0.01.")
     ] = 1.0,
     triggers: Annotated[
         bool, typer.Option("--triggers/--no-triggers", help="Compare with the broker's triggers.")
     ] = True,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="Read this data directory; no server is asked.", show_default=False),
+        typer.Option(
+            "--data", metavar="DIR", help="Read this data directory instead of asking a server.", show_default=False
+        ),
     ] = None,
     as_json: JsonOption = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Count the stored events that a filter would have taken: by hour, and beside others.
+    """Count the stored events that a filter would have matched: by hour, and compared with other filters.
 
-    All events that are kept are looked at; --sample looks at some, estimates, and gives the margin of error. A count
-    that takes too long (10 minutes) ends, and says how far it came. Nothing is changed or delivered.
+    It reads all stored events. With --sample it reads some of them and estimates the count, with a margin of error.
+    A count ends after 10 minutes and says how far it came. Nothing is changed or delivered.
 
     \b
     Examples:

@@ -36,11 +36,11 @@ def create(
 ) -> None:
     """Take a backup: one moment of events, objects, cursors, dead letters and sealed Secrets, with checksums.
 
-    The server may run: nothing stops, and nothing of the data directory is changed. What was acknowledged before the
-    command began is in the backup. A backup that is broken off never has the name that was asked for, and a tar that is
-    cut off is refused. Secrets stay encrypted: keep their key elsewhere.
+    The server may run. The command does not stop it and does not change the data directory. Everything that was
+    acknowledged before the command began is in the backup. An interrupted backup never gets the name BACKUP, and a
+    truncated tar is refused. Secrets stay encrypted: keep their key elsewhere.
 
-    Exit status: 0; 1 when there is no backup, with the reason.
+    Exit status: 0; 1 when no backup was made: the message says why.
 
     \b
     Examples:
@@ -57,7 +57,7 @@ def create(
 
 @app.command()
 def verify(source: _Source, as_json: JsonOption = False) -> None:
-    """Read a whole backup, and compare every file with its checksum.
+    """Read the whole backup and compare every file with its checksum.
 
     Exit status: 0 when it is whole; 1 when it is not: the message names the file.
 
@@ -77,12 +77,12 @@ def restore(
     config: _ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a data directory of a backup. The directory must not exist, or be empty.
+    """Create a data directory from a backup. It must not exist, or must be empty.
 
-    Every file is compared with its checksum before it is in its place: a backup that is damaged restores nothing. Start
-    the server afterwards. Deliveries that ended after the backup are made again.
+    The command compares every file with its checksum before it puts the file in place. A damaged backup restores
+    nothing. Start the server afterwards. It repeats the deliveries that ended after the backup.
 
-    Exit status: 0; 1 when nothing is restored: the message names the file, and the directory is empty again.
+    Exit status: 0; 1 when nothing was restored: the message names the file, and the directory is empty again.
 
     Example: headgate restore /backups/headgate-2026-01-31 --data /var/lib/headgate
 

@@ -29,7 +29,7 @@ EXIT_USAGE: Final = 2
 Server = Annotated[str, typer.Option("--server", envvar="HEADGATE_SERVER", help="URL of the running server.")]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the objects.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JsonLinesOption = Annotated[bool, typer.Option("--json", help="JSON for machines: one object a line.")]
+JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print JSON: one object on each line.")]
 
 
 class ApiRefusedError(InvalidInputError):

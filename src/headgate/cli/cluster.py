@@ -18,7 +18,7 @@ EXIT_MISFIT = 1
 
 app = typer.Typer(
     name="cluster",
-    help="Make and check the topics of a deployment on Kafka, and move a server there and back.",
+    help="Create and check the topics of a deployment on Kafka; move a server to Kafka or back.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -26,9 +26,9 @@ app = typer.Typer(
 
 @app.command()
 def init(config: ConfigOption = Path("headgate.yaml"), as_json: JsonLinesOption = False) -> None:
-    """Make the topics that are missing, then check all of them.
+    """Create the missing topics, then check all topics.
 
-    A topic that exists is left as it is; run the command as often as you like.
+    Existing topics are not changed, so you can run the command again.
 
     Exit status: 0 when every topic is as it must be; 1 when a setting does not fit; 2 when the file is invalid or the
     cluster does not answer.
@@ -48,9 +48,9 @@ def init(config: ConfigOption = Path("headgate.yaml"), as_json: JsonLinesOption 
 
 @app.command()
 def check(config: ConfigOption = Path("headgate.yaml"), as_json: JsonLinesOption = False) -> None:
-    """Compare the topics with the configuration: partitions, copies, settings, rights, and what is in sync now.
+    """Compare the topics with the configuration: partitions, replicas, settings, rights, and in-sync replicas.
 
-    Changes nothing. With --json each setting that does not fit is one line, and nothing is printed when all fit.
+    It changes nothing. With --json it prints a line for each wrong setting, and nothing when all are right.
 
     Exit status: 0 when everything fits; 1 when a setting does not, with what to do; 2 when the file is invalid or the
     cluster does not answer.

@@ -24,7 +24,8 @@ EXIT_ERROR = 2
 
 ConfigOption = Annotated[Path, typer.Option("--config", help="The configuration file.")]
 _LeaveOption = Annotated[
-    bool, typer.Option("--leave-behind", help="Go on although something does not go over, after its numbers are shown.")
+    bool,
+    typer.Option("--leave-behind", help="Move even if something stays behind, after showing its numbers."),
 ]
 
 
@@ -39,18 +40,18 @@ def errors() -> Iterator[None]:
 
 
 def import_(
-    data: Annotated[Path, typer.Option("--data", help="The data directory of the server, which is stopped.")],
+    data: Annotated[Path, typer.Option("--data", help="The data directory of the stopped server.")],
     config: ConfigOption = Path("headgate.yaml"),
     leave_behind: _LeaveOption = False,
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Move a server without Kafka into a fresh deployment: objects, events, undelivered events, dead letters.
+    """Move a server without Kafka into a new deployment: objects, events, undelivered events, dead letters.
 
-    The server is stopped, no server of the deployment runs yet, and `headgate cluster init` has made its topics. The
-    directory is only read. Unread events of pull subscriptions and replays under way do not go over: where there are
-    any, nothing is moved without --leave-behind.
+    Stop the server first. No server of the deployment may run yet. Create the topics with `headgate cluster init`. The
+    command only reads the directory. It does not move unread events of pull subscriptions and unfinished replays. If
+    there are any, it moves nothing without --leave-behind.
 
-    A move that is broken off has moved nothing: make the topics anew, and begin again.
+    An interrupted move does not count: delete the topics, create them again, and repeat the command.
 
     Exit status: 0 when everything is there, counted in Kafka; 1 when something would be left behind; 2 when the
     directory or the file is invalid, the deployment is not fresh, or Kafka does not answer.
@@ -83,10 +84,10 @@ def export(
     leave_behind: _LeaveOption = False,
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Move a deployment into the data directory of a server without Kafka: what `import` moves, the other way.
+    """Move a deployment into the data directory of a server without Kafka: the reverse of `import`.
 
-    No server of the deployment runs. The topics are only read. Start the server with as many --partitions as the topic
-    of the events has.
+    Stop all servers of the deployment first. The command only reads the topics. Start the new server with as many
+    --partitions as the topic of the events has.
 
     Exit status: 0 when everything is written; 1 when something would be left behind; 2 when the directory is not
     empty, a dispatcher runs, or Kafka does not answer: then the directory is empty again.

@@ -39,10 +39,10 @@ def check(
 ) -> None:
     """Check a file as headgate serve would: each fault with its line, and what to do.
 
-    Names, values, what contradicts each other, and the files that settings name: certificates, keys, tokens. Variables
-    of the environment count, too. Machine and ports are headgate doctor's. With --json each fault is one line.
+    It checks names, values, contradictions, and the files that settings name: certificates, keys, tokens. It includes
+    the environment variables. headgate doctor checks the machine and the ports. With --json each fault is one line.
 
-    Exit status: 0 when a server would take the settings; 1 when it would not.
+    Exit status: 0 when a server would accept the settings; 1 when it would refuse them.
 
     \b
     Examples:
@@ -92,9 +92,9 @@ def _placed(error: HeadgateError, path: Path, found: EffectiveSettings | None) -
 def show(context: typer.Context, as_json: JsonLinesOption = False) -> None:
     """Show every setting that a server would have, and where it comes from: option, environment, file or default.
 
-    Takes the options of headgate serve. A command that prints keys is not shown: it may hold a secret.
+    It accepts the options of headgate serve. It does not show secrets_key_command, which may contain a secret.
 
-    Exit status: 0; 1 when a setting does not do.
+    Exit status: 0; 1 when a setting is invalid.
 
     \b
     Examples:

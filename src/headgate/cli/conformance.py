@@ -28,12 +28,12 @@ def conformance(
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON for machines: one object a requirement, the summary last.")
+        bool, typer.Option("--json", help="Print JSON: one object for each requirement, then the summary.")
     ] = False,
 ) -> None:
     """Check a broker against the Knative Broker contract: control plane, routing, data plane.
 
-    Makes brokers and triggers in the namespace `default`, and removes them. The exit status is 1 when a check failed.
+    It creates brokers and triggers in the namespace `default`, and deletes them. The exit status is 1 if a check fails.
 
     Example: headgate conformance --ingress http://127.0.0.1:8080/default/default --api http://127.0.0.1:8080
     """

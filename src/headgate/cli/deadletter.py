@@ -17,7 +17,7 @@ _HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "DIED", "ATTEMPTS", "TYPE",
 
 app = typer.Typer(no_args_is_help=True, help="Events that could not be delivered.")
 
-Ids = Annotated[list[int] | None, typer.Argument(help="Ids of dead letters; without any, all that the options select.")]
+Ids = Annotated[list[int] | None, typer.Argument(help="Ids of dead letters. Without ids: all that the options select.")]
 Trigger = Annotated[str, typer.Option("--trigger", help="Only dead letters of this trigger.")]
 Reason = Annotated[str, typer.Option("--reason", help="Only this reason: 400, 5xx, timeout, filter-error, ...")]
 State = Annotated[str, typer.Option("--state", help="Only this state: sending, kept or redriving.")]
@@ -26,7 +26,7 @@ StateKept = Annotated[
 ]
 Since = Annotated[str, typer.Option("--since", help="Given up at or after this time (RFC 3339).")]
 Until = Annotated[str, typer.Option("--until", help="Given up before this time (RFC 3339).")]
-Filter = Annotated[str, typer.Option("--filter", help="Only events that this CEL expression is true of.")]
+Filter = Annotated[str, typer.Option("--filter", help="Only events for which this CEL expression is true.")]
 
 
 @app.command("list")
@@ -81,12 +81,14 @@ def redrive(
     since: Since = "",
     until: Until = "",
     filter_: Filter = "",
-    rate: Annotated[float, typer.Option("--rate", help="Dead letters a second.")] = REDRIVE_RATE_DEFAULT,
+    rate: Annotated[
+        float, typer.Option("--rate", help="Maximum number of dead letters per second.")
+    ] = REDRIVE_RATE_DEFAULT,
     as_json: JsonOption = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Send dead letters to their triggers' subscribers again; the server does it after this command has ended."""
+    """Send dead letters to their triggers' subscribers again. The server continues after this command has ended."""
     query = _selection(trigger, reason, state, since, until, filter_)
     _each_page("redrive", query | {"rate": rate}, ids, namespace, server, as_json=as_json)
 

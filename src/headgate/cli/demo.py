@@ -18,7 +18,7 @@ def demo(
 ) -> None:
     """Show Headgate at work: a server, triggers in several dialects, a producer and a subscriber, all on this machine.
 
-    It takes half a minute. The server listens on free ports of loopback alone, and its data is deleted at the end.
+    It takes half a minute. The server listens only on free loopback ports. Its data is deleted at the end.
 
     Exit status: 0 when every trigger got exactly its events, else 1.
 

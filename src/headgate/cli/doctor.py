@@ -31,7 +31,7 @@ def doctor(
 ) -> None:
     """Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock, version of the data.
 
-    The settings are those of headgate serve, also from the environment and a file. Nothing is changed.
+    It uses the settings of headgate serve, also from the environment and a file. It changes nothing.
 
     Exit status: 0 when a server can run here, perhaps with warnings; 1 when it cannot.
 

@@ -9,7 +9,10 @@ import typer
 from headgate.cli.lazy import CommandTable, group_of
 
 COMMANDS: Final[CommandTable] = {
-    "test": ("filter_tools:try_filter", "Evaluate a filter on events: true, false, or the error, one line an event."),
+    "test": (
+        "filter_tools:try_filter",
+        "Evaluate a filter on events: print true, false or the error for each.",
+    ),
     "explain": (
         "filter_tools:explain_filter",
         "Explain a filter: its CEL, the index it is matched by, the part that decides, and its cost.",
@@ -17,7 +20,7 @@ COMMANDS: Final[CommandTable] = {
     "convert": ("filter_tools:convert", "Translate a filter of any dialect to CEL."),
     "backtest": (
         "backtest:backtest",
-        "Count the stored events that a filter would have taken: by hour, and beside others.",
+        "Count the stored events that a filter would have matched: by hour, and compared with other filters.",
     ),
     "dialects": ("filter_tools:dialects", "List the dialects, with those of installed packages and their faults."),
 }
@@ -25,7 +28,7 @@ COMMANDS: Final[CommandTable] = {
 app = typer.Typer(
     name="filter",
     cls=group_of(COMMANDS),
-    help="Try a filter on events, explain how it is matched, and count what it would have taken.",
+    help="Try a filter on events, explain how it is matched, and count the stored events that it matches.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -51,7 +51,7 @@ def try_filter(
     ] = None,
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Evaluate a filter on events: true, false, or the error, one line an event.
+    """Evaluate a filter on events: print true, false or the error for each.
 
     Exit status: 2 when the filter or an event is invalid, else 0.
     """

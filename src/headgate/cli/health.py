@@ -22,14 +22,14 @@ class NoFrontError(UnavailableError):
 def health(
     data: Annotated[Path | None, typer.Option(help="The data directory of the server.")] = None,
     live: Annotated[bool, typer.Option("--live", help="Ask only whether the server answers.")] = False,
-    timeout: Annotated[float, typer.Option(min=0.1, max=60.0, help="Seconds that it may take.")] = 5.0,
+    timeout: Annotated[float, typer.Option(min=0.1, max=60.0, help="Timeout in seconds.")] = 5.0,
 ) -> None:
     """Ask the server on this machine whether every part of it works.
 
-    The question goes through a socket in the data directory. So it needs no address, no certificate and no token, and
-    the user who runs the server. HEADGATE_DATA names the directory, too.
+    The command uses a socket in the data directory, so it needs no address, no certificate and no token. Run it as the
+    user who runs the server. HEADGATE_DATA can name the directory, too.
 
-    Exit status: 0 when it works; 1 when it does not, or when there is none.
+    Exit status: 0 when every part works; 1 when one does not, or when no server runs.
 
     Example: headgate health --data /var/lib/headgate
     """

@@ -120,12 +120,12 @@ def dump(
     as_json: JsonLinesOption = False,
     start: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="First offset to print.")] = 0,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=0, metavar="N", help="Most records of each partition.")
+        int | None, typer.Option("--limit", min=0, metavar="N", help="Maximum number of records of each partition.")
     ] = None,
 ) -> None:
     """Print records: offset, append time and every column that has a value.
 
-    Bytes that are no UTF-8 text appear as {"base64": "..."}.
+    Bytes that are not UTF-8 text appear as {"base64": "..."}.
 
     \b
     Examples:

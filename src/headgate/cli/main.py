@@ -22,21 +22,24 @@ COMMANDS: Final[CommandTable] = {
     ),
     "config": ("config:app", "Check headgate.yaml, and show the effective settings."),
     "backup": ("backup:app", "Save the data directory, also while its server runs, and verify backups."),
-    "restore": ("backup:restore", "Make a data directory of a backup. The directory must not exist, or be empty."),
+    "restore": (
+        "backup:restore",
+        "Create a data directory from a backup. It must not exist, or must be empty.",
+    ),
     "upgrade": (
         "upgrade:upgrade",
         "Say what the first start of this version would change in a data directory: tables, compiled filters, disk.",
     ),
     "health": ("health:health", "Ask the server on this machine whether every part of it works."),
-    "token": ("token:app", "Make, list and revoke tokens in the file that the server reads."),
+    "token": ("token:app", "Create, list and revoke tokens in the file that the server reads."),
     "send": ("send:send", "Publish CloudEvents: one from options, or many from a file of JSON lines."),
     "tail": (
         "tail:tail",
-        "Print a broker's events, one a line, and follow new ones. Ctrl-C ends it and prints the position.",
+        "Print a broker's events, one on each line, and wait for new ones. Ctrl-C ends it and prints the position.",
     ),
     "consume": (
         "subscriptions:consume",
-        "Print a subscription's events, one a line in the JSON format, and acknowledge them.",
+        "Print a subscription's events in JSON, one on each line, and acknowledge them.",
     ),
     "seek": (
         "subscriptions:seek",
@@ -44,12 +47,12 @@ COMMANDS: Final[CommandTable] = {
     ),
     "why": (
         "why:why",
-        "Show what became of an event: not stored, filtered (and by which part), an error, matched, delivered, "
+        "Show what happened to an event: not stored, filtered (and by which part), an error, matched, delivered, "
         "given up.",
     ),
     "trace": (
         "trace:trace",
-        "Show the whole way of an event: where it is stored, its matches, every attempt and its answer.",
+        "Show the whole path of an event: where it is stored, its matches, every attempt and its answer.",
     ),
     "conformance": (
         "conformance:conformance",
@@ -60,25 +63,28 @@ COMMANDS: Final[CommandTable] = {
         "Create or update brokers, triggers, subscriptions, event policies, secrets from YAML or JSON.",
     ),
     "get": ("objects:get", "Show brokers, triggers, subscriptions, event policies or secrets."),
-    "describe": ("objects:describe", "Show one object with its status and conditions, for people."),
+    "describe": ("objects:describe", "Show one object with its status and conditions, in a readable form."),
     "delete": (
         "objects:delete",
-        "Delete brokers, triggers, subscriptions, event policies, secrets; what has finalizers goes with the last one.",
+        "Delete objects by kind and name, or from a file. Objects with finalizers wait for them.",
     ),
-    "trigger": ("trigger:app", "Let the events of triggers wait, and go on."),
+    "trigger": ("trigger:app", "Pause and resume the deliveries of triggers."),
     "summary": ("summary:summary", "Show parts, rates, backlog, and what needs attention."),
     "deadletter": ("deadletter:app", "Events that could not be delivered."),
     "replay": ("replay:app", "Send a broker's stored events to one target again."),
     "subscription": (
         "subscriptions:app",
-        "Show a subscription's state, and what a filter would take of its backlog.",
+        "Show a subscription's state, and count what a filter would match in its backlog.",
     ),
     "filter": (
         "filter:app",
-        "Try a filter on events, explain how it is matched, and count what it would have taken.",
+        "Try a filter on events, explain how it is matched, and count the stored events that it matches.",
     ),
     "log": ("log:app", "Verify, count and dump the log. Safe beside a running server."),
-    "cluster": ("cluster:app", "Make and check the topics of a deployment on Kafka, and move a server there and back."),
+    "cluster": (
+        "cluster:app",
+        "Create and check the topics of a deployment on Kafka; move a server to Kafka or back.",
+    ),
 }
 
 app = typer.Typer(

@@ -100,7 +100,7 @@ def describe(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Show one object with its status and conditions, for people."""
+    """Show one object with its status and conditions, in a readable form."""
     found = request(server, "GET", object_path(_kind(kind), namespace, name))
     for line in description(found):
         typer.echo(line)
@@ -114,11 +114,13 @@ def delete(
         str,
         typer.Option("--filename", "-f", help="Delete the objects of a file, a directory, or - for standard input."),
     ] = "",
-    ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="A missing object is no error.")] = False,
+    ignore_not_found: Annotated[
+        bool, typer.Option("--ignore-not-found", help="Treat a missing object as deleted.")
+    ] = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Delete brokers, triggers, subscriptions, event policies, secrets; what has finalizers goes with the last one."""
+    """Delete objects by kind and name, or from a file. Objects with finalizers wait for them."""
     if bool(file) == bool(kind and names):
         fail("say what to delete", hint="headgate delete trigger NAME, or headgate delete -f FILE")
     wanted = (

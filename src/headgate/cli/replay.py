@@ -44,7 +44,7 @@ def replay(
     filter_: Annotated[
         str, typer.Option("--filter", help="CEL, or JSON as in spec.filter; in addition to the trigger's filter.")
     ] = "",
-    rate: Annotated[float, typer.Option(help="Most events a second.")] = REPLAY_RATE_DEFAULT,
+    rate: Annotated[float, typer.Option(help="Maximum number of events per second.")] = REPLAY_RATE_DEFAULT,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the events without sending them.")] = False,
     as_json: JsonOption = False,
     namespace: Namespace = NAMESPACE_DEFAULT,

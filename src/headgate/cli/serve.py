@@ -21,13 +21,14 @@ from headgate.server.supervisor import Supervisor
 
 
 def serve(
-    data: Annotated[Path | None, typer.Option(help="The data directory: everything durable.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Directory of all durable data.")] = None,
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT for events, the API and metrics. Default: 127.0.0.1:8080.")
     ] = None,
     grpc: Annotated[str | None, typer.Option(help="HOST:PORT for gRPC, or off. Default: 127.0.0.1:8081.")] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="PEM file of the server's certificate chain. It and the key may be replaced.")
+        Path | None,
+        typer.Option(help="PEM file of the certificate chain. You may replace it and the key at any time."),
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
     tls_mode: Annotated[
@@ -44,48 +45,57 @@ def serve(
         Path | None, typer.Option(help="PEM file of the CAs whose client certificates are accepted.")
     ] = None,
     tls_client_auth: Annotated[
-        str | None, typer.Option(help="Whether clients must show one: required (default) or optional.")
+        str | None, typer.Option(help="Whether clients must present a certificate: required (default) or optional.")
     ] = None,
     tls_ca: Annotated[Path | None, typer.Option(help="PEM file of the server's own CA, shown to clients.")] = None,
     authentication_config: Annotated[
         Path | None, typer.Option(help="File of Kubernetes' AuthenticationConfiguration: issuers of tokens (OIDC).")
     ] = None,
     token_auth_file: Annotated[
-        Path | None, typer.Option(help="File of tokens, see headgate token. It may change.")
+        Path | None, typer.Option(help="File of tokens, see headgate token. It may change while the server runs.")
     ] = None,
     audit_log_path: Annotated[
         Path | None, typer.Option(help="File of the audit log: writes and refusals, a JSON line each.")
     ] = None,
-    public_url: Annotated[str | None, typer.Option(help="URL by which clients reach the server, as a proxy's.")] = None,
+    public_url: Annotated[
+        str | None, typer.Option(help="URL at which clients reach the server, for example that of a proxy.")
+    ] = None,
     secrets_key_file: Annotated[
         Path | None, typer.Option(help="File of the keys that encrypt stored Secrets: lines NAME:BASE64.")
     ] = None,
     secrets_key_command: Annotated[
-        str | None, typer.Option(help="Command that prints these keys, as of a key management service.")
+        str | None, typer.Option(help="Command that prints these keys, for example from a key management service.")
     ] = None,
     allow_anonymous: Annotated[
         bool | None,
-        typer.Option("--allow-anonymous", help="Answer requests that do not say who makes them, off loopback too."),
+        typer.Option(
+            "--allow-anonymous", help="Answer requests without credentials, also on addresses other than loopback."
+        ),
     ] = None,
     default_authorization_mode: Annotated[
         str | None,
-        typer.Option(help="Who may send to a broker without EventPolicy: allow-same-namespace, allow-all, deny-all."),
+        typer.Option(
+            help="Who may send to a broker without an EventPolicy: allow-same-namespace, allow-all, deny-all."
+        ),
     ] = None,
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(help="Another host name that requests may use; *.NAME, or * for any. Repeatable."),
+        typer.Option(help="Another host name that requests may use: NAME, *.NAME, or * for any. Repeatable."),
     ] = None,
     eventtype_auto_create: Annotated[
         bool | None,
-        typer.Option("--eventtype-auto-create", help="Make an EventType object of each type of events that flows."),
+        typer.Option(
+            "--eventtype-auto-create", help="Create an EventType object for each type of events that a broker accepts."
+        ),
     ] = None,
     manifests: Annotated[Path | None, typer.Option(help="Directory of YAML objects to apply on start.")] = None,
     partitions: Annotated[int | None, typer.Option(help="Partitions of the event log.")] = None,
     fronts: Annotated[
-        int | None, typer.Option(help="Processes that take events. Default: one for every four cores, at least one.")
+        int | None, typer.Option(help="Processes that accept events. Default: one for every four cores, at least one.")
     ] = None,
     dispatchers: Annotated[
-        int | None, typer.Option(help="Processes that deliver. Default: as before; at first by cores.")
+        int | None,
+        typer.Option(help="Processes that deliver. Default: as before; at first one for every four cores."),
     ] = None,
     retain_hours: Annotated[
         float | None, typer.Option(help="How long delivered events stay in the log. Default: 168 (a week).")
@@ -106,7 +116,8 @@ def serve(
         str | None, typer.Option(help="Start although this file is lost: control.db, dispatch.db or both.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="headgate.yaml: settings, and the deployment on Kafka to be part of.")
+        Path | None,
+        typer.Option(help="headgate.yaml: settings, and the deployment on Kafka that this server belongs to."),
     ] = None,
     kafka: Annotated[
         str | None, typer.Option(help="HOST:PORT of Kafka's brokers, separated by commas, instead of the file's.")
@@ -119,17 +130,17 @@ def serve(
         typer.Option(help="On Kafka, any of control,front,matcher,dispatcher,reader,source. Default: all of them."),
     ] = None,
     advertise: Annotated[
-        str | None, typer.Option(help="URL by which the deployment's other servers reach this one, on Kafka.")
+        str | None, typer.Option(help="On Kafka, URL at which the other servers of the deployment reach this one.")
     ] = None,
 ) -> None:
     """Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C.
 
-    Settings come from options, then the environment (HEADGATE_DATA, HEADGATE_LISTEN, ...), then the file of --config,
-    then defaults; the first one that has a setting wins. headgate config check tries a file, headgate config show says
-    where each setting came from.
+    An option wins over the environment (HEADGATE_DATA, HEADGATE_LISTEN, ...). The environment wins over the file of
+    --config, and the file over the default. headgate config check checks a file. headgate config show says where each
+    setting comes from.
 
-    Exit status: 0 after an orderly stop (SIGTERM, Ctrl-C); 78 when a restart does not help: a setting or a file that
-    does not do, no Java, a data directory of a newer version; 1 for what may pass.
+    Exit status: 0 after an orderly stop (SIGTERM, Ctrl-C); 78 when a restart does not help: a wrong setting or
+    file, no Java, a data directory of a newer version; 1 when the problem may go away.
 
     Example: headgate serve --data ./headgate-data --listen 127.0.0.1:8080
 

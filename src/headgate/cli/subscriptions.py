@@ -33,7 +33,8 @@ _SEEK_S_MAX: Final = 86_400.0
 """A seek through a large log may take hours; Ctrl-C cancels it."""
 
 app = typer.Typer(
-    no_args_is_help=True, help="Show a subscription's state, and what a filter would take of its backlog."
+    no_args_is_help=True,
+    help="Show a subscription's state, and count what a filter would match in its backlog.",
 )
 
 Name = Annotated[str, typer.Argument(help="Name of the subscription.")]
@@ -43,12 +44,12 @@ def consume(
     name: Name,
     namespace: Namespace = NAMESPACE_DEFAULT,
     consumer: Annotated[str, typer.Option(help="Name of the consumer. Default: host and process id.")] = "",
-    limit: Annotated[int | None, typer.Option(help="Stop after so many events.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Stop after this many events.")] = None,
     follow: Annotated[bool, typer.Option(help="Wait for more events at the end.")] = True,
     ack: Annotated[bool, typer.Option(help="Acknowledge printed events; otherwise they are delivered again.")] = True,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Print a subscription's events, one a line in the JSON format, and acknowledge them.
+    """Print a subscription's events in JSON, one on each line, and acknowledge them.
 
     Example: headgate consume orders --no-follow
     """
@@ -80,18 +81,18 @@ def seek(
         str, typer.Option(help="earliest, latest, a time (RFC 3339) or a position (0:123,1:456).")
     ] = "earliest",
     first: Annotated[
-        str, typer.Option(help="The first event from there on that this is true of: CEL, or JSON as in spec.filter.")
+        str, typer.Option(help="The first event from there on for which this is true: CEL, or JSON as in spec.filter.")
     ] = "",
-    last: Annotated[str, typer.Option(help="The last event that this is true of.")] = "",
+    last: Annotated[str, typer.Option(help="The last event for which this is true.")] = "",
     after: Annotated[
-        bool, typer.Option("--after", help="With --first and --last: to the position behind that event.")
+        bool, typer.Option("--after", help="With --first and --last: move to the position after that event.")
     ] = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Move a subscription, for all its consumers: events are delivered again, or skipped.
 
-    An expression is searched in the whole log, whatever the subscription's filter; Ctrl-C cancels the search.
+    With an expression, the server searches the whole log, not only the subscription's events. Ctrl-C cancels it.
 
     Example: headgate seek orders --first 'data.commit_ts >= 449320000000' --after
     """

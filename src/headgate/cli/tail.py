@@ -25,15 +25,15 @@ def tail(
     ] = "next",
     filter_: Annotated[str | None, typer.Option("--filter", help="CEL, or JSON as in a trigger's spec.filter.")] = None,
     first: Annotated[
-        str | None, typer.Option(help="Start at the first event that this CEL expression is true of.")
+        str | None, typer.Option(help="Start at the first event for which this CEL expression is true.")
     ] = None,
     value: Annotated[list[str] | None, typer.Option(help="Only chunks with this filter value. Repeatable.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Stop after so many events.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Stop after this many events.")] = None,
     follow: Annotated[bool, typer.Option(help="Wait for more events at the end.")] = True,
     server: Server = SERVER_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print the server's lines, progress included.")] = False,
 ) -> None:
-    """Print a broker's events, one a line, and follow new ones. Ctrl-C ends it and prints the position.
+    """Print a broker's events, one on each line, and wait for new ones. Ctrl-C ends it and prints the position.
 
     Example: headgate tail --filter 'data.amount > 100'
 

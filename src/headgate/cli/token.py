@@ -18,7 +18,7 @@ from headgate.errors import InvalidInputError, UnavailableError
 from headgate.limits import TOKEN_LOCK_S_MAX
 from headgate.log.files import FileOps, replace_file
 
-app = typer.Typer(no_args_is_help=True, help="Make, list and revoke tokens in the file that the server reads.")
+app = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens in the file that the server reads.")
 
 FILE_DEFAULT: Final = "headgate-tokens.csv"
 TokenFileOption = Annotated[
@@ -30,11 +30,13 @@ TokenFileOption = Annotated[
 @app.command("create")
 def create(
     user: Annotated[str, typer.Option(help="Name of the user that the token stands for.")],
-    group: Annotated[list[str] | None, typer.Option("--group", "--groups", help="A group of his. Repeatable.")] = None,
-    uid: Annotated[str, typer.Option(help="Tells him from others who had the name before.")] = "",
+    group: Annotated[
+        list[str] | None, typer.Option("--group", "--groups", help="A group of the user. Repeatable.")
+    ] = None,
+    uid: Annotated[str, typer.Option(help="Distinguishes the user from earlier users with the same name.")] = "",
     file: TokenFileOption = Path(FILE_DEFAULT),
 ) -> None:
-    """Make a token, add its hash to the file and print the token: it is shown this once.
+    """Create a token, add its hash to the file, and print the token. It is not shown again.
 
     Example: headgate token create --user ci --group writers --file tokens.csv > ci.token
     """
@@ -77,7 +79,7 @@ def revoke(
     user: Annotated[str, typer.Option(help="All tokens of this user.")] = "",
     file: TokenFileOption = Path(FILE_DEFAULT),
 ) -> None:
-    """Take a token out of the file: the server refuses it within seconds.
+    """Remove a token from the file. The server refuses it within seconds.
 
     Example: headgate token revoke --user ci --file tokens.csv
     """

@@ -24,7 +24,7 @@ def trace(
     server: Server = SERVER_DEFAULT,
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Show the whole way of an event: where it is stored, its matches, every attempt and its answer.
+    """Show the whole path of an event: where it is stored, its matches, every attempt and its answer.
 
     \b
     Examples:

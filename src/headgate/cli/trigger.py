@@ -12,16 +12,16 @@ from headgate.control.objects import PAUSED_ANNOTATION, Kind
 from headgate.errors import InvalidInputError
 from headgate.event.names import NAMESPACE_DEFAULT
 
-app = typer.Typer(no_args_is_help=True, help="Let the events of triggers wait, and go on.")
+app = typer.Typer(no_args_is_help=True, help="Pause and resume the deliveries of triggers.")
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of triggers.")]
 
 
 @app.command()
 def pause(names: Names, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
-    """Send nothing more to the subscribers of triggers; their events wait, within the bounds of a backlog.
+    """Stop sending events to the subscribers of triggers. The events wait, within the limits of a backlog.
 
-    Attempts under way end. Replays to the triggers and dead letters that are redriven wait, too.
+    Attempts in flight end. Replays to the triggers and redriven dead letters wait, too.
 
     Example: headgate trigger pause billing
     """
@@ -30,7 +30,7 @@ def pause(names: Names, namespace: Namespace = NAMESPACE_DEFAULT, server: Server
 
 @app.command()
 def resume(names: Names, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
-    """Send what has waited since a pause, the oldest event first, and go on.
+    """Resume deliveries: send the events that waited, the oldest first, and then new ones.
 
     Example: headgate trigger resume billing
     """

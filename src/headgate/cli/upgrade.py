@@ -18,14 +18,14 @@ from headgate.server.stored_formats import StoredFormat, UpgradePlan, plan_upgra
 
 
 def upgrade(
-    check: Annotated[bool, typer.Option("--check", help="Say what the first start would change. Needed.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Say what the first start would change. Required.")] = False,
     data: Annotated[Path | None, typer.Option(help="The data directory. Default: as headgate serve.")] = None,
     config: Annotated[Path | None, typer.Option(help="The server's headgate.yaml.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what the first start of this version would change in a data directory: tables, compiled filters, disk.
 
-    Nothing is changed, and the server of the old version may run. headgate serve does the upgrade when it starts.
+    The command changes nothing, and the server of the old version may run. headgate serve upgrades when it starts.
 
     Exit status: 0 when a server of this version can start on it; 1 when it would refuse, or the disk is too full.
 

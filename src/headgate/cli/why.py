@@ -39,18 +39,19 @@ def why(
     trigger: Annotated[
         str, typer.Option("--trigger", "-t", help="Only this trigger, with the value of every part of its filter.")
     ] = "",
-    broker: Annotated[str, typer.Option("--broker", "-b", help="All triggers of this broker, without --trigger.")] = (
+    broker: Annotated[str, typer.Option("--broker", "-b", help="Without --trigger: all triggers of this broker.")] = (
         "default"
     ),
     source: Annotated[str, typer.Option("--source", help="The event's source, if its id is not unique.")] = "",
     since: Annotated[
-        str, typer.Option("--since", help="Search nothing older: a time (RFC 3339) or an age (90s, 15m, 12h, 7d).")
+        str,
+        typer.Option("--since", help="Search only events since then: a time (RFC 3339) or an age (90s, 15m, 12h, 7d)."),
     ] = "",
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Show what became of an event: not stored, filtered (and by which part), an error, matched, delivered, given up.
+    """Show what happened to an event: not stored, filtered (and by which part), an error, matched, delivered, given up.
 
     \b
     Examples:

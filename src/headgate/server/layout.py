@@ -115,7 +115,7 @@ def _finish(data: Path) -> tuple[Path, Path, Path]:
         if not new.exists():
             raise LayoutError(
                 f"{current} is missing, and {old} is there",
-                hint=f"if nobody has moved it on purpose: mv {old} {current}",
+                hint=f"if nobody moved it on purpose, type: mv {old} {current}",
             )
         new.rename(current)
         _sync(data)

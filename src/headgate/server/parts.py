@@ -74,7 +74,7 @@ def roles_of(settings: Settings) -> frozenset[Role]:
         if named:
             raise InvalidInputError(
                 "--role is for a deployment on Kafka, and this server has none",
-                hint="name it by --config headgate.yaml or --kafka HOST:PORT, or leave --role out",
+                hint="name it with --config headgate.yaml or --kafka HOST:PORT, or leave --role out",
             )
         return frozenset(_OWN_ROLES)
     unknown = next((name for name in named if name not in ROLES), None)

@@ -27,7 +27,7 @@ def stopped_server(data: Path) -> Iterator[EmbeddedState]:
     """
     if not (data / "control.db").exists():
         raise InvalidInputError(
-            f"{data} is no data directory of a server: there is no control.db", hint="name it by --data"
+            f"{data} is no data directory of a server: there is no control.db", hint="name it with --data"
         )
     with locked(data):
         yield EmbeddedState(data, stored_directories(data))
@@ -42,7 +42,7 @@ def new_directory(data: Path) -> Iterator[DispatcherDirectory]:
         OSError: The disk does not take it.
     """
     if data.exists() and any(data.iterdir()):
-        raise InvalidInputError(f"{data} is not empty", hint="name a new directory by --data")
+        raise InvalidInputError(f"{data} is not empty", hint="name a new directory with --data")
     before = os.umask(0o077)  # events and objects may hold secrets
     try:
         data.mkdir(parents=True, exist_ok=True)

@@ -128,7 +128,7 @@ class Keyring:
 def _damaged(path: str) -> SealedError:
     return SealedError(
         f"the stored Secret {path} cannot be decrypted: it is damaged, or its key has another value now",
-        hint="restore control.db or the key from a copy, or delete the Secret and create it anew",
+        hint="restore control.db or the key from a copy, or delete the Secret and create it again",
     )
 
 

@@ -114,7 +114,7 @@ def read(path: Path) -> ConfigFile:
     if not found:
         return ConfigFile(path)
     if len(found) != 1 or not isinstance(found[0], dict):
-        raise InvalidInputError(f"{path} must hold one YAML object", hint="for example a line `listen: 0.0.0.0:8080`")
+        raise InvalidInputError(f"{path} must hold one YAML object", hint="write a line such as `listen: 0.0.0.0:8080`")
     content, lines = found[0], dict(_lines(yaml.compose(body.decode("utf-8-sig"), Loader=yaml.CSafeLoader), ()))
     settings: dict[str, object] = {name: _setting(name, content[name]) for name in content if name in FILE_SETTINGS}
     for section, name in OF_SECTIONS.items():

@@ -261,7 +261,7 @@ class Subscriptions:
         """
         state = self._registry.get(name)
         if state.seek is not None:
-            raise SeekBusyError("another seek of this subscription is under way", hint="it wins; try again later")
+            raise SeekBusyError("another seek of this subscription is under way", hint="it continues; try again later")
         state.seek = seek = RunningSeek(goal, on_progress)
         try:
             destination = await seek.run(find_destination(self._resources, state.target.broker, goal, seek.progress))

@@ -59,7 +59,7 @@ class ClientNotPassedOnError(UnavailableError):
     def __init__(self, url: str) -> None:
         super().__init__(
             f"a part of the answer is at {url}, to which this server cannot show its client's certificate",
-            hint="authenticate by a token: it is passed on",
+            hint="authenticate with a token, which can be forwarded",
         )
 
 

@@ -225,7 +225,7 @@ def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: th
 
 
 def _lost(topic: str, reason: str) -> ChangelogLostError:
-    return ChangelogLostError(f"{topic}: {reason}", hint="was the topic made anew while it was read?")
+    return ChangelogLostError(f"{topic}: {reason}", hint="was the topic deleted and created again while it was read?")
 
 
 def _apply(caches: Mapping[str, CacheTables], message: Message) -> None:

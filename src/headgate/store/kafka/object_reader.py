@@ -24,5 +24,5 @@ def lost(topic: str, reason: str) -> ObjectsLostError:
     """The error with what to do."""
     return ObjectsLostError(
         f"{topic} is not what this process has read: {reason}",
-        hint="was the topic made anew? Move control.db away to begin with what the topic has now",
+        hint="was the topic deleted and created again? Move control.db away to begin with what the topic has now",
     )

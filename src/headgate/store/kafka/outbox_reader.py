@@ -269,7 +269,7 @@ class OutboxMember:
         if position >= first:
             raise UnavailableError(
                 f"{_DOING}: {self._topic}/{partition} ends before offset {position}",
-                hint="acknowledged records are gone: was the topic made anew?",
+                hint="acknowledged records are gone: was the topic deleted and created again?",
             )
         self._listener.removed(partition, position, first)
         there = kafka.TopicPartition(self._topic, partition, first)

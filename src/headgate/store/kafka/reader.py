@@ -129,7 +129,7 @@ class KafkaReader:
         else:
             raise UnavailableError(
                 f"{_DOING}: {self._topic}/{self._partition} ends before offset {self._position}",
-                hint="acknowledged events are gone: was the topic made anew?",
+                hint="acknowledged events are gone: was the topic deleted and created again?",
             )
 
     def first_offset(self) -> int:

@@ -49,7 +49,9 @@ class RunsLostError(FatalError):
 
 def runs_lost(topic: str, reason: str) -> RunsLostError:
     """The error with what to do."""
-    return RunsLostError(f"{topic} is not what this process has read: {reason}", hint="was the topic made anew?")
+    return RunsLostError(
+        f"{topic} is not what this process has read: {reason}", hint="was the topic deleted and created again?"
+    )
 
 
 def _fenced(hint: str) -> MatcherLeadLostError:

@@ -133,4 +133,4 @@ def follow_reports(
 
 
 def _lost(topic: str, reason: str) -> ReportsLostError:
-    return ReportsLostError(f"{topic}: {reason}", hint="was the topic made anew while it was read?")
+    return ReportsLostError(f"{topic}: {reason}", hint="was the topic deleted and created again while it was read?")

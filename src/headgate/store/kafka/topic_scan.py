@@ -228,7 +228,7 @@ class TopicScan:
         if at > end:
             raise UnavailableError(
                 f"{DOING}: {self._topic}/{partition} ends before offset {at}",
-                hint="acknowledged events are gone: was the topic made anew?",
+                hint="acknowledged events are gone: was the topic deleted and created again?",
             )
         if at < first:
             self._missed += first - at
