@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
 import io
+import lzma
 import shutil
 import sqlite3
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headgate.backup import capture, target
+from headgate.backup import capture, source, target
 from headgate.backup.manifest import MANIFEST, BackupDamagedError, BackupNewerError, Manifest
 from headgate.backup.pins import BackupFailedError
 from headgate.backup.restoring import restore_backup
@@ -181,6 +185,64 @@ def test_a_link_in_a_tar_is_refused(tmp_path: Path) -> None:
         tar.addfile(member)
     with pytest.raises(BackupDamagedError, match="no plain file"):
         examine(str(tmp_path / "backup.tar"))
+
+
+def header(kind: bytes, size: int) -> bytes:
+    """A member's header of a tar, as a whole block."""
+    member = tarfile.TarInfo("control.db")
+    member.type, member.size = kind, size
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+def with_holes(size: int) -> bytes:
+    """The header of a file that is one hole, in GNU's old way."""
+    block = bytearray(header(tarfile.GNUTYPE_SPARSE, 0))
+    block[386:398] = block[398:410] = b"0" * 11 + b"\0"
+    block[483:495] = b"%011o\0" % size
+    block[148:156] = b"%06o\0 " % tarfile.calc_chksums(bytes(block))[0]
+    return bytes(block)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        with_holes(1 << 31),
+        header(tarfile.GNUTYPE_LONGNAME, 1 << 31),
+        header(tarfile.XHDTYPE, 30) + b"30 GNU.sparse.size=no-number\n".ljust(512, b"\0"),
+    ],
+    ids=["holes", "long name", "extended header"],
+)
+def test_a_header_in_a_tar_takes_no_room_by_itself(tmp_path: Path, head: bytes) -> None:
+    """A kilobyte would otherwise fill the disk, or the memory, or end with a traceback."""
+
+    class Endless(io.RawIOBase):
+        taken = 0
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            piece = (head + bytes(2048))[self.taken :][: len(buffer)].ljust(len(buffer), b"\0")
+            buffer[:] = piece
+            self.taken += len(piece)
+            assert self.taken < 1 << 20, "all that the header promises is read"
+            return len(piece)
+
+    with pytest.raises(BackupDamagedError, match="is no plain file"):
+        list(source._of_tar(Endless()))  # type: ignore[arg-type]
+    (tmp_path / "backup.tar").write_bytes(head + bytes(2048))
+    with pytest.raises(BackupDamagedError, match="is no plain file"):
+        restore_backup(str(tmp_path / "backup.tar"), tmp_path / "restored")
+
+
+@pytest.mark.parametrize("packer", ["gzip", "bzip2", "xz"])
+def test_who_gives_a_compressed_tar_is_told_how(data: Path, tmp_path: Path, packer: str) -> None:
+    write_backup(data, str(tmp_path / "backup.tar"))
+    packed = {"gzip": gzip, "bzip2": bz2, "xz": lzma}[packer].compress((tmp_path / "backup.tar").read_bytes())
+    (tmp_path / "backup.tar.packed").write_bytes(packed)
+    with pytest.raises(InvalidInputError, match=f"is compressed by {packer}") as caught:
+        restore_backup(str(tmp_path / "backup.tar.packed"), tmp_path / "restored")
+    assert f"{packer} -dc BACKUP | headgate" in caught.value.hint
 
 
 def test_a_directory_that_holds_something_is_not_restored_into(data: Path, tmp_path: Path) -> None:
