@@ -299,6 +299,33 @@ def test_a_backup_takes_nobodys_name(data: Path, tmp_path: Path) -> None:
     assert examine(str(tmp_path / "empty")).files
 
 
+@pytest.mark.parametrize("name", ["backup", "backup.tar"])
+def test_a_backup_that_came_first_stays(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Two commands at the same instant: neither has seen the other's file when it looks."""
+    monkeypatch.setattr(target, "_check", lambda *_: None)
+    partial = tmp_path / f"{name}.partial"
+    if name == "backup":
+        partial.mkdir()
+        (partial / "control.db").write_bytes(b"x")
+    else:
+        partial.write_bytes(b"x")
+    before = contents(tmp_path)
+    with pytest.raises(InvalidInputError, match="another backup is being written"):
+        write_backup(data, str(tmp_path / name))
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("beside", ["producers.new", "producers-0.new", "0.damaged/committed", "00/committed"])
+def test_what_lies_beside_the_files_of_a_log_makes_no_backup_useless(data: Path, tmp_path: Path, beside: str) -> None:
+    """A snapshot that is being written, or what a person has moved away."""
+    (data / "log" / "producers-0").write_bytes(b"x")
+    (data / "log" / beside).parent.mkdir(exist_ok=True)
+    (data / "log" / beside).write_bytes(b"x")
+    manifest = write_backup(data, str(tmp_path / "backup"))
+    assert examine(str(tmp_path / "backup")) == manifest
+    assert {one.path for one in manifest.files if one.path.startswith("log/p")} == {"log/producers-0"}
+
+
 def test_what_is_no_data_directory_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"no control\.db"):
         write_backup(tmp_path / "nowhere", str(tmp_path / "backup"))
