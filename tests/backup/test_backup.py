@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import io
 import lzma
+import os
 import shutil
 import sqlite3
 import sys
@@ -265,6 +266,48 @@ def test_a_server_refuses_a_restore_that_was_broken_off(data: Path, tmp_path: Pa
     write_backup(data, str(tmp_path / "backup"))
     with pytest.raises(InvalidInputError, match="is not empty"):
         restore_backup(str(tmp_path / "backup"), half)
+
+
+def killed_at(instant: int, backup: Path, restored: Path, *, fails: bool) -> bool:
+    """Restores in a process that is killed before its `instant`th change; whether it had so many."""
+    if (child := os.fork()) == 0:
+        changes = 0
+
+        def change(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal changes
+            if event in ("os.mkdir", "os.rename", "os.rmdir", "os.remove") or (
+                event == "open" and str(arguments[0]).startswith(str(restored))
+            ):
+                changes += 1
+                if changes == instant:
+                    os._exit(9)
+                if fails and event == "os.rename" and str(arguments[0]).endswith("log"):
+                    raise OSError(28, "No space left on device")
+
+        sys.addaudithook(change)
+        with contextlib.suppress(HeadgateError):
+            restore_backup(str(backup), restored)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["works", "fails"])
+def test_a_restore_that_is_killed_at_any_instant_leaves_nothing_that_a_server_takes(
+    data: Path, tmp_path: Path, fails: bool
+) -> None:
+    backup, restored = tmp_path / "backup", tmp_path / "restored"
+    whole = {one.path for one in write_backup(data, str(backup)).files}
+    taken, instant = [], 1
+    while killed_at(instant, backup, restored, fails=fails):
+        if restored.exists() and (there := set(contents(restored))):
+            with contextlib.suppress(DataDirectoryError), datadir.owned(Settings(data=restored)):
+                taken.append((instant, there - {"lock"}))
+        shutil.rmtree(restored, ignore_errors=True)
+        instant += 1
+    assert instant > 20
+    assert [there for _, there in taken if there != whole] == []
+    assert bool(taken) is not fails
+    assert not fails or contents(restored) == {}
 
 
 def test_a_backup_that_fails_leaves_nothing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
