@@ -200,7 +200,8 @@ def with_holes(size: int) -> bytes:
     block = bytearray(header(tarfile.GNUTYPE_SPARSE, 0))
     block[386:398] = block[398:410] = b"0" * 11 + b"\0"
     block[483:495] = b"%011o\0" % size
-    block[148:156] = b"%06o\0 " % tarfile.calc_chksums(bytes(block))[0]
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
     return bytes(block)
 
 
@@ -484,6 +485,13 @@ def test_a_backup_of_a_newer_version_is_refused(data: Path, tmp_path: Path) -> N
         examine(str(tmp_path / "backup"))
 
 
-def test_a_backup_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_backup_that_is_not_there_or_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HeadgateError, match="cannot be read: No such file"):
         examine(str(tmp_path / "nowhere.tar"))
+
+    def closed(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(InvalidInputError, match=r"cannot be read: .*Permission denied"):
+        examine(str(tmp_path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -118,7 +119,7 @@ def _members(name: str) -> Iterator[_Member]:
 
 def _of_directory(directory: Path) -> Iterator[_Member]:
     try:
-        for path in sorted(directory.rglob("*")):
+        for path in _paths(directory):
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
                 raise BackupDamagedError(f"{path} is no plain file")
             if path.is_file():
@@ -126,6 +127,21 @@ def _of_directory(directory: Path) -> Iterator[_Member]:
                     yield _Member(path.relative_to(directory).as_posix(), file)
     except OSError as error:
         raise InvalidInputError(f"the backup {directory} cannot be read: {error}") from error
+
+
+def _paths(directory: Path) -> list[Path]:
+    """All that lies below a directory, in order.
+
+    Raises:
+        OSError: Some of it cannot be read.
+    """
+
+    def told(error: OSError) -> None:
+        raise error
+
+    return sorted(
+        Path(folder, name) for folder, folders, files in os.walk(directory, onerror=told) for name in folders + files
+    )
 
 
 class _PlainMember(tarfile.TarInfo):
