@@ -370,6 +370,13 @@ def test_what_lies_beside_the_files_of_a_log_makes_no_backup_useless(data: Path,
     assert {one.path for one in manifest.files if one.path.startswith("log/p")} == {"log/producers-0"}
 
 
+def test_a_name_of_another_archive_makes_no_directory(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="would be a directory") as caught:
+        write_backup(data, str(tmp_path / "backup.tar.gz"))
+    assert "gzip" in caught.value.hint
+    assert list(tmp_path.iterdir()) == [data]
+
+
 def test_what_is_no_data_directory_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"no control\.db"):
         write_backup(tmp_path / "nowhere", str(tmp_path / "backup"))

@@ -19,6 +19,8 @@ from headgate.errors import InvalidInputError
 STREAM: Final = "-"
 """Standard output, or standard input."""
 TAR: Final = ".tar"
+_OTHER_SUFFIXES: Final = frozenset({".tgz", ".gz", ".bz2", ".xz", ".zst", ".zip"})
+"""Of archives that are not written here."""
 _PARTIAL: Final = ".partial"
 _MODE: Final = 0o600
 
@@ -163,6 +165,11 @@ def _tar(stream: IO[bytes]) -> Iterator[TarTarget]:
 
 
 def _check(path: Path, partial: Path) -> None:
+    if path.suffix.lower() in _OTHER_SUFFIXES:
+        raise InvalidInputError(
+            f"{path} would be a directory, for only {TAR} means an archive",
+            hint="for a compressed one: headgate backup create - | gzip > FILE",
+        )
     is_empty = path.is_dir() and path.suffix != TAR and not any(path.iterdir())
     if path.exists() and not is_empty:
         raise InvalidInputError(f"{path} is there already", hint="give each backup a name of its own")
