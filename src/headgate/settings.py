@@ -159,9 +159,9 @@ class Settings(BaseSettings):
     manifests: Path | None = None
     jvm_memory_mb: int = Field(default=2048, ge=512)
     segment_mb: int = Field(default=256, ge=1, le=1024)
-    retain_hours: float = Field(default=168.0, ge=0)
+    retain_hours: float = Field(default=168.0, ge=0, allow_inf_nan=False)
     retain_mb: int | None = Field(default=None, ge=0)
-    backlog_hours: float = Field(default=BACKLOG_S_MAX / 3_600, gt=0)
+    backlog_hours: float = Field(default=BACKLOG_S_MAX / 3_600, gt=0, allow_inf_nan=False)
     backlog_mb: int = Field(default=BACKLOG_BYTES_MAX >> 20, ge=1)
     on_corrupt: Literal["stop", "skip"] = "stop"
     accept_lost: str = ""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
 import io
+import lzma
+import os
 import shutil
 import sqlite3
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headgate.backup import capture, target
+from headgate.backup import capture, source, target
 from headgate.backup.manifest import MANIFEST, BackupDamagedError, BackupNewerError, Manifest
 from headgate.backup.pins import BackupFailedError
 from headgate.backup.restoring import restore_backup
@@ -183,6 +188,65 @@ def test_a_link_in_a_tar_is_refused(tmp_path: Path) -> None:
         examine(str(tmp_path / "backup.tar"))
 
 
+def header(kind: bytes, size: int) -> bytes:
+    """A member's header of a tar, as a whole block."""
+    member = tarfile.TarInfo("control.db")
+    member.type, member.size = kind, size
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+def with_holes(size: int) -> bytes:
+    """The header of a file that is one hole, in GNU's old way."""
+    block = bytearray(header(tarfile.GNUTYPE_SPARSE, 0))
+    block[386:398] = block[398:410] = b"0" * 11 + b"\0"
+    block[483:495] = b"%011o\0" % size
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        with_holes(1 << 31),
+        header(tarfile.GNUTYPE_LONGNAME, 1 << 31),
+        header(tarfile.XHDTYPE, 30) + b"30 GNU.sparse.size=no-number\n".ljust(512, b"\0"),
+    ],
+    ids=["holes", "long name", "extended header"],
+)
+def test_a_header_in_a_tar_takes_no_room_by_itself(tmp_path: Path, head: bytes) -> None:
+    """A kilobyte would otherwise fill the disk, or the memory, or end with a traceback."""
+
+    class Endless(io.RawIOBase):
+        taken = 0
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            piece = (head + bytes(2048))[self.taken :][: len(buffer)].ljust(len(buffer), b"\0")
+            buffer[:] = piece
+            self.taken += len(piece)
+            assert self.taken < 1 << 20, "all that the header promises is read"
+            return len(piece)
+
+    with pytest.raises(BackupDamagedError, match="is no plain file"):
+        list(source._of_tar(Endless()))  # type: ignore[arg-type]
+    (tmp_path / "backup.tar").write_bytes(head + bytes(2048))
+    with pytest.raises(BackupDamagedError, match="is no plain file"):
+        restore_backup(str(tmp_path / "backup.tar"), tmp_path / "restored")
+
+
+@pytest.mark.parametrize("packer", ["gzip", "bzip2", "xz"])
+def test_who_gives_a_compressed_tar_is_told_how(data: Path, tmp_path: Path, packer: str) -> None:
+    write_backup(data, str(tmp_path / "backup.tar"))
+    packed = {"gzip": gzip, "bzip2": bz2, "xz": lzma}[packer].compress((tmp_path / "backup.tar").read_bytes())
+    (tmp_path / "backup.tar.packed").write_bytes(packed)
+    with pytest.raises(InvalidInputError, match=f"is compressed by {packer}") as caught:
+        restore_backup(str(tmp_path / "backup.tar.packed"), tmp_path / "restored")
+    assert f"{packer} -dc BACKUP | headgate" in caught.value.hint
+
+
 def test_a_directory_that_holds_something_is_not_restored_into(data: Path, tmp_path: Path) -> None:
     write_backup(data, str(tmp_path / "backup"))
     with pytest.raises(InvalidInputError, match="is not empty: it holds control") as caught:
@@ -203,6 +267,48 @@ def test_a_server_refuses_a_restore_that_was_broken_off(data: Path, tmp_path: Pa
     write_backup(data, str(tmp_path / "backup"))
     with pytest.raises(InvalidInputError, match="is not empty"):
         restore_backup(str(tmp_path / "backup"), half)
+
+
+def killed_at(instant: int, backup: Path, restored: Path, *, fails: bool) -> bool:
+    """Restores in a process that is killed before its `instant`th change; whether it had so many."""
+    if (child := os.fork()) == 0:
+        changes = 0
+
+        def change(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal changes
+            if event in ("os.mkdir", "os.rename", "os.rmdir", "os.remove") or (
+                event == "open" and str(arguments[0]).startswith(str(restored))
+            ):
+                changes += 1
+                if changes == instant:
+                    os._exit(9)
+                if fails and event == "os.rename" and str(arguments[0]).endswith("log"):
+                    raise OSError(28, "No space left on device")
+
+        sys.addaudithook(change)
+        with contextlib.suppress(HeadgateError):
+            restore_backup(str(backup), restored)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["works", "fails"])
+def test_a_restore_that_is_killed_at_any_instant_leaves_nothing_that_a_server_takes(
+    data: Path, tmp_path: Path, fails: bool
+) -> None:
+    backup, restored = tmp_path / "backup", tmp_path / "restored"
+    whole = {one.path for one in write_backup(data, str(backup)).files}
+    taken, instant = [], 1
+    while killed_at(instant, backup, restored, fails=fails):
+        if restored.exists() and (there := set(contents(restored))):
+            with contextlib.suppress(DataDirectoryError), datadir.owned(Settings(data=restored)):
+                taken.append((instant, there - {"lock"}))
+        shutil.rmtree(restored, ignore_errors=True)
+        instant += 1
+    assert instant > 20
+    assert [there for _, there in taken if there != whole] == []
+    assert bool(taken) is not fails
+    assert not fails or contents(restored) == {}
 
 
 def test_a_backup_that_fails_leaves_nothing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +341,40 @@ def test_a_backup_takes_nobodys_name(data: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     write_backup(data, str(tmp_path / "empty"))
     assert examine(str(tmp_path / "empty")).files
+
+
+@pytest.mark.parametrize("name", ["backup", "backup.tar"])
+def test_a_backup_that_came_first_stays(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Two commands at the same instant: neither has seen the other's file when it looks."""
+    monkeypatch.setattr(target, "_check", lambda *_: None)
+    partial = tmp_path / f"{name}.partial"
+    if name == "backup":
+        partial.mkdir()
+        (partial / "control.db").write_bytes(b"x")
+    else:
+        partial.write_bytes(b"x")
+    before = contents(tmp_path)
+    with pytest.raises(InvalidInputError, match="another backup is being written"):
+        write_backup(data, str(tmp_path / name))
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("beside", ["producers.new", "producers-0.new", "0.damaged/committed", "00/committed"])
+def test_what_lies_beside_the_files_of_a_log_makes_no_backup_useless(data: Path, tmp_path: Path, beside: str) -> None:
+    """A snapshot that is being written, or what a person has moved away."""
+    (data / "log" / "producers-0").write_bytes(b"x")
+    (data / "log" / beside).parent.mkdir(exist_ok=True)
+    (data / "log" / beside).write_bytes(b"x")
+    manifest = write_backup(data, str(tmp_path / "backup"))
+    assert examine(str(tmp_path / "backup")) == manifest
+    assert {one.path for one in manifest.files if one.path.startswith("log/p")} == {"log/producers-0"}
+
+
+def test_a_name_of_another_archive_makes_no_directory(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="would be a directory") as caught:
+        write_backup(data, str(tmp_path / "backup.tar.gz"))
+    assert "gzip" in caught.value.hint
+    assert list(tmp_path.iterdir()) == [data]
 
 
 def test_what_is_no_data_directory_is_told(tmp_path: Path) -> None:
@@ -352,6 +492,13 @@ def test_a_backup_of_a_newer_version_is_refused(data: Path, tmp_path: Path) -> N
         examine(str(tmp_path / "backup"))
 
 
-def test_a_backup_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_backup_that_is_not_there_or_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HeadgateError, match="cannot be read: No such file"):
         examine(str(tmp_path / "nowhere.tar"))
+
+    def closed(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(InvalidInputError, match=r"cannot be read: .*Permission denied"):
+        examine(str(tmp_path))

@@ -9,10 +9,16 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from headgate.cli.main import app
 from headgate.server import doctor
+from headgate.settings import Settings
 from headgate.testing import free_port
 
 HEADGATE = Path(sys.executable).with_name("headgate")
@@ -71,6 +77,66 @@ def test_a_directory_that_cannot_be_written_is_a_failure() -> None:
     assert status == 1
     assert found["fdatasync"]["verdict"] == "failure"
     assert "/proc" in found["fdatasync"]["message"]
+
+
+@pytest.mark.parametrize("place", ["file", "file/data", "link"])
+def test_what_can_be_no_directory_is_a_failure(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to("nowhere")
+    status, found = examined(tmp_path / place)
+    assert status == 1
+    assert found["data"]["message"] == f"{tmp_path / place.split('/')[0]} is no directory"
+
+
+def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> float:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(doctor, "_sync_ms", full)
+    (found,) = (one for one in doctor.findings(Settings(data=tmp_path)) if one.check == "fdatasync")
+    assert (found.verdict, found.hint) == ("failure", "make room there, or choose another one with --data")
+
+
+def test_one_address_for_two_things_is_a_failure(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    status, found = examined(tmp_path, "--listen", address, "--grpc", address)
+    assert status == 1
+    assert (found["--listen"]["verdict"], found["--grpc"]["verdict"]) == ("ok", "failure")
+
+
+@contextmanager
+def closed(folder: Path) -> Iterator[None]:
+    """This user may not look into a directory; root becomes nobody for that."""
+    user = os.geteuid()
+    folder.chmod(0)
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("doctor", "cannot be read: "),
+        ("upgrade --check", "cannot be read: "),
+        ("health", "no server answers in"),
+        ("backup create -", "cannot be read: "),
+    ],
+)
+def test_a_data_directory_of_another_user_is_told(tmp_path: Path, command: str, said: str) -> None:
+    folder = tmp_path / "closed"
+    (folder / "data").mkdir(parents=True)
+    arguments = [*command.split(), "--data", str(folder / "data")]
+    CliRunner().invoke(app, arguments)  # imports what nobody may not read
+    with closed(folder):
+        done = CliRunner().invoke(app, arguments)
+    assert (done.exit_code, type(done.exception)) == (1, SystemExit), done.exception
+    assert said in done.output
+    assert "user" in done.output
 
 
 def test_few_files_are_a_warning(tmp_path: Path) -> None:

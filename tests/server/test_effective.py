@@ -69,6 +69,17 @@ def test_settings_of_several_values_may_be_lists(tmp_path: Path) -> None:
     assert settings.allowed_hosts == {"a.example.com", "b.example.com"}
 
 
+def test_a_single_port_is_a_number(tmp_path: Path) -> None:
+    assert effective({"config": written(tmp_path, "egress_ports: 443\n")}).settings.egress_ports == "443"
+
+
+@pytest.mark.parametrize("text", ["listen: 127.0.0.1:9\n---\n", "---\n---\nlisten: 127.0.0.1:9\n"])
+def test_empty_documents_beside_the_settings_say_nothing(tmp_path: Path, text: str) -> None:
+    found = effective({"config": written(tmp_path, text)})
+    assert found.settings.port == 9
+    assert found.where("listen").endswith(f":{text.splitlines().index('listen: 127.0.0.1:9') + 1}: listen")
+
+
 def test_every_setting_may_stand_in_the_file(tmp_path: Path) -> None:
     """By the value that it would have anyway."""
     defaults = Settings(fronts=1).model_dump(mode="json")
@@ -92,6 +103,9 @@ FAULTS = {
         "kafka.topics",
     ),
     "advertise: http://a\n": ("headgate.yaml:1: advertise is for a deployment on Kafka", "--kafka"),
+    "retain_hours: .inf\n": ("headgate.yaml:1: retain_hours: Input should be a finite number", "settings.md"),
+    "data: d\nallowed_host: [a, true]\n": ("headgate.yaml:2: allowed_host: Input should be a valid string", ""),
+    "---\n---\nlistn: x\n": ("headgate.yaml:3: listn: there is no such setting", "listen"),
     "a: [\n": ("headgate.yaml: the text is no YAML", ""),
     "- a\n": ("headgate.yaml must hold one YAML object", ""),
     "listen: 127.0.0.1:1\nlisten: 127.0.0.1:2\n": ("'listen' is there twice at line 2", ""),

@@ -23,11 +23,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.backup.manifest import holds
 from headgate.backup.pins import BackupFailedError, PinnedFile, PinnedPartition, pin
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
 from headgate.ingress.producers import FILE as PRODUCERS
 from headgate.limits import BACKUP_FILES_MAX
+from headgate.log.format import COMMITTED_NAME
 from headgate.server.child import raise_file_limit
 from headgate.server.layout import LAYOUT, stored_directories
 from headgate.storage import sqlite
@@ -114,8 +116,8 @@ def _moment(data: Path, databases: DatabaseCopies, stack: ExitStack) -> Iterator
     outboxes = [PinnedPartition(own.outbox, _place(data, own.outbox), stack) for own in dispatchers]
     log = [
         PinnedPartition(one, _place(data, one), stack)
-        for one in sorted((data / "log").glob("[0-9]*"), key=lambda one: int(one.name))
-        if one.is_dir()
+        for one in sorted((data / "log").glob("[0-9]*"))
+        if holds(_place(data, one / COMMITTED_NAME)) and one.is_dir()  # not what a person has moved away beside it
     ]
     for partition in (*log, *outboxes):
         partition.look()  # from here on retention takes nothing from us
@@ -126,7 +128,8 @@ def _moment(data: Path, databases: DatabaseCopies, stack: ExitStack) -> Iterator
         outbox.look()
     yield from databases.copied(data / "control.db")
     for path in sorted((data / "log").glob(f"{PRODUCERS}*")):
-        yield from _found(pin(path, _place(data, path), stack))
+        if holds(_place(data, path)):  # not one that is being written
+            yield from _found(pin(path, _place(data, path), stack))
     for partition in log:
         partition.look()
     if _identity(data) != known:

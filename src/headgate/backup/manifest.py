@@ -126,13 +126,18 @@ class _Form(msgspec.Struct, frozen=True):
     headgate: str = "?"
 
 
+def holds(path: str) -> bool:
+    """Whether a backup holds the file with this place in a data directory."""
+    return _ALLOWED.fullmatch(path) is not None
+
+
 def check_path(path: str) -> None:
     """Refuses what is no file of a data directory.
 
     Raises:
         BackupDamagedError: It is none.
     """
-    if not _ALLOWED.fullmatch(path):
+    if not holds(path):
         raise BackupDamagedError(f"the backup holds {path[:200]!r}, which is no file of a data directory")
 
 

@@ -48,9 +48,7 @@ def restore_backup(name: str, data: Path) -> Manifest:
     try:
         _check_empty(data)
         data.mkdir(parents=True, exist_ok=True)
-        with locked(data), _nothing_on_failure(data):
-            inside = data / RESTORING
-            inside.mkdir()
+        with _claimed(data) as inside:
 
             @contextmanager
             def keep(path: str) -> Iterator[IO[bytes]]:
@@ -91,12 +89,27 @@ def _check_empty(data: Path) -> None:
 
 
 @contextmanager
-def _nothing_on_failure(data: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        for one in data.iterdir():
-            if one.name not in _OF_OTHERS:
-                with contextlib.suppress(OSError):
-                    shutil.rmtree(one) if one.is_dir() else one.unlink()
-        raise
+def _claimed(data: Path) -> Iterator[Path]:
+    """Where to write within the directory; it is empty again when the block fails.
+
+    A server refuses the directory from the first instant to the last: `restoring/` comes first, and goes last.
+
+    Raises:
+        UnavailableError: A server has it.
+    """
+    inside = data / RESTORING
+    inside.mkdir()
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(data))
+        except BaseException:
+            inside.rmdir()
+            raise
+        try:
+            yield inside
+        except BaseException:
+            for one in sorted(data.iterdir(), key=lambda one: one.name == RESTORING):
+                if one.name not in _OF_OTHERS:
+                    with contextlib.suppress(OSError):
+                        shutil.rmtree(one) if one.is_dir() else one.unlink()
+            raise

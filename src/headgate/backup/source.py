@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from types import MappingProxyType
+from typing import IO, Final, Protocol, Self
 
 from headgate.backup.manifest import MANIFEST, BackupDamagedError, BackupFile, Manifest, check_path, manifest_bytes
 from headgate.backup.target import STREAM
 from headgate.errors import InvalidInputError
 from headgate.limits import BACKUP_FILES_MAX, BACKUP_MANIFEST_BYTES_MAX, BACKUP_PIECE_BYTES
+
+_PACKERS: Final = MappingProxyType(
+    {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
+)
+"""Programs that compress, by how what they write begins."""
 
 
 class Keep(Protocol):
@@ -112,7 +119,7 @@ def _members(name: str) -> Iterator[_Member]:
 
 def _of_directory(directory: Path) -> Iterator[_Member]:
     try:
-        for path in sorted(directory.rglob("*")):
+        for path in _paths(directory):
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
                 raise BackupDamagedError(f"{path} is no plain file")
             if path.is_file():
@@ -122,13 +129,53 @@ def _of_directory(directory: Path) -> Iterator[_Member]:
         raise InvalidInputError(f"the backup {directory} cannot be read: {error}") from error
 
 
+def _paths(directory: Path) -> list[Path]:
+    """All that lies below a directory, in order.
+
+    Raises:
+        OSError: Some of it cannot be read.
+    """
+
+    def told(error: OSError) -> None:
+        raise error
+
+    return sorted(
+        Path(folder, name) for folder, folders, files in os.walk(directory, onerror=told) for name in folders + files
+    )
+
+
+class _PlainMember(tarfile.TarInfo):
+    """A member of a tar as `TarTarget` writes it: one header, and the bytes of a file behind it.
+
+    Nothing else is obeyed: neither a long name, which would be read into memory whole, nor holes, which a header alone
+    makes as large as it likes.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """The member whose header this is.
+
+        Raises:
+            BackupDamagedError: It is no plain file.
+            InvalidInputError: It is no header: the archive is compressed.
+            tarfile.TarError: It is no header.
+        """
+        if packer := next((name for magic, name in _PACKERS.items() if buf.startswith(magic)), ""):
+            raise InvalidInputError(
+                f"the backup is compressed by {packer}",
+                hint=f"give it as a stream: {packer} -dc BACKUP | headgate backup verify -, or headgate restore -",
+            )
+        member = super().frombuf(buf, encoding, errors)
+        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+            raise BackupDamagedError(f"{member.name[:200]!r} is no plain file")
+        return member
+
+
 def _of_tar(stream: IO[bytes]) -> Iterator[_Member]:
-    with tarfile.open(fileobj=stream, mode="r|") as tar:
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_PlainMember) as tar:
         for member in tar:
-            content = tar.extractfile(member) if member.isreg() else None
-            if content is None:
-                raise BackupDamagedError(f"{member.name[:200]!r} is no plain file")
-            yield _Member(member.name, content)
+            if (content := tar.extractfile(member)) is not None:
+                yield _Member(member.name, content)
 
 
 def _said(name: str) -> str:

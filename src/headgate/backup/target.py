@@ -19,6 +19,8 @@ from headgate.errors import InvalidInputError
 STREAM: Final = "-"
 """Standard output, or standard input."""
 TAR: Final = ".tar"
+_OTHER_SUFFIXES: Final = frozenset({".tgz", ".gz", ".bz2", ".xz", ".zst", ".zip"})
+"""Of archives that are not written here."""
 _PARTIAL: Final = ".partial"
 _MODE: Final = 0o600
 
@@ -124,25 +126,35 @@ def opened(name: str) -> Iterator[tuple[BackupTarget, Path]]:
 
 @contextmanager
 def _in_place(path: Path, partial: Path) -> Iterator[BackupTarget]:
-    """Writes beside a path, and puts it there in the end."""
-    try:
-        if path.suffix == TAR:
-            with partial.open("xb") as file:
+    """Writes beside a path, and puts it there in the end.
+
+    Raises:
+        InvalidInputError: Another backup writes there.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            if path.suffix == TAR:
+                file = stack.enter_context(partial.open("xb"))
+            else:
+                partial.mkdir()
+        except FileExistsError:
+            raise _taken(partial) from None
+        try:
+            if path.suffix == TAR:
                 with _tar(file) as target:
                     yield target
                 file.flush()
                 os.fsync(file.fileno())
-        else:
-            partial.mkdir()
-            yield DirectoryTarget(partial)
-            for folder in (partial, *(one for one in partial.rglob("*") if one.is_dir())):
-                sync_folder(folder)
-        partial.rename(path)  # an empty directory may be there
-        sync_folder(path.absolute().parent)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
-        raise
+            else:
+                yield DirectoryTarget(partial)
+                for folder in (partial, *(one for one in partial.rglob("*") if one.is_dir())):
+                    sync_folder(folder)
+            partial.rename(path)  # an empty directory may be there
+            sync_folder(path.absolute().parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
+            raise
 
 
 @contextmanager
@@ -153,16 +165,25 @@ def _tar(stream: IO[bytes]) -> Iterator[TarTarget]:
 
 
 def _check(path: Path, partial: Path) -> None:
+    if path.suffix.lower() in _OTHER_SUFFIXES:
+        raise InvalidInputError(
+            f"{path} would be a directory, for only {TAR} means an archive",
+            hint="for a compressed one: headgate backup create - | gzip > FILE",
+        )
     is_empty = path.is_dir() and path.suffix != TAR and not any(path.iterdir())
     if path.exists() and not is_empty:
         raise InvalidInputError(f"{path} is there already", hint="give each backup a name of its own")
     if not path.absolute().parent.is_dir():
         raise InvalidInputError(f"{path.absolute().parent} is no directory", hint="make it, or choose another one")
     if partial.exists():
-        raise InvalidInputError(
-            f"{partial} is there: another backup is being written, or one was broken off",
-            hint=f"if no other one runs: rm -r {partial}",
-        )
+        raise _taken(partial)
+
+
+def _taken(partial: Path) -> InvalidInputError:
+    return InvalidInputError(
+        f"{partial} is there: another backup is being written, or one was broken off",
+        hint=f"if no other one runs: rm -r {partial}",
+    )
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from headgate import __version__
 from headgate.backup.capture import captured
 from headgate.backup.manifest import FORM, MANIFEST, BackupFile, Manifest
+from headgate.backup.pins import BackupFailedError
 from headgate.backup.target import opened
 from headgate.errors import UnavailableError
 
@@ -45,7 +46,7 @@ def write_backup(data: Path, name: str) -> Manifest:
 
     Raises:
         InvalidInputError: There is no such data directory, or the target is there already.
-        BackupFailedError: The data directory changes too much just now.
+        BackupFailedError: The data directory changes too much just now, or this user may not read it.
         BackupUnwritableError: The target cannot be written; nothing is left of it.
         DatabaseDamagedError: A database is damaged.
         LayoutError: The dispatchers' directories are not as a server leaves them.
@@ -63,6 +64,10 @@ def write_backup(data: Path, name: str) -> Manifest:
             target.add(MANIFEST, len(body), [body])
             return manifest
     except OSError as error:
+        if isinstance(error, PermissionError) and error.filename and Path(error.filename).is_relative_to(data):
+            raise BackupFailedError(
+                f"the data directory cannot be read: {error}", hint="run it as the server's user"
+            ) from error
         raise BackupUnwritableError(
             f"the backup cannot be written: {error}", hint="is there room for it, and may this user write there?"
         ) from error

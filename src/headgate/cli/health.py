@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 from pathlib import Path
@@ -34,7 +35,10 @@ def health(
     Example: headgate health --data /var/lib/headgate
     """
     settings = effective({"data": data}).settings
-    for front in sorted(settings.run_directory.glob("front-*.in")):
+    fronts: list[Path] = []
+    with contextlib.suppress(PermissionError):
+        fronts = sorted(settings.run_directory.glob("front-*.in"))
+    for front in fronts:
         try:
             works, said = _asked(front, "/livez" if live else "/readyz?verbose", timeout)
         except (OSError, http.client.HTTPException):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import os
 import re
 import resource
@@ -17,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InvalidInputError
 from headgate.limits import ATTEMPTS_MAX, CONNECTIONS_MAX
 from headgate.match.requirements import check_java, connector_jar
 from headgate.server import addresses, listening
@@ -93,8 +95,9 @@ def findings(settings: Settings) -> Iterator[MachineCheck]:
     yield _disk(place)
     yield _unless_error("data", lambda: _data(settings.data))
     runs = is_in_use(settings.data)
-    for one in addresses.addresses_of(settings):
-        yield _port(one.option, one.host, one.port, runs)
+    with contextlib.ExitStack() as held:  # all at the same time: one address given twice is taken, too
+        for one in addresses.addresses_of(settings):
+            yield _port(one.option, one.host, one.port, runs, held)
     yield _clock()
 
 
@@ -104,14 +107,21 @@ def _unless_error(check: str, look: Callable[[], str]) -> MachineCheck:
         return _ok(check, look())
     except HeadgateError as error:
         return _failure(check, str(error), error.hint)
+    except OSError as error:
+        return _failure(check, f"cannot be read: {error}", "run headgate doctor as the server's user")
 
 
 def _data(data: Path) -> str:
     """Which version wrote a data directory.
 
     Raises:
-        HeadgateError: A newer one than this.
+        HeadgateError: A newer one than this, or it cannot be a directory.
+        OSError: This user may not look into it.
     """
+    path = data.absolute()
+    there = next(one for one in (path, *path.parents) if os.path.lexists(one))
+    if not there.is_dir():
+        raise InvalidInputError(f"{there} is no directory", hint="choose another one with --data")
     check_formats(data)
     if not (data / "control.db").exists():
         return f"{data} is new"
@@ -139,7 +149,7 @@ def _files() -> MachineCheck:
 def _existing(path: Path) -> Path:
     """The directory, or the nearest one above it that exists."""
     path = path.absolute()
-    return next((one for one in (path, *path.parents) if one.is_dir()), Path("/"))
+    return next((one for one in (path, *path.parents) if os.path.isdir(one)), Path("/"))  # noqa: PTH112 - no error
 
 
 def _room(place: Path) -> MachineCheck:
@@ -156,7 +166,9 @@ def _disk(place: Path) -> MachineCheck:
     try:
         median_ms = _sync_ms(place)
     except OSError as error:
-        hint = "give this user a directory it may write: --data DIRECTORY"
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "make room there, or" if full else "give this user a directory it may write, or"
+        hint = f"{hint} choose another one with --data"
         return _failure("fdatasync", f"cannot write in {place}: {error.strerror or error}", hint)
     message = f"{median_ms:.2f} ms"
     if median_ms > SYNC_MS_SLOW:
@@ -201,9 +213,9 @@ def _sync_ms(place: Path) -> float:
     return statistics.median(took) * 1000
 
 
-def _port(option: str, host: str, port: int, runs: bool) -> MachineCheck:
+def _port(option: str, host: str, port: int, runs: bool, held: contextlib.ExitStack) -> MachineCheck:
     try:
-        listening.close(listening.bind(host, port, option, listens=True))
+        held.callback(listening.close, listening.bind(host, port, option, listens=True))
     except listening.AddressError as error:
         if runs:
             return _ok(option, f"{host}:{port} is taken, and the server of this data directory runs")

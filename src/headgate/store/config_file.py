@@ -115,7 +115,9 @@ def read(path: Path) -> ConfigFile:
         return ConfigFile(path)
     if len(found) != 1 or not isinstance(found[0], dict):
         raise InvalidInputError(f"{path} must hold one YAML object", hint="write a line such as `listen: 0.0.0.0:8080`")
-    content, lines = found[0], dict(_lines(yaml.compose(body.decode("utf-8-sig"), Loader=yaml.CSafeLoader), ()))
+    nodes = yaml.compose_all(body.decode("utf-8-sig"), Loader=yaml.CSafeLoader)
+    # Of several documents the others are empty, and an empty one has no names.
+    content, lines = found[0], {place: line for node in nodes for place, line in _lines(node, ())}
     settings: dict[str, object] = {name: _setting(name, content[name]) for name in content if name in FILE_SETTINGS}
     for section, name in OF_SECTIONS.items():
         if isinstance(inner := content.get(section), dict) and inner.get(name) is not None:
@@ -131,9 +133,10 @@ def read(path: Path) -> ConfigFile:
 
 
 def _setting(name: str, value: object) -> object:
-    """A setting of several values may be written as a list."""
-    if name in LISTED and isinstance(value, list):
-        return ", ".join(map(str, value))
+    """A setting of several values may be written as a list, or as one number; nothing else is text."""
+    values = value if isinstance(value, list) else [value]
+    if name in LISTED and all(type(one) in (str, int) for one in values):
+        return ", ".join(map(str, values))
     return value
 
 

@@ -45,7 +45,8 @@ def config_schema() -> Schema:
     for name in FILE_SETTINGS:
         one = {key: value for key, value in of_settings["properties"][name].items() if key not in ("title", "format")}
         if name in LISTED:
-            one = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "integer"]}}], **one}
+            single: Schema = {"type": ["string", "integer"]}
+            one = {"anyOf": [single, {"type": "array", "items": single}], **one}
             one.pop("type")
         properties[name] = {"description": about_settings[name], **one}
     for name, one in of_deployment["properties"].items():
