@@ -42,11 +42,11 @@ class TokenSource:
                     self._state = state
             except OSError as error:
                 raise InvalidInputError(
-                    f"--token-file {self._path} cannot be read: {error.strerror}", hint="a file that holds a token"
+                    f"--token-file {self._path} cannot be read: {error.strerror}", hint="give a file that holds a token"
                 ) from error
             except UnicodeDecodeError as error:
                 raise InvalidInputError(
-                    f"--token-file {self._path} holds no token", hint="one line of ASCII"
+                    f"--token-file {self._path} holds no token", hint="write the token as one line of ASCII"
                 ) from error
         return self._text
 
@@ -60,7 +60,8 @@ class TokenSource:
             return ""
         if not is_tls and not _is_here(host):
             raise InvalidInputError(
-                f"the token would go to {host} where others can read it", hint="a token needs https:// off this machine"
+                f"the token would go to {host} where others can read it",
+                hint="use https://: a token is sent over plain HTTP only on this machine",
             )
         return f"Bearer {self.token()}"
 
@@ -68,7 +69,7 @@ class TokenSource:
 def _checked(token: str, what: str) -> str:
     if not token or len(token) > TOKEN_BYTES_MAX or not token.isascii() or not token.isprintable() or " " in token:
         raise InvalidInputError(
-            f"{what} holds no token", hint=f"one line of ASCII, at most {TOKEN_BYTES_MAX} characters"
+            f"{what} holds no token", hint=f"write it as one line of ASCII, at most {TOKEN_BYTES_MAX} characters"
         )
     return token
 

@@ -56,7 +56,7 @@ class AuditLog:
         except OSError as error:
             raise AuthFileError(
                 f"--audit-log-path {path} cannot be written: {error.strerror}",
-                hint="a file in a folder of the server's user",
+                hint="give a file in a folder that the server's user may write",
             ) from error
         self._writer = threading.Thread(target=self._run, name="audit", daemon=True)
         self._writer.start()

@@ -65,9 +65,9 @@ def _impersonation(named: dict[str, list[str]]) -> Impersonation:
     unknown = next((one for one in named if not one.startswith(_EXTRA)), None)
     if unknown is not None:
         problem = f"there is no header Impersonate-{unknown[:100]}"
-        raise ImpersonationError(problem, hint="User, Group, Uid or Extra-KEY")
+        raise ImpersonationError(problem, hint="use Impersonate-User, -Group, -Uid or -Extra-KEY")
     if len(names) != 1 or not names[0] or len(uids) != 1:
-        raise ImpersonationError("a request is made as exactly one user", hint="one header Impersonate-User")
+        raise ImpersonationError("a request is made as exactly one user", hint="send one header Impersonate-User")
     extra = {unquote(key.removeprefix(_EXTRA)): tuple(values) for key, values in named.items()}
     user = User(names[0], (*groups, *_more_groups(names[0], groups)), uids[0], extra)
     if problem := checked(user):

@@ -53,7 +53,7 @@ class IssuerClient:
             self._client = builder.build()
         except (BuilderError, ValueError) as error:
             raise AuthFileError(
-                f"issuer.certificateAuthority cannot be used: {error}", hint="certificates in PEM format"
+                f"issuer.certificateAuthority cannot be used: {error}", hint="give certificates in PEM format"
             ) from error
 
     async def get(self, url: str) -> object:

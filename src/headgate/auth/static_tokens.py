@@ -77,7 +77,9 @@ def parse(text: str, place: str) -> tuple[StaticToken, ...]:
             continue
         token = _token(line, f"{place}, line {number}")
         if token.digest in found:
-            raise AuthFileError(f"{place}, line {number}: this token is in the file already", hint="one line a token")
+            raise AuthFileError(
+                f"{place}, line {number}: this token is in the file already", hint="write one line for each token"
+            )
         found[token.digest] = token
         if len(found) > STATIC_TOKENS_MAX:
             raise AuthFileError(
@@ -176,7 +178,7 @@ def _token(line: str, place: str) -> StaticToken:
     if not _HASH.fullmatch(columns[0]):
         raise AuthFileError(
             f"{place}: the first column is no hash of a token",
-            hint="sha256: and 64 hexadecimal digits, as of `printf %s TOKEN | sha256sum`",
+            hint="write sha256: and 64 hexadecimal digits, as of `printf %s TOKEN | sha256sum`",
         )
     name, uid, listed = [*columns[1:], "", ""][:3]
     groups = tuple(group.strip() for group in listed.split(",") if group.strip())

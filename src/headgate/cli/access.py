@@ -120,7 +120,7 @@ def handshake_error(server: str, error: BaseException) -> TlsFailedError | None:
     if isinstance(error, ssl.SSLError):
         reason = error.reason or str(error)
         if any(name in reason for name in _NO_TLS):
-            return TlsFailedError(f"{where.netloc} does not speak TLS", hint=f"http://{where.netloc}")
+            return TlsFailedError(f"{where.netloc} does not speak TLS", hint=f"use http://{where.netloc}")
         if any(name in reason for name in _CLIENT_REFUSED):
             return TlsFailedError(
                 f"{where.netloc} does not accept this client: {reason.replace('_', ' ').lower()}",
@@ -134,7 +134,7 @@ def handshake_error(server: str, error: BaseException) -> TlsFailedError | None:
             hint="--client-cert FILE and --client-key FILE show a certificate of a CA that the server knows",
         )
     if where.scheme == "http" and is_broken and _speaks_tls(where.hostname, where.port):
-        return TlsFailedError(f"{where.netloc} speaks TLS", hint=f"--server https://{where.netloc}")
+        return TlsFailedError(f"{where.netloc} speaks TLS", hint=f"use --server https://{where.netloc}")
     return None
 
 
@@ -145,7 +145,7 @@ def _context(options: AccessOptions) -> ssl.SSLContext:
     except OSError as error:
         raise _unusable("--cacert", options.cacert, error) from error
     if bool(options.client_cert) is not bool(options.client_key):
-        raise InvalidInputError("--client-cert and --client-key go together", hint="two files in PEM format")
+        raise InvalidInputError("--client-cert and --client-key go together", hint="give two files in PEM format")
     if options.client_cert:
         try:
             made.load_cert_chain(options.client_cert, options.client_key)
@@ -156,7 +156,7 @@ def _context(options: AccessOptions) -> ssl.SSLContext:
 
 def _unusable(option: str, path: str, error: OSError) -> InvalidInputError:
     why = (error.reason or "no PEM").replace("_", " ").lower() if isinstance(error, ssl.SSLError) else error.strerror
-    return InvalidInputError(f"{option} {path} cannot be used: {why}", hint="a file in PEM format")
+    return InvalidInputError(f"{option} {path} cannot be used: {why}", hint="give a file in PEM format")
 
 
 def _speaks_tls(host: str | None, port: int | None) -> bool:

@@ -59,7 +59,7 @@ def replay(
     if context.invoked_subcommand is not None:
         return
     if not target:
-        raise InvalidInputError("--target is missing", hint="the name of a trigger, or a URL")
+        raise InvalidInputError("--target is missing", hint="give the name of a trigger, or a URL")
     kind = "url" if "://" in target else "trigger"
     body = {"broker": broker, kind: target, "from": from_, "to": to, "filter": filter_value(filter_), "rate": rate}
     made = request(server, "POST", _path(namespace), body=body | {"dryRun": dry_run})

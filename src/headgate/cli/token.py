@@ -44,7 +44,7 @@ def create(
     text = new_token()
     token = StaticToken(digest_of(text.encode()), authenticated(user, groups, uid))
     if problem := checked(token.user):
-        raise InvalidInputError(f"this command {problem}", hint="--user NAME --group NAME")
+        raise InvalidInputError(f"this command {problem}", hint="give --user NAME and --group NAME")
     with _locked(file):
         kept = _lines(file) if file.exists() else []
         _write(file, [*kept, line_of(token)])
@@ -111,7 +111,9 @@ def _write(file: Path, lines: Sequence[str]) -> None:
     try:
         replace_file(FileOps(), file, "".join(lines).encode())
     except OSError as error:
-        raise InvalidInputError(f"{file} cannot be written: {error.strerror}", hint="--file FILE") from error
+        raise InvalidInputError(
+            f"{file} cannot be written: {error.strerror}", hint="name the file with --file FILE"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -120,7 +122,9 @@ def _locked(file: Path) -> Iterator[None]:
     try:
         lock = file.with_name(f".{file.name}.lock").open("w")
     except OSError as error:
-        raise InvalidInputError(f"{file} cannot be written: {error.strerror}", hint="--file FILE") from error
+        raise InvalidInputError(
+            f"{file} cannot be written: {error.strerror}", hint="name the file with --file FILE"
+        ) from error
     ends_s = time.monotonic() + TOKEN_LOCK_S_MAX
     with lock:
         while True:

@@ -34,17 +34,21 @@ def upgrade(
     Example: headgate upgrade --check --data /var/lib/headgate --json
     """
     if not check:
-        raise InvalidInputError("headgate upgrade changes nothing by itself", hint="headgate upgrade --check")
+        raise InvalidInputError("headgate upgrade changes nothing by itself", hint="run headgate upgrade --check")
     folder = effective({"data": data, "config": config}).settings.data
     try:
         if not (folder / "control.db").exists():
-            raise InvalidInputError(f"{folder} is no data directory of a server: there is no control.db", hint="--data")
+            raise InvalidInputError(
+                f"{folder} is no data directory of a server: there is no control.db", hint="name it with --data"
+            )
         plan = plan_upgrade(folder)
     except PermissionError as error:
         hint = "run it as the server's user"
         raise UnavailableError(f"the data directory {folder} cannot be read: {error}", hint=hint) from error
     except (sqlite3.Error, OSError) as error:
-        raise UnavailableError(f"{folder / 'control.db'} cannot be read: {error}", hint="headgate doctor") from error
+        raise UnavailableError(
+            f"{folder / 'control.db'} cannot be read: {error}", hint="run headgate doctor"
+        ) from error
     if as_json:
         found = asdict(plan) | {"headgate": __version__, "possible": plan.is_possible}
         typer.echo(json.dumps(found))

@@ -45,7 +45,8 @@ class ObjectReader:
         self._path = data / _DATABASE
         if not self._path.is_file():
             raise NoDataDirectoryError(
-                f"{data} is no data directory of Headgate: {self._path} is missing", hint="headgate serve --data"
+                f"{data} is no data directory of Headgate: {self._path} is missing",
+                hint="name the directory of headgate serve --data",
             )
         self._cache = SnapshotCache()
 

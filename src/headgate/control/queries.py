@@ -68,7 +68,7 @@ def is_dry_run(values: list[str]) -> bool:
     """
     wanted = [value for value in values if value]
     if any(value != "All" for value in wanted):
-        raise MalformedObjectError(f"invalid dryRun {wanted!r}", hint="dryRun=All is supported")
+        raise MalformedObjectError(f"invalid dryRun {wanted!r}", hint="use dryRun=All")
     return bool(wanted)
 
 
@@ -82,7 +82,7 @@ def field_validation(query: Mapping[str, str]) -> FieldValidation:
     try:
         return FieldValidation(text)
     except ValueError:
-        raise MalformedObjectError(f"invalid fieldValidation {text!r}", hint="Strict, Warn or Ignore") from None
+        raise MalformedObjectError(f"invalid fieldValidation {text!r}", hint="use Strict, Warn or Ignore") from None
 
 
 def manager_of(request: Request, *, is_apply: bool = False) -> Manager:
@@ -222,7 +222,7 @@ def include_object(query: Mapping[str, str]) -> str:
     """
     text = query.get("includeObject", "") or "Metadata"
     if text not in ("None", "Metadata", "Object"):
-        raise MalformedObjectError(f"invalid includeObject {text!r}", hint="None, Metadata or Object")
+        raise MalformedObjectError(f"invalid includeObject {text!r}", hint="use None, Metadata or Object")
     return text
 
 

@@ -114,7 +114,7 @@ def field_selector(text: str) -> tuple[str | None, str | None]:
         split = next((part.partition(one) for one in ("!=", "==", "=") if one in part), (part, "", ""))
         field, operator, value = map(str.strip, split)
         if field not in ("metadata.name", "metadata.namespace") or operator == "!=" or not operator:
-            raise MalformedObjectError(f"field label not supported: {part!r}", hint="metadata.name=NAME is supported")
+            raise MalformedObjectError(f"field label not supported: {part!r}", hint="use metadata.name=NAME")
         # Nothing has two names or lies in two namespaces; no object has the empty name.
         if field == "metadata.name":
             name = value if name in (None, value) else ""

@@ -163,7 +163,7 @@ class ReplayStore(StoreFile):
                 ).rowcount
                 if not ended:
                     raise ReplaysOverloadError(
-                        f"{REPLAYS_MAX} replays have not ended", hint="cancel some: headgate replay list"
+                        f"{REPLAYS_MAX} replays have not ended", hint="cancel some: headgate replay list shows them"
                     )
             progress = _ENCODER.encode(ReplayProgress(spec.start))
             row = run(

@@ -90,7 +90,9 @@ async def answering(app: ASGIApp, socket: Path) -> AsyncIterator[None]:
             raise
         block.uncancel()
         error = None if serving.cancelled() else serving.exception()
-        raise SocketServerGoneError(f"the server on {socket} has ended", hint="the process starts again") from error
+        raise SocketServerGoneError(
+            f"the server on {socket} has ended", hint="try again: the process is being restarted"
+        ) from error
     finally:
         server.should_exit = True
         if not broken_off:

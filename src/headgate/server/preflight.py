@@ -165,19 +165,23 @@ def check_tls(settings: Settings) -> None:
     """
     if (settings.tls_cert is None) is not (settings.tls_key is None):
         there, lacks = ("--tls-cert", "--tls-key") if settings.tls_key is None else ("--tls-key", "--tls-cert")
-        raise InvalidInputError(f"{there} needs {lacks}", hint="a certificate and its key, two files in PEM format")
+        raise InvalidInputError(
+            f"{there} needs {lacks}", hint="give a certificate and its key, two files in PEM format"
+        )
     is_permissive = settings.mode is TlsMode.PERMISSIVE
     if settings.mode is not TlsMode.DISABLED and settings.tls_cert is None:
-        raise InvalidInputError(f"--tls-mode {settings.mode} needs a certificate", hint="--tls-cert and --tls-key")
+        raise InvalidInputError(f"--tls-mode {settings.mode} needs a certificate", hint="give --tls-cert and --tls-key")
     if not is_permissive and (extra := settings.model_fields_set & {"tls_listen", "tls_grpc"}):
         raise InvalidInputError(
             f"--{min(extra).replace('_', '-')} is for --tls-mode permissive, and the mode is {settings.mode}",
             hint="in the mode strict --listen and --grpc speak TLS",
         )
     if settings.tls_client_auth is not None and settings.tls_client_ca is None:
-        raise InvalidInputError("--tls-client-auth needs --tls-client-ca", hint="the CA of the clients' certificates")
+        raise InvalidInputError(
+            "--tls-client-auth needs --tls-client-ca", hint="give the CA of the clients' certificates"
+        )
     if settings.tls_client_ca is not None and settings.mode is TlsMode.DISABLED:
-        raise InvalidInputError("--tls-client-ca needs TLS", hint="--tls-cert and --tls-key")
+        raise InvalidInputError("--tls-client-ca needs TLS", hint="give --tls-cert and --tls-key")
     has_grpc = any(one.is_grpc and one.is_tls for one in addresses.addresses_of(settings))
     if settings.client_auth is ClientAuth.OPTIONAL and has_grpc:
         raise InvalidInputError(

@@ -75,7 +75,7 @@ async def serving(
         else:
             server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        raise UnavailableError(f"gRPC cannot listen on {address}", hint=f"{option} HOST:PORT, or off") from error
+        raise UnavailableError(f"gRPC cannot listen on {address}", hint=f"give {option} HOST:PORT, or off") from error
     await server.start()
     if is_ours:
         Path(address.removeprefix("unix:")).chmod(0o600)

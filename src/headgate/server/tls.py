@@ -106,9 +106,9 @@ def read_certificate(files: TlsFiles) -> Certificate:
     chain, key = _read(files.certificate, "--tls-cert"), _read(files.key, "--tls-key")
     found = _CERTIFICATE.search(chain)
     if found is None:
-        raise TlsFileError(f"--tls-cert {files.certificate} holds no certificate", hint="a file in PEM format")
+        raise TlsFileError(f"--tls-cert {files.certificate} holds no certificate", hint="give a file in PEM format")
     if b"PRIVATE KEY-----" not in key:
-        raise TlsFileError(f"--tls-key {files.key} holds no key", hint="a file in PEM format")
+        raise TlsFileError(f"--tls-key {files.key} holds no key", hint="give a file in PEM format")
     if b"ENCRYPTED" in key:  # OpenSSL would ask for the passphrase on the terminal
         raise TlsFileError(
             f"--tls-key {files.key} has a passphrase", hint=f"openssl pkey -in {files.key} writes it without one"
@@ -120,7 +120,7 @@ def read_certificate(files: TlsFiles) -> Certificate:
             context.load_verify_locations(cafile=files.client_ca)
         except ssl.SSLError as error:
             raise TlsFileError(
-                f"--tls-client-ca {files.client_ca} holds no certificate of a CA", hint="a file in PEM format"
+                f"--tls-client-ca {files.client_ca} holds no certificate of a CA", hint="give a file in PEM format"
             ) from error
         context.verify_mode = _VERIFY[files.client_auth]
     ends_s = _tried(files, found.group())
@@ -139,7 +139,7 @@ def read_ca(path: Path) -> str:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        raise TlsFileError(f"--tls-ca {path} holds no certificate of a CA", hint="a file in PEM format") from error
+        raise TlsFileError(f"--tls-ca {path} holds no certificate of a CA", hint="give a file in PEM format") from error
     return text.decode("ascii")
 
 
@@ -245,7 +245,7 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
         why = (error.reason or str(error)).replace("_", " ").lower()
         raise TlsFileError(
             f"the certificate in {files.certificate} with the key in {files.key} cannot be used: {why}",
-            hint="both are files in PEM format",
+            hint="give two files in PEM format",
         ) from error
     return context
 
@@ -294,10 +294,12 @@ def _read(path: Path, option: str) -> bytes:
             content = file.read(limits.TLS_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise TlsFileError(
-            f"{option} {path} cannot be read: {error.strerror}", hint="a file that the server's user may read"
+            f"{option} {path} cannot be read: {error.strerror}", hint="give a file that the server's user may read"
         ) from error
     if len(content) > limits.TLS_FILE_BYTES_MAX:
-        raise TlsFileError(f"{option} {path} is over {limits.TLS_FILE_BYTES_MAX} bytes", hint="a file in PEM format")
+        raise TlsFileError(
+            f"{option} {path} is over {limits.TLS_FILE_BYTES_MAX} bytes", hint="give a file in PEM format"
+        )
     return content
 
 

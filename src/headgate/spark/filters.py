@@ -74,7 +74,7 @@ def _given(filters: Filters) -> Iterator[tuple[str, str | Mapping[str, object]]]
         for name, given in filters.items():
             if not isinstance(name, str) or not isinstance(given, str | Mapping):
                 raise FiltersRefusedError(
-                    f"filter {name!r} is a {type(given).__name__}", hint="CEL text, or an object as in spec.filter"
+                    f"filter {name!r} is a {type(given).__name__}", hint="give CEL text, or an object as in spec.filter"
                 )
             yield name, given
         return

@@ -85,7 +85,10 @@ def read_events(
         )
     else:
         if kafka_options:
-            raise EventsAddressError("kafka_options are given, but the address is none of Kafka", hint="kafka://...")
+            raise EventsAddressError(
+                "kafka_options are given, but the address is none of Kafka",
+                hint="name a deployment as kafka://HOST:PORT",
+            )
         cel = None if compiled is None else compiled.cel
         events = log_events(
             spark, address, broker=path, cel=cel, from_=from_, to=to, streaming=streaming, on_corrupt=on_corrupt

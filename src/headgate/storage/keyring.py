@@ -213,7 +213,8 @@ def _file(path: Path) -> bytes:
             content = file.read(SECRET_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise SecretsKeyError(
-            f"--secrets-key-file {path} cannot be read: {error.strerror}", hint="a file that the server's user may read"
+            f"--secrets-key-file {path} cannot be read: {error.strerror}",
+            hint="give a file that the server's user may read",
         ) from error
     if len(content) > SECRET_FILE_BYTES_MAX:
         raise SecretsKeyError(f"--secrets-key-file {path} is over {SECRET_FILE_BYTES_MAX} bytes", hint=_HINT)

@@ -82,7 +82,7 @@ async def _dispatch(context: child.Context) -> None:
     if Role.FRONT not in parts.roles_of(settings):
         raise FrontMissingError(
             "a server with the role dispatcher has the role front, too: replies of subscribers go there",
-            hint="--role front,dispatcher",
+            hint="start the server with --role front,dispatcher",
         )
     stop = asyncio.Event()
     child.on_stop(child.setter(stop))
