@@ -49,7 +49,7 @@ class Terminals:
         self._exported = folder / ".exported"
         self._exported.touch()
         self._backups = folder / "backups"
-        self._backups.mkdir()
+        self._backups.mkdir(exist_ok=True)  # several stories may be told in one folder
         here = f"127.0.0.1:{self._ports['8080']}"
         self._environment = {
             **os.environ,
