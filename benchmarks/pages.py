@@ -4,8 +4,8 @@
     python -m benchmarks.pages --events 100000 --triggers 1000
 
 Triggers and events are written as the server's processes write them, before it starts. After its start it matches and
-delivers. Then every request that the pages make is asked again and again, one at
-a time, by one connection as a browser has it. What a page asks at once counts as one: the sum.
+delivers. Then every request that the pages make is asked again and again, one at a time, on one connection as a browser
+has it. What a page asks at once counts as one: the sum.
 """
 
 from __future__ import annotations
@@ -146,6 +146,7 @@ def pages(server: Server, events: int, triggers: int) -> dict[str, Page]:
     ]
     middle = next(itertools.islice(_continues(server, triggers // 100), None, None), "")
     return {
+        "Console": [Ask("/ui/")],
         "Overview": [Ask(f"{OWN}/summary")],
         "Rights": [Ask("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", rules)],
         "Namespaces": [Ask(f"{OWN}/selfsubjectnamespaces")],
