@@ -253,14 +253,14 @@ def test_an_end_is_known_longer_than_the_outbox_and_the_filter(world: World) -> 
 
 
 def test_asked_while_the_event_is_being_matched(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = DispatcherRecords.row
+    look = DispatcherRecords.rows
 
-    def look_then_match(self: DispatcherRecords, found: FoundEvent, target: int) -> MatchRow | None:
-        row = look(self, found, target)
+    def look_then_match(self: DispatcherRecords, found: FoundEvent) -> list[MatchRow]:
+        rows = look(self, found)
         world.match(found.offset)
-        return row
+        return rows
 
-    monkeypatch.setattr(DispatcherRecords, "row", look_then_match)
+    monkeypatch.setattr(DispatcherRecords, "rows", look_then_match)
     world.accept(event("1", amount=200))
     assert world.ask("1").fate is EventFate.NOT_MATCHED_YET
     assert world.ask("1").fate is EventFate.UNDELIVERED

@@ -42,7 +42,8 @@ from headgate.subscriptions.store import SubscriptionStore
 
 _COLUMN = {name: OUTBOX_SCHEMA.get_field_index(name) for name in OUTBOX_SCHEMA.names}
 _CLOCK_SLACK_US = int(CLOCK_SLACK_S * 1_000_000)
-_NEAR_US = 60_000_000
+_SINCE_US = (1_000_000, 60_000_000, _CLOCK_SLACK_US)
+"""How long before an event its rows may seem to have been written: the clock may have been set back since."""
 
 
 class FileRecords:
@@ -172,8 +173,7 @@ class DispatcherRecords(DeliveryRecords):
         cursors = self.cursors()
         # Before its rows are looked for: what is below the watermark now has its rows.
         is_matched = found.offset < self.watermark(found.partition, cursors)
-        row = None if target is None else self.row(found, target)
-        rows = self.rows(found) if target is None else [] if row is None else [row]
+        rows = [one for one in self.rows(found) if target is None or one.target == target]
         is_trimmed = 0 < found.append_time_us < self.oldest_row_us()
         attempts = self.attempts(found.partition, found.offset)
         return EventRecords(is_matched, is_trimmed, self.of_rows(rows, cursors), attempts)
@@ -188,21 +188,16 @@ class DispatcherRecords(DeliveryRecords):
                 break
         return cursors.watermarks.get(partition, 0)
 
-    def row(self, found: FoundEvent, target: int) -> MatchRow | None:
-        """The row of an event and a target: chunks without rows of the target are passed over."""
-        earliest_us = found.append_time_us - _CLOCK_SLACK_US
-        for chunk in newest_first(self._outbox, not_before_us=earliest_us, wanted=[str(target)]):
-            for row in _rows(chunk.batch, found, target):
-                return _match(chunk.batch, row, chunk.first_offset, chunk.append_time_us)
-        return None
-
     def rows(self, found: FoundEvent) -> list[MatchRow]:
         """The rows of an event and every target, in order: up to where the outbox says that it has been matched."""
         if not self._outbox.directory.is_dir():
             return []
-        # Rows are written soon after their event. Only where the clock was set back since, they may look older.
-        near, are_all = self._rows_since(found, found.append_time_us - _NEAR_US)
-        return near if are_all else self._rows_since(found, found.append_time_us - _CLOCK_SLACK_US)[0]
+        rows: list[MatchRow] = []
+        for since_us in _SINCE_US:
+            rows, are_all = self._rows_since(found, found.append_time_us - since_us)
+            if are_all:
+                break
+        return rows
 
     def _rows_since(self, found: FoundEvent, time_us: int) -> tuple[list[MatchRow], bool]:
         """The rows of an event in chunks since a time, and whether there are surely none in earlier chunks."""
@@ -211,9 +206,7 @@ class DispatcherRecords(DeliveryRecords):
             are_all = reader.position <= reader.first_offset()
             while (chunk := reader.read()) is not None:
                 batch = chunk.batch
-                matches += [
-                    _match(batch, row, chunk.first_offset, chunk.append_time_us) for row in _rows(batch, found, None)
-                ]
+                matches += [_match(batch, row, chunk.first_offset, chunk.append_time_us) for row in _rows(batch, found)]
                 matched_to = _progress(batch, found.partition)
                 if matched_to is not None and matched_to > found.offset:
                     break
@@ -238,14 +231,13 @@ def _reading(what: str) -> Iterator[None]:
         raise UnavailableError(f"{what} cannot be read now: {error}") from error
 
 
-def _rows(batch: pa.RecordBatch, found: FoundEvent, target: int | None) -> list[int]:
+def _rows(batch: pa.RecordBatch, found: FoundEvent) -> list[int]:
     at_offset = pc.equal(batch.column(_COLUMN["offset"]), found.offset)
     if not at_offset.true_count:  # of nearly every chunk that is walked over
         return []
     of_event = pc.and_(at_offset, pc.equal(batch.column(_COLUMN["partition"]), found.partition))
-    targets = batch.column(_COLUMN["target"])
-    wanted = pc.not_equal(targets, PROGRESS_TARGET) if target is None else pc.equal(targets, target)
-    rows: list[int] = pc.indices_nonzero(pc.and_(of_event, wanted)).to_pylist()
+    is_match = pc.not_equal(batch.column(_COLUMN["target"]), PROGRESS_TARGET)
+    rows: list[int] = pc.indices_nonzero(pc.and_(of_event, is_match)).to_pylist()
     return rows
 
 
