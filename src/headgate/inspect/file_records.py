@@ -202,11 +202,13 @@ class DispatcherRecords(DeliveryRecords):
     def _rows_since(self, found: FoundEvent, time_us: int) -> tuple[list[MatchRow], bool]:
         """The rows of an event in chunks since a time, and whether there are surely none in earlier chunks."""
         matches: list[MatchRow] = []
+        offset = pa.scalar(found.offset, pa.int64())  # made once: there may be thousands of chunks
         with PartitionReader.open_at_time(self._outbox, time_us) as reader:
             are_all = reader.position <= reader.first_offset()
             while (chunk := reader.read()) is not None:
                 batch = chunk.batch
-                matches += [_match(batch, row, chunk.first_offset, chunk.append_time_us) for row in _rows(batch, found)]
+                rows = _rows(batch, found.partition, offset)
+                matches += [_match(batch, row, chunk.first_offset, chunk.append_time_us) for row in rows]
                 matched_to = _progress(batch, found.partition)
                 if matched_to is not None and matched_to > found.offset:
                     break
@@ -231,11 +233,11 @@ def _reading(what: str) -> Iterator[None]:
         raise UnavailableError(f"{what} cannot be read now: {error}") from error
 
 
-def _rows(batch: pa.RecordBatch, found: FoundEvent) -> list[int]:
-    at_offset = pc.equal(batch.column(_COLUMN["offset"]), found.offset)
+def _rows(batch: pa.RecordBatch, partition: int, offset: pa.Scalar) -> list[int]:
+    at_offset = pc.equal(batch.column(_COLUMN["offset"]), offset)
     if not at_offset.true_count:  # of nearly every chunk that is walked over
         return []
-    of_event = pc.and_(at_offset, pc.equal(batch.column(_COLUMN["partition"]), found.partition))
+    of_event = pc.and_(at_offset, pc.equal(batch.column(_COLUMN["partition"]), partition))
     is_match = pc.not_equal(batch.column(_COLUMN["target"]), PROGRESS_TARGET)
     rows: list[int] = pc.indices_nonzero(pc.and_(of_event, is_match)).to_pylist()
     return rows
@@ -250,11 +252,11 @@ def _match(batch: pa.RecordBatch, row: int, first_position: int, time_us: int) -
 
 def _progress(batch: pa.RecordBatch, partition: int) -> int | None:
     """Up to where the partition has been matched, as the last progress row of a chunk says."""
-    partitions, offsets, targets = (batch.column(_COLUMN[name]) for name in ("partition", "offset", "target"))
+    targets = batch.column(_COLUMN["target"])
     row = batch.num_rows - 1
     while row >= 0 and targets[row].as_py() == PROGRESS_TARGET:  # they stand behind all other rows
-        if partitions[row].as_py() == partition:
-            return int(offsets[row].as_py())
+        if batch.column(_COLUMN["partition"])[row].as_py() == partition:
+            return int(batch.column(_COLUMN["offset"])[row].as_py())
         row -= 1
     return None
 
