@@ -187,8 +187,8 @@ SCAN_REQUEST_TURN_S: Final = 0.2
 READER_RETRY_S: Final = 0.2
 READER_RETRIES_MAX: Final = 150
 """Pause and number of retries (30 s together) where the reader does not answer: it is restarted within seconds."""
-FIND_EVENTS_MIN: Final = 16_384
-"""Events of the first step of a search for the last one that matches an expression: two chunks; then twice as many."""
+FIND_EVENTS_MIN: Final = 2_048
+"""Events of the first step of a search for the last one that matches an expression; each step has twice as many."""
 FIND_EVENTS_MAX: Final = 1 << 20
 """Events of its largest step."""
 FIND_COUNT_MAX: Final = 10_000
