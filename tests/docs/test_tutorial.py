@@ -80,6 +80,7 @@ class Terminals:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                preexec_fn=_hears_ctrl_c,
             )
         if command.startswith("headgate serve"):
             eventually(lambda: "ready after" in self.shown(title), lambda: self.shown(title), START_S)
@@ -115,6 +116,11 @@ class Terminals:
         for process in running:
             os.killpg(process.pid, signal.SIGINT)
         assert {process.wait(WAIT_S) for process in running} <= self.interrupted
+
+
+def _hears_ctrl_c() -> None:
+    """As in a terminal, also where these tests themselves run in the background of a shell, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def listens(port: int) -> bool:
