@@ -1086,6 +1086,8 @@ SILENT_S_MAX: Final = 30.0
 """A process without a heartbeat for this long is not ready: a long GC pause or a slow start of a run is shorter."""
 HUNG_S_MAX: Final = 180.0
 """A process without a heartbeat for this long, while the supervisor ran, is killed and started again."""
+STACKS_S: Final = 0.5
+"""A process that hangs gets so long to write the stacks of its threads before it is killed."""
 RESTART_PAUSE_S_MIN: Final = 0.2
 RESTART_PAUSE_S_MAX: Final = 10.0
 """Pause before a process that ended is started again: doubles while it keeps failing."""

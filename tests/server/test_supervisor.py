@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from headgate import limits
 from headgate.errors import FatalError
-from headgate.server import child, parts, ready
+from headgate.server import child, parts, ready, supervisor
 from headgate.server.parts import Role, ServerPart
 from headgate.server.supervisor import DRAIN, Supervisor
 from headgate.server.zygote import Zygote
@@ -80,6 +81,57 @@ def test_the_shares_of_a_stop_are_all_of_its_time() -> None:
     assert shares[Role.DISPATCHER] > limits.DISPATCHER_DRAIN_S_MAX
     assert shares[Role.FRONT] > limits.FRONT_DRAIN_S_MAX
     assert min(shares[Role.READER], shares[Role.CONTROL]) > limits.READ_DRAIN_S_MAX
+
+
+def test_what_one_role_leaves_of_its_time_the_next_ones_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = ((frozenset(Role) - {Role.FRONT}, 15.0), (frozenset({Role.FRONT}), 0.0))
+    monkeypatch.setattr(supervisor, "DRAIN", shares)
+    monkeypatch.setattr(Zygote, "start", _parts_that_catch_a_stop("sys.exit(0)"))
+    server = Supervisor(Settings(data=tmp_path, metrics=False), lambda _: None)
+    assert asyncio.run(asyncio.wait_for(server.run(), 20)) == 0
+
+
+def test_a_part_that_does_not_stop_in_time_says_where_it_stands_and_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(supervisor, "DRAIN", ((frozenset(Role), 0.1),))
+    monkeypatch.setattr(Zygote, "start", _parts_that_catch_a_stop("pass"))
+    server = Supervisor(Settings(data=tmp_path, metrics=False), lambda _: None)
+    assert asyncio.run(asyncio.wait_for(server.run(), 20)) == 1
+    assert capfd.readouterr().err.count("in where_it_stands") == len(PARTS)
+
+
+def _parts_that_catch_a_stop(
+    answer: str,
+) -> Callable[[Zygote, ServerPart], Awaitable[asyncio.subprocess.Process]]:
+    """Starts processes that answer SIGTERM with a statement; when all of them run, the server is told to stop."""
+    program = f"""
+import faulthandler, signal, sys, time
+def where_it_stands():
+    print("begun", flush=True)
+    while True:
+        time.sleep(0.01)
+def stop(*_):
+    {answer}
+faulthandler.register(signal.{child.STACKS_SIGNAL.name})
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, stop)
+where_it_stands()
+"""
+    running: list[str] = []
+
+    async def spawn(_: Zygote, part: ServerPart) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"begun\n"
+        running.append(part.name)
+        if len(running) == len(PARTS):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return process
+
+    return spawn
 
 
 def test_a_part_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,8 +186,8 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka_and_survive_kill_9(
     pulling.wait_consumed()
     until(lambda: {one["eventId"] for one in keeping.letters()} == {"d9"}, "dead letters are lost")
     assert len(keeping.letters()) == len(DEAD)
-    assert other.stop() == 0
-    assert server.stop() == 0
+    for each in (other, server):
+        assert each.stop() == 0, deployment.log.read_text()[-4_000:]  # a part that hangs says where
 
 
 PULLED = 'ce.type != "dead" && data.n % 3 == 0'

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from typing import Any, overload
+from operator import attrgetter
+from typing import Any, Final, overload
 
 import msgspec
 
@@ -19,6 +20,9 @@ class DataKind(IntEnum):
     JSON = 1  # one JSON text in UTF-8, byte for byte as it came
     TEXT = 2  # UTF-8 text: a string in the JSON format whose media type is not JSON
     BINARY = 3  # anything else
+
+
+_extensions_of: Final = attrgetter("extensions")
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -95,8 +99,8 @@ class EventColumns(Sequence[Event]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def may_have_extension(events: Sequence[Event], name: str) -> bool:
-    """False: none of the events has the extension. Costs nothing for events held by columns."""
+def may_have_extension(events: Sequence[Event], names: frozenset[str]) -> bool:
+    """False: none of the events has one of these extensions. Costs nothing for events held by columns."""
     if isinstance(events, EventColumns):
-        return name in events.extension_names
-    return any(name in event.extensions for event in events)
+        return not names.isdisjoint(events.extension_names)
+    return not all(map(names.isdisjoint, map(_extensions_of, events)))

@@ -6,7 +6,7 @@ Every event of every producer passes here, so a request that is accepted makes a
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,7 +27,7 @@ from headgate.ingress.errors import (
     MethodNotAllowedError,
     TooManyHopsError,
 )
-from headgate.ingress.intake import NO_LINEAGE, Intake, Lineage, count_refusal
+from headgate.ingress.intake import NO_LINEAGE, NO_TRACE, Intake, Lineage, count_refusal
 from headgate.ingress.problem import send_problem
 from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
 from headgate.limits import (
@@ -49,7 +49,11 @@ _ROOT: Final = ROOT_HEADER.encode()
 _ROOT_TEXT: Final = re.compile(rb"[!-~]{1,%d}" % ROOT_CHARS_MAX)
 _TRACEPARENT: Final = TRACEPARENT.encode()
 _TRACESTATE: Final = TRACESTATE.encode()
+_CONTENT_LENGTH: Final = b"content-length"
+_CONTENT_TYPE: Final = b"content-type"
 _BATCH_PREFIX: Final = BATCH_JSON.encode()
+_READ: Final = frozenset([_CONTENT_LENGTH, _CONTENT_TYPE, _HOPS, _ROOT, _TRACEPARENT, _TRACESTATE])
+"""Headers that are read before the event is decoded."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -107,20 +111,16 @@ class Ingress:
         """Reads, checks and stores the events of a request; False when the client left before it had sent them."""
         headers: Headers = scope["headers"]
         head_bytes = 0
-        declared = hops = root = b""
-        limit_bytes = EVENT_BYTES_MAX
+        known: dict[bytes, bytes] = {}
         for name, value in headers:
             head_bytes += len(name) + len(value)
-            if name == b"content-length":
-                declared = value
-            elif name == b"content-type" and value[: len(_BATCH_PREFIX)].lower() == _BATCH_PREFIX:
-                limit_bytes = BATCH_BYTES_MAX
-            elif name == _HOPS:
-                hops = value
-            elif name == _ROOT:
-                root = value
+            if name in _READ:
+                known[name] = value
         if head_bytes > REQUEST_HEAD_BYTES_MAX:
             raise HeadersTooLargeError(f"the headers must not be larger than {REQUEST_HEAD_BYTES_MAX} bytes")
+        is_batch = known.get(_CONTENT_TYPE, b"")[: len(_BATCH_PREFIX)].lower() == _BATCH_PREFIX
+        limit_bytes = BATCH_BYTES_MAX if is_batch else EVENT_BYTES_MAX
+        declared = known.get(_CONTENT_LENGTH, b"")
         if declared.isdigit() and (len(declared) > 18 or int(declared) > limit_bytes):
             _refuse_size(limit_bytes)
         self._intake.check_quota(broker)  # before anything of the body is waited for
@@ -144,8 +144,8 @@ class Ingress:
                 events,
                 head_bytes + len(body),
                 started_s=started_s,
-                lineage=_lineage(hops, root) if hops else NO_LINEAGE,
-                trace=_trace(headers),
+                lineage=_lineage(known[_HOPS], known.get(_ROOT, b"")) if known.get(_HOPS) else NO_LINEAGE,
+                trace=_trace(known) if _TRACEPARENT in known else NO_TRACE,
             )
         return True
 
@@ -208,10 +208,9 @@ def _lineage(hops: bytes, root: bytes) -> Lineage:
     return Lineage(count, root.decode()) if count else NO_LINEAGE
 
 
-def _trace(headers: Headers) -> dict[str, str]:
+def _trace(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     """The context that a request came with."""
-    sent = {name: value.decode("latin-1") for name, value in headers if name in (_TRACEPARENT, _TRACESTATE)}
-    return context(sent.get(_TRACEPARENT), sent.get(_TRACESTATE))
+    return context(headers[_TRACEPARENT].decode("latin-1"), headers.get(_TRACESTATE, b"").decode("latin-1"))
 
 
 def _refuse_size(limit_bytes: int) -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 
 from headgate.auth.user import User
 from headgate.control.errors import UnknownBrokerError
@@ -30,6 +30,7 @@ from headgate.observe.metrics import (
 )
 from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
 
+_OWN: Final = frozenset(ATTRIBUTES)
 NO_TRACE: Final[Mapping[str, str]] = {}
 
 
@@ -158,11 +159,8 @@ class Intake:
             TooManyDescendantsError: Too many have come of the event that they descend from.
             HeadgateError: They are not stored, see `EventPartitions.store` and `Partitions.store_numbered`.
         """
-        for name in ATTRIBUTES:
-            if may_have_extension(events, name):
-                for index, event in enumerate(events):
-                    if name in event.extensions:
-                        _refuse_forged(name, index, len(events))
+        if may_have_extension(events, _OWN):
+            _refuse_forged(events)
         if lineage.hops:
             if lineage.root:
                 self._descendants.take(lineage.root, len(events))
@@ -224,6 +222,9 @@ def count_refusal(error: HeadgateError) -> None:
         EVENTS_MALFORMED.labels(attribute if known else "extension").inc()
 
 
-def _refuse_forged(name: str, index: int, count: int) -> NoReturn:
-    error = forged(name)
-    raise error if count == 1 else error.at(index)
+def _refuse_forged(events: Sequence[Event]) -> None:
+    """Refuses the first event that has an attribute of the broker's own."""
+    for index, event in enumerate(events):
+        for name in ATTRIBUTES:
+            if name in event.extensions:
+                raise forged(name) if len(events) == 1 else forged(name).at(index)

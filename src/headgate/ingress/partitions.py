@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import xxhash
 
@@ -21,6 +21,8 @@ from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.producers import NumberedEntries, Producing, produced
 from headgate.log.commit import SubmitChain
+
+_KEY: Final = frozenset(["partitionkey"])
 
 
 class EventAppender(Protocol):
@@ -246,7 +248,7 @@ class EventPartitions:
     def _split(self, events: Sequence[Event]) -> Mapping[int, Sequence[Event]]:
         """Events by partition, in order; those without a key stay together in the partition whose turn it is."""
         turn = self._next()
-        if self._count == 1 or not may_have_extension(events, "partitionkey"):
+        if self._count == 1 or not may_have_extension(events, _KEY):
             return {turn: events}
         parts: dict[int, list[Event]] = {}
         for event in events:

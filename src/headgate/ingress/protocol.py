@@ -92,8 +92,8 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
     _bare_bytes = 0
     """Received without any data of a body since the request began, its head ended, or data came."""
     _in_body = False
-    _body_left = 0
-    """Bytes of the body that are still to come, as far as its length was told."""
+    _body_bytes = 0
+    """Received of the body."""
     _behind = b""
     """Received and not parsed: it comes behind a request that waits for the answer to another one."""
     _upgrades = False
@@ -141,16 +141,30 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parses as much as may be under way; the rest waits for answers."""
-        behind, self._behind = self._behind + data, b""
+        if len(data) <= PIPELINE_BYTES and not (self._behind or self.pipeline or self.transport.is_closing()):
+            self._take(data)
+        else:
+            self._take_pieces(self._behind + data)
+
+    def _take_pieces(self, data: bytes) -> None:
+        self._behind = b""
         at = 0
-        while at < len(behind) and not (self._refused or self.transport.is_closing()):
+        while at < len(data) and not (self._refused or self.transport.is_closing()):
             if self.pipeline:
-                self._behind = behind[at:]
+                self._behind = data[at:]
                 self.flow.hold()
                 return
-            end = at + max(PIPELINE_BYTES, self._body_left)
-            self._take(behind if at == 0 and end >= len(behind) else behind[at:end])
+            end = at + max(PIPELINE_BYTES, self._body_left())
+            self._take(data[at:end])
             at = end
+
+    def _body_left(self) -> int:
+        """Bytes of the body that are still to come, as far as its length was told."""
+        if self._in_body:
+            for name, value in self.scope["headers"]:
+                if name == b"content-length":
+                    return _length(value) - self._body_bytes
+        return 0
 
     def _take(self, data: bytes) -> None:
         """Counts bytes that bring no data, and parses."""
@@ -204,11 +218,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         if self._upgrades:
             return
         self._in_body = True
-        self._bare_bytes = 0
-        self._body_left = 0
-        for name, value in self.headers:
-            if name == b"content-length":
-                self._body_left = _length(value)
+        self._bare_bytes = self._body_bytes = 0
         if self._slot is not None:
             self._connections.begin_request(self._slot)
         if len(self.headers) > REQUEST_HEADERS_MAX:
@@ -220,7 +230,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         self._bare_bytes = 0
-        self._body_left = max(0, self._body_left - len(body))
+        self._body_bytes += len(body)
         if not self._refused:
             super().on_body(body)
 
@@ -229,7 +239,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         if self._upgrades:
             return
         self._in_body = False
-        self._bare_bytes = self._body_left = 0
+        self._bare_bytes = 0
         if not self._refused:
             super().on_message_complete()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import importlib
 import sqlite3
 import sys
@@ -25,6 +26,7 @@ def main() -> None:
     allow_deep_json()
     part = sys.argv[1]
     logs.configure(part)
+    faulthandler.register(child.STACKS_SIGNAL)
     try:
         context = child.context(part)
     except UnknownPartError as error:

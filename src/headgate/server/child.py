@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SETTINGS_VARIABLE = "HEADGATE_CHILD_SETTINGS"
 CLUSTER_VARIABLE = "HEADGATE_CHILD_CLUSTER"
 TOKEN_VARIABLE = "HEADGATE_CHILD_TOKEN"
+STACKS_SIGNAL: Final = signal.SIGUSR2
+"""A part that gets it writes the stack of each of its threads to its standard error, whatever it is doing."""
 FATAL_STATUS: Final = 78
 """Exit status of a part for which starting again does not help (EX_CONFIG of sysexits.h): `ready.refusal` says why."""
 

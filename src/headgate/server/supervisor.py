@@ -28,14 +28,14 @@ from headgate.store.config import ClusterConfig
 _log = structlog.get_logger()
 
 DRAIN: Final = (
-    (frozenset({Role.CONTROL, Role.OBJECTS, Role.READER}), 3.0),
+    (frozenset({Role.CONTROL, Role.OBJECTS, Role.READER}), 5.0),
     (frozenset({Role.MATCHER, Role.SOURCE}), 8.0),
-    (frozenset({Role.DISPATCHER}), 12.0),
+    (frozenset({Role.DISPATCHER}), 10.0),
     (frozenset({Role.FRONT}), 7.0),
 )
 """The roles in the order in which they stop, with the seconds that their processes may take, DRAIN_S_MAX in all.
-Before that the fronts take nothing more from outside. They end last: what is delivered meanwhile may be answered with
-events to be stored."""
+What one of them leaves of its time, the next ones may use. Before that the fronts take nothing more from outside. They
+end last: what is delivered meanwhile may be answered with events to be stored."""
 
 
 class Supervisor:
@@ -154,11 +154,11 @@ class Supervisor:
                 reap_orphans(frozenset(filter(None, pids)))
             for part, is_ready in ready.parts_ready(self._settings).items():
                 metrics.READY.labels(part.name).set(is_ready)
-            for part, process in self._processes.items():
+            for part, process in list(self._processes.items()):
                 beat_at = ready.beat_at(self._settings.run_directory, part.name)
                 if beats.hangs(part.name, beat_at, time.monotonic()) and process.returncode is None:
                     _log.error("process hangs, killed", part=part.name, silent_s=limits.HUNG_S_MAX)
-                    process.kill()
+                    await _kill(process)
 
     async def _measure_disk(self) -> None:
         """Says how full the disk is; apart from `_watch`, as a disk may not answer."""
@@ -177,16 +177,17 @@ class Supervisor:
         self._on_ready(time.monotonic() - started)
 
     async def _drain(self) -> bool:
-        """Stops role after role; True when each ended by itself within its share of the time."""
+        """Stops role after role; True when each ended by itself in its time, see `DRAIN`."""
         giving_up = asyncio.get_running_loop().call_later(limits.FORK_AT_STOP_S_MAX, self._zygote.give_up)
         async with self._starting:  # the process that was just being started is known now, and no other follows
             giving_up.cancel()
             await self._zygote.close()
         for process in self._alive(frozenset({Role.FRONT})).values():
             process.send_signal(signal.SIGUSR1)
-        clean = True
-        for roles, seconds_max in DRAIN:
-            stops = [_stop(part, process, seconds_max) for part, process in self._alive(roles).items()]
+        clean, deadline = True, time.monotonic()
+        for roles, share_s in DRAIN:
+            deadline += share_s
+            stops = [_stop(part, process, deadline) for part, process in self._alive(roles).items()]
             clean &= all(await asyncio.gather(*stops))
         return clean
 
@@ -199,16 +200,24 @@ class Supervisor:
         }
 
 
-async def _stop(part: ServerPart, process: ForkedPart, seconds_max: float) -> bool:
-    """Stops a process; False when it did not end by itself in time."""
+async def _stop(part: ServerPart, process: ForkedPart, deadline: float) -> bool:
+    """Stops a process; False when it did not end by itself before `deadline`, in monotonic seconds."""
     process.terminate()
     try:
-        await asyncio.wait_for(process.wait(), seconds_max)
+        await asyncio.wait_for(process.wait(), deadline - time.monotonic())
     except TimeoutError:
         _log.error("process did not stop in time, killed", part=part.name)
-        process.kill()
+        await _kill(process)
         return False
     return True
+
+
+async def _kill(process: ForkedPart) -> None:
+    """Ends a process that hangs; its last words say where each of its threads stands."""
+    process.send_signal(child.STACKS_SIGNAL)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), limits.STACKS_S)
+    process.kill()
 
 
 class Beats:
