@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from enum import StrEnum
@@ -26,7 +27,16 @@ def hosts_of(text: str) -> list[str]:
 ACCEPTABLE_LOSSES: Final = ("control.db", "dispatch.db")
 """Databases whose loss stops a server that has events, unless it is accepted."""
 LISTED: Final = frozenset(
-    {"accept_lost", "allowed_host", "egress_allow", "egress_deny", "egress_ports", "egress_schemes", "role"}
+    {
+        "accept_lost",
+        "allowed_host",
+        "egress_allow",
+        "egress_deny",
+        "egress_ports",
+        "egress_schemes",
+        "role",
+        "trusted_proxies",
+    }
 )
 """Settings of several values, separated by commas."""
 MASKED: Final = frozenset({"secrets_key_command"})
@@ -92,6 +102,8 @@ class Settings(BaseSettings):
             `deny-all`: nobody, whatever roles say.
         allowed_host: Names that clients may use for the server in addition to its own, `headgate.example.com, *.svc`;
             `*` for any.
+        trusted_proxies: Addresses and networks of proxies in front of the server, `127.0.0.1, 10.0.0.0/8`. Their header
+            `X-Forwarded-For` says which address a request came from. Without a value, the header is ignored.
         eventtype_auto_create: Whether each type of events that a broker accepts gets an EventType object, like
             Knative's flag `eventtype-auto-create`. Not on Kafka, where there is no catalogue yet.
         partitions: Partitions of the event log. Each costs the matcher one task. The number can only grow.
@@ -152,6 +164,7 @@ class Settings(BaseSettings):
     allow_anonymous: bool = False
     default_authorization_mode: Literal["allow-same-namespace", "allow-all", "deny-all"] = "allow-same-namespace"
     allowed_host: str = ""
+    trusted_proxies: str = ""
     eventtype_auto_create: bool = False
     partitions: int = Field(default=2, ge=1, le=64)
     fronts: int = Field(default_factory=lambda known: _fronts(known["partitions"]), ge=1, le=FRONTS_MAX)
@@ -212,6 +225,21 @@ class Settings(BaseSettings):
     def allowed_hosts(self) -> frozenset[str]:
         """The names of `allowed_host`, as a client would say them in lower case."""
         return frozenset(hosts_of(self.allowed_host))
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _trusted_proxies(cls, value: str) -> str:
+        for name in _names(value):
+            try:
+                ipaddress.ip_network(name)
+            except ValueError as error:
+                raise ValueError(f"{name!r} is no address and no network: {error}") from error
+        return value
+
+    @property
+    def proxies(self) -> list[str]:
+        """The addresses and networks of `trusted_proxies`."""
+        return _names(self.trusted_proxies)
 
     @field_validator("accept_lost")
     @classmethod

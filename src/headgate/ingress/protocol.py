@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 import httptools
@@ -66,7 +66,7 @@ class _HeldFlow(FlowControl):
 
     def resume_reading(self) -> None:
         """Read on, where that is not held up."""
-        if not self.is_held:
+        if self.read_paused and not self.is_held:
             super().resume_reading()
 
 
@@ -147,7 +147,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
             self._take_pieces(self._behind + data)
 
     def _take_pieces(self, data: bytes) -> None:
-        self._behind = b""
+        self._behind, view = b"", memoryview(data)
         at = 0
         while at < len(data) and not (self._refused or self.transport.is_closing()):
             if self.pipeline:
@@ -155,7 +155,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
                 self.flow.hold()
                 return
             end = at + max(PIPELINE_BYTES, self._body_left())
-            self._take(data[at:end])
+            self._take(view[at:end])
             at = end
 
     def _body_left(self) -> int:
@@ -166,7 +166,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
                     return _length(value) - self._body_bytes
         return 0
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes | memoryview) -> None:
         """Counts bytes that bring no data, and parses."""
         self._bare_bytes += len(data)
         self._unset_keepalive_if_required()
@@ -186,14 +186,14 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         elif self._timer is not None:
             self._unwatch()
 
-    def _parse(self, data: bytes) -> None:
+    def _parse(self, data: bytes | memoryview) -> None:
         """Parses what was received.
 
         A client that requests HTTP/2 (Java's, curl --http2) continues in HTTP/1.1 when the server does not upgrade. The
         parser, though, ends such a request with its head. So it gets the head once more, without that wish, and then
         the rest.
         """
-        waiting: list[bytes | memoryview] = [data]
+        waiting = [data]
         while waiting:
             piece = waiting.pop()
             try:
@@ -297,7 +297,13 @@ def _length(value: bytes) -> int:
     return int(value) if value.isdigit() and len(value) < _LENGTH_DIGITS else 0
 
 
-def http_config(app: ASGIApp, host: str, port: int, protocol: Callable[..., asyncio.Protocol] | None = None) -> Config:
+def http_config(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    protocol: Callable[..., asyncio.Protocol] | None = None,
+    proxies: Sequence[str] = (),
+) -> Config:
     """How uvicorn serves ingress: nothing per request but the protocol and the application.
 
     Args:
@@ -306,6 +312,7 @@ def http_config(app: ASGIApp, host: str, port: int, protocol: Callable[..., asyn
         port: The same.
         protocol: Makes the protocol of a new connection from what uvicorn gives; None for plain HTTP with connections
             of its own.
+        proxies: Addresses and networks whose header X-Forwarded-For says where a client is.
     """
     return Config(
         app,
@@ -315,6 +322,8 @@ def http_config(app: ASGIApp, host: str, port: int, protocol: Callable[..., asyn
         http=cast(type[asyncio.Protocol], protocol or functools.partial(BoundedHttpProtocol, Connections())),
         ws="none",
         lifespan="off",
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         access_log=False,
         log_level="warning",
         server_header=False,

@@ -38,6 +38,7 @@ class HttpListeners:
         self._servers: list[child.UvicornServer] = []
         self._serving: list[asyncio.Task[None]] = []
         self._accepting: list[asyncio.Task[None]] = []
+        self._proxies = settings.proxies
         try:
             for address in addresses_of(settings):
                 if not address.is_grpc:
@@ -52,7 +53,7 @@ class HttpListeners:
         connections = Connections()
         protocol = functools.partial(BoundedHttpProtocol, connections)
         for address, sockets in self._bound:
-            server = child.UvicornServer(http_config(app, address.host, address.port, protocol))
+            server = child.UvicornServer(http_config(app, address.host, address.port, protocol, self._proxies))
             self._servers.append(server)
             # uvicorn has the connections over TLS from the end of their handshakes on.
             self._serving.append(asyncio.create_task(server.serve([] if address.is_tls else sockets)))
