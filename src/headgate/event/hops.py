@@ -37,10 +37,13 @@ def root_of(event: Event) -> str:
     return value if type(value) is str else ""
 
 
-def forged(name: str) -> EventError:
-    """Why an event is refused that a producer has given one of `ATTRIBUTES`."""
-    hint = f"leave it out; a broker that forwards events sends their hops in the header {HOPS_HEADER}"
-    return EventError("is the broker's own attribute", attribute=name, hint=hint)
+def forgery(event: Event) -> EventError | None:
+    """Why a producer's event is refused that has one of `ATTRIBUTES`; None where it has none."""
+    for name in ATTRIBUTES:
+        if name in event.extensions:
+            hint = f"leave it out; a broker that forwards events sends their hops in the header {HOPS_HEADER}"
+            return EventError("is the broker's own attribute", attribute=name, hint=hint)
+    return None
 
 
 def place_root(event: Event, partition: int, offset: int) -> str:

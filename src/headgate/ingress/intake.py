@@ -12,7 +12,7 @@ from headgate.control.errors import UnknownBrokerError
 from headgate.control.log_spec import ServedBroker
 from headgate.errors import HeadgateError
 from headgate.event.errors import EventError, EventTooLargeError
-from headgate.event.hops import ATTRIBUTES, forged, with_lineage
+from headgate.event.hops import ATTRIBUTES, forgery, with_lineage
 from headgate.event.identity import path_of
 from headgate.event.model import Event, may_have_extension
 from headgate.event.trace import context_of, with_context
@@ -225,6 +225,5 @@ def count_refusal(error: HeadgateError) -> None:
 def _refuse_forged(events: Sequence[Event]) -> None:
     """Refuses the first event that has an attribute of the broker's own."""
     for index, event in enumerate(events):
-        for name in ATTRIBUTES:
-            if name in event.extensions:
-                raise forged(name) if len(events) == 1 else forged(name).at(index)
+        if (error := forgery(event)) is not None:
+            raise error if len(events) == 1 else error.at(index)

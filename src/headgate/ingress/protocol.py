@@ -147,9 +147,10 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
             self._take_pieces(self._behind + data)
 
     def _take_pieces(self, data: bytes) -> None:
+        """Parses piece by piece, and no further than one request ahead of the answers."""
         self._behind, view = b"", memoryview(data)
         at = 0
-        while at < len(data) and not (self._refused or self.transport.is_closing()):
+        while at < len(data) and not self.transport.is_closing():
             if self.pipeline:
                 self._behind = data[at:]
                 self.flow.hold()

@@ -21,7 +21,7 @@ from typing import Final
 
 from headgate.errors import HeadgateError
 from headgate.event.errors import EventTooLargeError
-from headgate.event.hops import ATTRIBUTES, forged
+from headgate.event.hops import forgery
 from headgate.event.http import canonical
 from headgate.event.kafka import Header, decode_record
 from headgate.event.kafka_headers import BROKER
@@ -101,9 +101,8 @@ def admit(
         if found.headers is None:
             raise HeadgateError("the name of a header is no UTF-8")
         event = decode_record(found.headers, found.value)
-        for name in ATTRIBUTES:
-            if name in event.extensions:
-                raise forged(name)
+        if (forged := forgery(event)) is not None:
+            raise forged
         check(event)
         record = encode_record(broker, event)
         if record.size_bytes > KAFKA_RECORD_BYTES_MAX:
