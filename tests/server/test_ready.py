@@ -69,6 +69,14 @@ def test_a_part_that_lives_and_hangs_is_not_ready(settings: Settings) -> None:
     assert state.note.startswith("silent for 3")
 
 
+def test_nobody_reads_half_of_a_note(settings: Settings) -> None:
+    mark = Mark(settings.run_directory, "matcher")
+    mark.note("Spark starts")
+    with (settings.run_directory / "matcher.note").open() as reader:
+        mark.note("generation 3 in force")
+        assert reader.read() == "Spark starts"
+
+
 def test_a_mark_that_the_disk_does_not_take_is_made_later(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ready, "HEARTBEAT_S", 0.0)
     directory = settings.run_directory

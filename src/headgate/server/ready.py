@@ -2,7 +2,7 @@
 
 `PART.ready` is there while the part is ready and holds its process id; `PART.note` says in a line what it is doing or
 what it lacks; `PART.beat` is touched by the part's own loop, so a process that lives and hangs is told from one that
-works. `PART.refusal` says why a part has ended for good.
+works. `PART.refusal` says why a part has ended for good. Each is replaced as a whole: nobody reads half of one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from headgate.limits import HEARTBEAT_S, SILENT_S_MAX
 from headgate.server import parts
 from headgate.server.parts import ServerPart
 from headgate.settings import Settings
+from headgate.storage.whole_file import replace_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Mark:
             if text is None:
                 path.unlink(missing_ok=True)
             else:
-                path.write_text(text)
+                replace_whole(path, text.encode())
         except OSError:
             self._unsaid[what] = text
 
@@ -92,13 +93,13 @@ def ended(run_directory: Path, part: str, note: str) -> None:
         with contextlib.suppress(OSError):
             (run_directory / f"{part}.{what}").unlink(missing_ok=True)
     with contextlib.suppress(OSError):
-        (run_directory / f"{part}.note").write_text(note)
+        replace_whole(run_directory / f"{part}.note", note.encode())
 
 
 def refuse(run_directory: Path, part: str, error: FatalError) -> bool:
     """Says why a part ends and is not to be started again; False when the disk does not take it."""
     try:
-        (run_directory / f"{part}.refusal").write_bytes(msgspec.json.encode((error.message, error.hint)))
+        replace_whole(run_directory / f"{part}.refusal", msgspec.json.encode((error.message, error.hint)))
     except OSError:
         return False
     return True
