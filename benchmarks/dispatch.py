@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import multiprocessing
@@ -276,6 +277,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    gc.freeze()  # as the dispatcher does when it has started
     with tempfile.TemporaryDirectory() as scratch, subscriber() as (url, pipe):
         base = Path(scratch)
         print(f"fdatasync of 4 KiB: p50 {sync_ms(base):.2f} ms; load {os.getloadavg()[0]:.1f}")

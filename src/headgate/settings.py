@@ -11,6 +11,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
+from pydantic.config import JsonDict
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from headgate.limits import BACKLOG_BYTES_MAX, BACKLOG_S_MAX, CORES_A_FRONT, DISPATCHERS_MAX, FRONTS_MAX
@@ -64,6 +65,11 @@ def local_url(scheme: str, listen: str) -> str:
     host, _, port = listen.rpartition(":")
     reached = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]"}.get(host, host)
     return f"{scheme}://{reached}:{port}"
+
+
+def _without_default(schema: JsonDict) -> None:
+    """Take the default out of a field's schema: without a value the data directory decides, see `server/layout.py`."""
+    del schema["default"]
 
 
 class Settings(BaseSettings):
@@ -168,7 +174,7 @@ class Settings(BaseSettings):
     eventtype_auto_create: bool = False
     partitions: int = Field(default=2, ge=1, le=64)
     fronts: int = Field(default_factory=lambda known: _fronts(known["partitions"]), ge=1, le=FRONTS_MAX)
-    dispatchers: int = Field(default=1, ge=1, le=DISPATCHERS_MAX)
+    dispatchers: int = Field(default=1, ge=1, le=DISPATCHERS_MAX, json_schema_extra=_without_default)
     manifests: Path | None = None
     jvm_memory_mb: int = Field(default=2048, ge=512)
     segment_mb: int = Field(default=256, ge=1, le=1024)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +18,7 @@ from headgate.log.ends import LogEnds
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, ScanRequest
 from headgate.scan.scan import Piece, Scan
-from headgate.scan.source import Query
+from headgate.scan.source import Query, ReadableLog
 from headgate.stream import follow
 from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
@@ -158,3 +159,26 @@ def test_readers_that_wait_at_the_end_look_through_nothing(tmp_path: Path, monke
 
     asyncio.run(work())
     assert open_files(tmp_path) == []
+
+
+def test_a_watch_that_ends_with_a_bug_is_started_again() -> None:
+    looks = 0
+
+    class Log:
+        async def current_ends(self) -> dict[int, int]:
+            nonlocal looks
+            looks += 1
+            if looks == 1:
+                raise RuntimeError("a bug")
+            return {0: 5}
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        growth = LogGrowth(cast(ReadableLog, Log()))
+        await growth.beyond({0: 4}, 2 * READ_POLL_S)
+        started = time.monotonic()
+        await growth.beyond({0: 4}, 60)
+        assert time.monotonic() - started < 30, "the second reader is woken, and does not wait its time out"
+        await growth.close()
+
+    asyncio.run(work())

@@ -247,8 +247,7 @@ class Attempts:
             self._owner.has_room(state)
             started, self._relayed, self._relay_open = self._relayed, None, False
             if started is not None:
-                # All answers that are there are heard before the next requests go out: each request alone would wake
-                # the client's threads, and they and the loop would wait for each other.
+                # All answers that are there are heard before the next requests go out.
                 await asyncio.sleep(0)
 
     async def _attempt(self, state: TargetState, attempt: Attempt, members: Members | None) -> bool:

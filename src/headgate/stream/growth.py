@@ -55,14 +55,17 @@ class LogGrowth:
                 await self._watching
 
     async def _watch(self) -> None:
-        while self._waiting:
-            ends = self._ends
-            with contextlib.suppress(UnavailableError):  # a reader that reads on says so
-                ends = await self._log.current_ends()
-            if ends != self._ends:
-                self._ends = ends
-                looked, self._looked = self._looked, asyncio.Event()
-                looked.set()
-            await asyncio.sleep(READ_POLL_S)
-        self._ends = {}
-        self._watching = None
+        try:
+            while self._waiting:
+                ends = self._ends
+                with contextlib.suppress(UnavailableError):  # a reader that reads on says so
+                    ends = await self._log.current_ends()
+                if ends != self._ends:
+                    self._ends = ends
+                    looked, self._looked = self._looked, asyncio.Event()
+                    looked.set()
+                await asyncio.sleep(READ_POLL_S)
+        finally:
+            # Also after an error that nobody expects: the next reader that waits starts the watch again.
+            self._ends = {}
+            self._watching = None
