@@ -207,6 +207,12 @@ class Teams:
         taken = (stats["epoch"], stats["acknowledged"])
         return found | {"events": events.count(b'"id"'), "taken": taken, "letters": letters, "replays": replays}
 
+    def is_settled(self, namespace: str) -> bool:
+        """Whether each event has become the dead letter that it will be, so that nothing changes by itself."""
+        found = self.state(namespace)
+        letters = found["letters"]
+        return isinstance(letters, list) and len(letters) == found["events"]
+
 
 def root(version: str) -> str:
     return f"/apis/{version}" if "/" in version else f"/api/{version}"

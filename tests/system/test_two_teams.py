@@ -117,6 +117,7 @@ def test_every_name_of_the_attempts_is_of_something(teams: Teams) -> None:
 
 def test_neither_team_learns_of_the_other_by_http(teams: Teams) -> None:
     """Every route that names a namespace: what is there, what is not, and a namespace that is not."""
+    eventually(lambda: all(teams.is_settled(team) for team in TEAMS))
     before = [teams.state(team) for team in TEAMS]
     tried = dict.fromkeys(("ann", "bob"), 0)
     for user, other in ENEMIES:
