@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -21,9 +22,10 @@ WAIT_S_MAX = 120.0
 def has_jvm(pid: int) -> bool:
     """Whether a process has started a JVM."""
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
-            if Path(f"/proc/{child}/comm").read_text() == "java\n":
-                return True
+        with contextlib.suppress(OSError):  # a thread or a child has just ended, `java -version` for one
+            for child in task.read_text().split():
+                if Path(f"/proc/{child}/comm").read_text() == "java\n":
+                    return True
     return False
 
 
