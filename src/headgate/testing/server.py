@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import secrets
 import signal
 import socket
 import ssl
@@ -25,6 +27,11 @@ Object = dict[str, Any]
 
 START_S_MAX: Final = 240.0
 """A server that is not ready by then is not going to be: the JVM takes some 10 s, on a busy machine many times that."""
+
+_PORTS: Final = range(12_000, 32_000)
+"""Linux begins at 32,768 with those that it chooses itself."""
+_turns: Final = itertools.count(secrets.randbelow(len(_PORTS)))
+"""Of the ports; processes beside each other begin at other ones, whatever seed the tests give to `random`."""
 
 _KINDS: Final = {kind.plural: kind for kind in Kind}
 
@@ -234,7 +241,12 @@ def condition(item: Object, kind: str) -> Object:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of the loopback interface that is free now, each time another one.
+
+    It is used later, by another process. So it is none of those that the system gives to whoever asks for any.
+    """
+    while True:
+        port = _PORTS[next(_turns) % len(_PORTS)]
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
