@@ -37,16 +37,23 @@ def reply_to(type_: str, event_id: str, reply_type: str, body: bytes = b"{}") ->
 def _durable(context: CheckContext) -> str:
     url = context.broker()
     back = {"up": False}
-    inbox = context.inbox("t", lambda _: (202 if back["up"] else 503, b"", {}))
+    taken: set[str] = set()  # by their answers: one that came before the broker was back may be answered after it
+
+    def respond(delivery: ReceivedRequest) -> Answered:
+        if not back["up"]:
+            return 503, b"", {}
+        taken.add(delivery.id)
+        return 202, b"", {}
+
+    inbox = context.inbox("t", respond)
     context.trigger("t", inbox, delivery={"retry": 100, "backoffDelay": "PT0.5S", "backoffPolicy": "linear"})
     ids = [str(n) for n in range(50)]
     for event_id in ids:
         context.publish(url, event_id)
     context.environment.restart()
     back["up"] = True
-    inbox.deliveries.clear()
-    context.happens(lambda: set(ids) <= set(inbox.ids))
-    expect(set(ids) <= set(inbox.ids), f"{len(set(ids) - set(inbox.ids))} of 50 acknowledged events are lost")
+    context.happens(lambda: taken >= set(ids))
+    expect(taken >= set(ids), f"{len(set(ids) - taken)} of 50 acknowledged events are lost")
     return "killed right after the last answer: all of 50 acknowledged events came after the restart"
 
 
