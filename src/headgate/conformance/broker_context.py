@@ -159,7 +159,7 @@ class CheckContext:
         return found[0]
 
     def versions(self, kind: str, name: str, work: Callable[[], object]) -> list[Object]:
-        """Every version of an object that a watch sends while `work` runs, and 0.3 s more."""
+        """Every version of an object that a watch sends: up to the newest one when `work` has ended, and 0.3 s more."""
         watch = f"{self.environment.where.api.rstrip('/')}/apis/{GROUP}/namespaces/{NAMESPACE}/{kind}?watch=1"
         url = urlsplit(f"{watch}&fieldSelector=metadata.name%3D{self.named(name)}")
         connection = http.client.HTTPConnection(str(url.hostname), url.port, timeout=self.environment.where.patience_s)
@@ -176,8 +176,14 @@ class CheckContext:
 
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()
+
+        def is_up_to_date() -> bool:
+            newest = _version_of(self.get(kind, name))
+            return bool(seen) and _version_of(seen[-1]) == newest
+
         try:
             work()
+            self.happens(is_up_to_date)
             time.sleep(0.3)
         finally:
             if connection.sock is not None:
@@ -235,6 +241,10 @@ class CheckContext:
         time.sleep(self.environment.where.quiet_s)
         if sorted(inbox.ids) != wanted:
             raise ViolationError(f"{what or 'a subscriber'} got {sorted(inbox.ids)} instead of {wanted}")
+
+
+def _version_of(item: Object) -> object:
+    return item.get("metadata", {}).get("resourceVersion")
 
 
 def ready_of(item: Object) -> Object:
