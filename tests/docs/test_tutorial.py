@@ -23,7 +23,10 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # two starts of a s
 
 GO_ON: Final = ("headgate serve", "python -m examples.subscriber", "python -m examples.openid_provider")
 """Commands that do not end by themselves."""
-LOOK: Final = ("headgate get", "headgate deadletter list", "headgate tail")
+LOOK: Final = (
+    *("headgate get", "headgate deadletter list", "headgate tail"),
+    *("headgate why", "headgate trace", "headgate subscription describe"),
+)
 """Commands that show the same or more when they are typed again."""
 WAIT_S: Final = 60.0
 START_S: Final = 240.0
