@@ -133,9 +133,8 @@ def _filled(shop: Shop) -> None:
         delivery = {"delivery": more["delivery"] | sink} if more else {}
         spec = {"broker": "orders", "filter": filter_, "subscriber": {"uri": uri}, **delivery}
         server.create("triggers", SHOP, name, spec)
-    server.create(
-        "subscriptions", SHOP, "large-orders", {"broker": "orders", "type": "shared", "filter": {"cel": GOLD}}
-    )
+    pulled = {"broker": "orders", "type": "shared", "filter": {"cel": GOLD}, "ackTimeout": "PT10M"}
+    server.create("subscriptions", SHOP, "large-orders", pulled)
     for name in ("gold-orders", "invoices", "quoted", "needs-total", "lost"):
         server.wait_trigger_ready(SHOP, name)
     server.wait_object_ready("subscriptions", SHOP, "large-orders")
