@@ -167,8 +167,10 @@ def test_what_became_of_an_event(opens: Callable[[Routes], Any]) -> None:
                         found = await known(world, WANTED)
                         by_target = {one.row.target: one for one in found.rows}
                         open_ = {number for number, one in by_target.items() if one.unfinished is not None}
-                        ended = {one.target for one in found.attempts}
-                        if open_ == {LATE, HANGING} and ended == {GOOD, LATE, DEAD, DROPPED}:
+                        tried = {one.target for one in found.attempts if not one.result}
+                        given_up = {one.target for one in found.attempts if one.result}
+                        noted = tried == {GOOD, LATE, DEAD, DROPPED} and given_up == {DEAD, DROPPED}
+                        if open_ == {LATE, HANGING} and noted:
                             late = by_target[LATE].unfinished
                             if late is not None and late.failed:
                                 return found
