@@ -54,7 +54,10 @@ def wakeups_of_tasks(jvm: int) -> int:
     """How often the threads of Spark's tasks have gone to sleep so far."""
     count = 0
     for status in Path(f"/proc/{jvm}/task").glob("*/status"):
-        text = status.read_text()
+        try:
+            text = status.read_text()
+        except OSError:  # the thread has just ended
+            continue
         if text.startswith("Name:\tExecutor task"):
             found = re.search(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.MULTILINE)
             assert found is not None
