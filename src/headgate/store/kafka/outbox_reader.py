@@ -209,6 +209,8 @@ class OutboxMember:
                 self._listener.passed_over(partition, offset, error)
 
     def _on_assign(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
+        if self._closed:  # they came behind the last read: a consumer that closes is told of no commit any more
+            return
         try:
             self._listener.taking(sorted(place.partition for place in places))
             committed = committed_places(self._consumer, places, self._config, self._faults, _DOING)

@@ -84,6 +84,7 @@ class SourceReader:
         self._is_held = False  # its namespace is over its quota
         self._faults = Faults()
         self._failure: HeadgateError | None = None  # of a callback: the library would print it
+        self._is_leaving = False
         self._found: list[Message] = []
 
     def run(self, stop: threading.Event) -> None:
@@ -121,7 +122,7 @@ class SourceReader:
     def _run(self, stop: threading.Event) -> None:
         kafka = library()
         producer, consumer = self._producer(), self._consumer()
-        self._failure, self._is_held = None, False
+        self._failure, self._is_held, self._is_leaving = None, False, False
         try:
             producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
             consumer.subscribe(list(self._source.topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
@@ -139,6 +140,7 @@ class SourceReader:
         except SystemError as error:  # how the library tells a fatal error where it meets a callback
             raise UnavailableError(f"{_DOING}: a client for Kafka has failed", hint=str(error)) from error
         finally:
+            self._is_leaving = True
             producer.purge()
             with suppress(kafka.KafkaException, SystemError):
                 consumer.close()
@@ -196,6 +198,8 @@ class SourceReader:
             raise translated(self._faults.cause(error), _DOING, self._config)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._is_leaving:  # they came behind the last read: a consumer that closes is told of no commit any more
+            return
         try:
             consumer.incremental_assign(self._begun(consumer, partitions))
         except HeadgateError as error:
