@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 ENDING = """
 import asyncio, os, signal
@@ -16,6 +17,36 @@ asyncio.run(serve())
 os.kill(os.getpid(), signal.SIGUSR1)
 print("last words")
 """
+
+STOPPING = """
+import os, signal, threading, time
+from headgate.server import child
+
+lock, stopped = threading.Lock(), threading.Event()
+
+def stop():
+    with lock:
+        stopped.set()
+
+child.on_stop(stop)
+with lock:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.1)
+print(stopped.wait(30))
+"""
+
+
+def test_a_stop_that_comes_while_the_main_thread_holds_a_lock_waits_for_nobody() -> None:
+    """The lock of a `threading.Event`, for example, while `wait` is about to wait: its `set` takes it, too."""
+    command = [sys.executable, "-c", STOPPING]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as part:
+        assert part.stdin is not None  # stays open: the supervisor lives
+        assert part.stdout is not None
+        watchdog = threading.Timer(30, part.kill)
+        watchdog.start()
+        said = part.stdout.read()
+        watchdog.cancel()
+    assert said == "True\n"
 
 
 def test_a_signal_after_the_loop_does_not_break_off_what_a_process_says_last() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import select
 import signal
 import sys
 import threading
@@ -131,19 +132,21 @@ def on_drain(callback: Callable[[], object]) -> None:
 def on_stop(callback: Callable[[], object]) -> None:
     """Calls `callback` once, on SIGTERM or when the supervisor is gone (our standard input, a pipe from it, ends).
 
-    A supervisor killed with SIGKILL cannot tell its children; the pipe does. The callback may run in another thread.
+    A supervisor killed with SIGKILL cannot tell its children; the pipe does. The callback runs in a thread of its own,
+    never in the signal's handler: that breaks into the main thread, which may hold the lock that the callback takes, as
+    `threading.Event.wait` does for an instant, and would wait for itself.
     """
-    once = threading.Lock()
+    told, tell = os.pipe()
 
-    def stop() -> None:
-        if once.acquire(blocking=False):
-            callback()
+    def watch() -> None:
+        ends = select.poll()
+        for end in (sys.stdin.fileno(), told):
+            ends.register(end, select.POLLIN)
+        while told not in (ready := {end for end, _ in ends.poll()}):
+            if ready and not os.read(sys.stdin.fileno(), 1):
+                break
+        callback()
 
-    def watch_pipe() -> None:
-        while os.read(sys.stdin.fileno(), 1):
-            pass
-        stop()
-
-    signal.signal(signal.SIGTERM, lambda *_: stop())
+    signal.signal(signal.SIGTERM, lambda *_: os.write(tell, b"\0"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides the order
-    threading.Thread(target=watch_pipe, name="supervisor-watch", daemon=True).start()
+    threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()
