@@ -126,3 +126,26 @@ def test_a_thread_that_comes_too_late_fails_and_does_not_wait_for_ever(tmp_path:
                 future.result(20)
         finally:
             database._readers.put(sqlite3.connect(":memory:"))  # whoever waits all the same
+
+
+def test_a_write_that_left_its_commit_to_a_later_one_is_stored_where_the_file_closes_before_that(
+    tmp_path: Path,
+) -> None:
+    database = Database(tmp_path / "control.db")
+    with database.write() as connection:
+        connection.execute("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
+    database._waiting += 1  # a write that waits for its turn, which the one who closes gets
+    with ThreadPoolExecutor(1) as threads:
+
+        def write() -> None:
+            with database.write() as connection:
+                connection.execute("INSERT INTO numbers VALUES (1)")
+
+        written = threads.submit(write)
+        while database._shared is None or not database._write_lock.acquire(blocking=False):
+            time.sleep(0.001)
+        database._write_lock.release()
+        assert not written.done()
+        database.close()
+        written.result(30)
+    assert numbers(tmp_path / "control.db") == [1]

@@ -169,6 +169,8 @@ class Database:
         with self._poll_lock:
             self._poller.close()
         with self._write_lock:
+            if self._shared is not None:  # left to a write that comes too late: who has written waits for it
+                self._commit(self._shared)
             self._writer.close()
 
 
