@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from headgate.errors import HeadgateError, UnavailableError
-from headgate.limits import ELECTION_POLL_S_MAX, ELECTION_SESSION_S
+from headgate.limits import ELECTION_LEAVE_S_MAX, ELECTION_POLL_S_MAX, ELECTION_SESSION_S
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.library import Faults, library, made_client, translated
 
@@ -110,8 +110,14 @@ class Election:
                     _log.warning("the election waits", group=self._group, error=error.message, hint=error.hint)
                     stop.wait(_RETRY_S)
         finally:
-            self._consumer.close()  # tells `_revoked`
+            self._leave()
             self._lose("this process ends")
+
+    def _leave(self) -> None:
+        """Leaves the group; Kafka does not let a candidate go while it waits for one that has died."""
+        leaving = threading.Thread(target=self._consumer.close, name="leaving", daemon=True)  # tells `_revoked`
+        leaving.start()
+        leaving.join(ELECTION_LEAVE_S_MAX)
 
     def _poll(self) -> None:
         message = self._consumer.poll(_POLL_S)
