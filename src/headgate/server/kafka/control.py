@@ -100,13 +100,13 @@ async def _serve(context: child.Context) -> None:
     settings, config = context.settings, context.on_kafka.kafka
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
-    child.on_stop(child.setter(stop))
     path, changed = settings.data / "control.db", asyncio.Event()
     told = child.setter(changed)
     async with contextlib.AsyncExitStack() as stack:
         url = instance.advertised_url(settings)
         objects = await asyncio.to_thread(KafkaObjects.open, path, config, url, on_lost=lambda _reason: told())
         stack.callback(objects.close)
+        child.on_stop(child.setter(stop))  # not before: a signal ends a process that waits for Kafka
         store = Store.open(path, committer=objects, keys=keyring_of(settings))
         stack.callback(store.close)
         fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]

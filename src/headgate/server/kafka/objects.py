@@ -19,9 +19,9 @@ def run(context: child.Context) -> None:
 
 async def _follow(context: child.Context) -> None:
     settings, stop, stopped = context.settings, asyncio.Event(), threading.Event()
-    child.on_stop(child.setter(stop))
     path = settings.data / "control.db"
     objects = await asyncio.to_thread(KafkaObjects.open, path, context.on_kafka.kafka, "")
+    child.on_stop(child.setter(stop))  # not before: a signal ends a process that waits for Kafka
     mark = ready.Mark(settings.run_directory, context.part.name)
     with ThreadPoolExecutor(1, "objects") as threads:
         following: asyncio.Future[None] = asyncio.get_running_loop().run_in_executor(threads, objects.follow, stopped)
