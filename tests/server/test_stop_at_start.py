@@ -1,4 +1,4 @@
-"""A stop of a process on Kafka that has not begun yet: it waits for a Kafka that does not answer, or reads for long."""
+"""A stop of a process on Kafka that is in the middle of something which nothing breaks off."""
 
 from __future__ import annotations
 
@@ -29,6 +29,44 @@ cluster = ClusterConfig(kafka=KafkaConfig(bootstrap="127.0.0.1:1"))
 context = child.Context(Settings(data=Path(sys.argv[2])), b"", part, cluster)
 importlib.import_module(f"headgate.server.kafka.{part.role}").run(context)
 """
+
+LEADING = """
+import sys, time
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from headgate.server import child, parts
+from headgate.server.kafka import matcher
+from headgate.settings import Settings
+from headgate.store.config import ClusterConfig, KafkaConfig
+
+def serve_kafka(*, on_started, **_):
+    on_started()
+    print("starts a run", flush=True)
+    time.sleep(60)
+
+matcher.open_cache = lambda *_: SimpleNamespace(close=lambda: None)
+matcher.serve_kafka = serve_kafka
+matcher.MATCHER_STOP_S_MAX = 0.2
+cluster = ClusterConfig(kafka=KafkaConfig(bootstrap="127.0.0.1:1"))
+matcher.run(child.Context(Settings(data=Path(sys.argv[1])), b"", parts.ServerPart(parts.Role.MATCHER), cluster))
+"""
+
+
+def test_a_matcher_that_starts_a_run_leaves_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LEADING, str(tmp_path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as part:
+        try:
+            assert part.stdout is not None
+            assert part.stderr is not None
+            while part.stdout.readline() != "starts a run\n":
+                assert part.poll() is None
+            part.terminate()
+            assert part.wait(DRAIN[1][1]) == 0
+            assert "serve_kafka" in part.stderr.read(), "it says where it stands"
+        finally:
+            part.kill()
 
 
 @pytest.mark.parametrize("role", ["control", "objects"])

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import threading
+import time
 from contextlib import closing
 
+import structlog
+
+from headgate.limits import MATCHER_STOP_S_MAX
 from headgate.server import child, ready
 from headgate.store.kafka.cache import open_cache
 from headgate.store.kafka.matcher import MatcherHooks, serve_kafka
+
+_log = structlog.get_logger(__name__)
 
 
 def run(context: child.Context) -> None:
@@ -21,6 +28,10 @@ def run(context: child.Context) -> None:
         if starting.is_set():
             os._exit(0)  # PySpark cannot be told to stop starting; the JVM ends with this process
         stop.set()
+        time.sleep(MATCHER_STOP_S_MAX)
+        _log.warning("Spark does not stop in time and is left; who leads next ends its runs")
+        faulthandler.dump_traceback()
+        os._exit(0)  # in the order of a stop, the main thread may wait for a run to begin, or to end
 
     child.on_stop(on_stop)
     mark = ready.Mark(settings.run_directory, context.part.name)
