@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Mapping
 
@@ -220,8 +221,28 @@ def test_changes_that_never_end_are_taken_up_all_the_same(world: World) -> None:
     while len(world.runs) == 1:
         world.routing.change()
         world.step(limits.MATCH_POLL_S)
-        assert world.now < began + limits.MATCH_CHANGING_S_MAX + 0.2
+        assert world.now < began + limits.MATCH_CHANGING_S_MIN + 0.2
     assert world.runs[1].generation == world.routing.generation
+
+
+@pytest.mark.parametrize(
+    ("took_s", "apart_s"), [(0.05, limits.MATCH_CHANGING_S_MIN), (1.0, 4.0), (3.0, 5.0), (8.0, 8.0)]
+)
+def test_changes_that_never_end_start_runs_the_less_often_the_longer_a_start_takes(
+    world: World, took_s: float, apart_s: float
+) -> None:
+    starts = []
+    for _ in range(6):
+        while len(world.runs) == len(starts):
+            world.routing.change()
+            world.step(limits.MATCH_POLL_S)
+        starts.append(world.now)
+        while world.now < starts[-1] + took_s:
+            world.routing.change()
+            world.step(limits.MATCH_POLL_S)
+        world.in_force(world.runs[-1].number)
+    apart = [later - earlier for earlier, later in itertools.pairwise(starts[1:])]
+    assert apart == pytest.approx([apart_s] * 4, abs=6 * limits.MATCH_POLL_S)
 
 
 def test_commits_that_change_no_filter_start_nothing(world: World) -> None:

@@ -99,22 +99,33 @@ class Runner(Protocol):
 
 
 class Settling:
-    """Tells when a number has stopped changing: quiet for MATCH_QUIET_S, or changing for MATCH_CHANGING_S_MAX."""
+    """Tells when a number has stopped changing: quiet for MATCH_QUIET_S, or changing for `changing_s`.
+
+    Attributes:
+        changing_s: The longer it takes to take a value up, the longer one that keeps changing waits.
+    """
 
     def __init__(self) -> None:
         self._value: int | None = None
+        self._settled: int | None = None
         self._since = self._changed = 0.0
+        self.changing_s = limits.MATCH_CHANGING_S_MIN
+
+    def taken_up(self, took_s: float) -> None:
+        """A value has been taken up, in so many seconds."""
+        longest_s = min(limits.MATCH_CHANGING_STARTS * took_s, limits.MATCH_CHANGING_S_MAX)
+        self.changing_s = max(limits.MATCH_CHANGING_S_MIN, longest_s)
 
     def has_settled(self, value: int, settled: int, now: float) -> bool:
         """Whether `value`, as it is now, is to be taken up in place of `settled`."""
         if value == settled:
             self._value = None
             return False
-        if self._value is None:
-            self._since = now
+        if self._value is None or self._settled != settled:
+            self._since, self._settled = now, settled
         if self._value != value:
             self._value, self._changed = value, now
-        return now - self._changed >= limits.MATCH_QUIET_S or now - self._since >= limits.MATCH_CHANGING_S_MAX
+        return now - self._changed >= limits.MATCH_QUIET_S or now - self._since >= self.changing_s
 
 
 class Backoff:
@@ -246,8 +257,9 @@ class Matcher:
         metrics.RUNS_STARTED.labels("active").inc()
         metrics.GENERATION.set(run.generation)
         metrics.TARGETS.set(self._targets[run.number])
-        took_s = round(now - self._started_at[run.number], 3)
-        _log.info("generation in force", run=run.number, generation=run.generation, took_s=took_s)
+        took_s = now - self._started_at[run.number]
+        self._settling.taken_up(took_s)
+        _log.info("generation in force", run=run.number, generation=run.generation, took_s=round(took_s, 3))
         self._on_note(f"generation {run.generation} in force by run {run.number}")
         try:
             self._announce()
@@ -287,12 +299,13 @@ class Matcher:
         version = self._routing.data_version()
         if version != self._seen_version:
             self._desired, self._seen_version = self._routing.desired_generation(), version
+        running, newest = self._in_force, self._candidate or self._in_force
+        has_settled = newest is not None and self._settling.has_settled(self._desired, newest.generation, now)
         if self._candidate is not None or not self._backoff.over(now):
             return
-        running = self._in_force
         if running is None:
             self._start(link, link.resume)
-        elif self._settling.has_settled(self._desired, running.generation, now):
+        elif has_settled:
             self._start(link, self._runner.ends)
         elif now - self._started_at[running.number] >= limits.RUN_AGE_S_MAX:
             _log.info("replacing a run before its batch ends", run=running.number)
