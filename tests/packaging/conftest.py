@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wheels(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheels:
-    folder = tmp_path_factory.mktemp("wheels")
+    # uv knows a wheel in a folder by its path and version: in a folder that was there before it takes the older one.
+    folder = tmp_path_factory.mktemp("wheels") / uuid.uuid4().hex
     for project in (sdist, sdist / "packaging" / "client"):
         done = build(project, folder, "--wheel")
         assert done.returncode == 0, done.stderr
