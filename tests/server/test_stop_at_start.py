@@ -32,7 +32,6 @@ importlib.import_module(f"headgate.server.kafka.{part.role}").run(context)
 
 LEADING = """
 import sys, time
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from headgate.server import child, parts

@@ -11,8 +11,8 @@ docs/spec/match-link.md):
     yes        starting    `active`: the candidate is in force, the older run stops
 
 A run that dies or is rejected leaves its place; the next start waits, longer with every failure. Filters that change
-while a candidate starts wait for its `active` (a second), then the newest are taken up: replacing candidates as fast as
-filters change would let none ever come into force.
+while a candidate starts wait for its `active` (a second): replacing candidates as fast as filters change would let none
+ever come into force. Then the newest are taken up, at once when they are quiet, and later while they keep changing.
 """
 
 from __future__ import annotations
@@ -99,22 +99,21 @@ class Runner(Protocol):
 
 
 class Settling:
-    """Tells when a number has stopped changing: quiet for MATCH_QUIET_S, or changing for `changing_s`.
+    """Tells when a number has stopped changing, or has changed for so long that it is to be taken up all the same.
 
-    Attributes:
-        changing_s: The longer it takes to take a value up, the longer one that keeps changing waits.
+    It has stopped after MATCH_QUIET_S. The longer taking one up took the last time, the longer the next one may change.
     """
 
     def __init__(self) -> None:
         self._value: int | None = None
         self._settled: int | None = None
         self._since = self._changed = 0.0
-        self.changing_s = limits.MATCH_CHANGING_S_MIN
+        self._changing_s = limits.MATCH_CHANGING_S_MIN
 
     def taken_up(self, took_s: float) -> None:
         """A value has been taken up, in so many seconds."""
-        longest_s = min(limits.MATCH_CHANGING_STARTS * took_s, limits.MATCH_CHANGING_S_MAX)
-        self.changing_s = max(limits.MATCH_CHANGING_S_MIN, longest_s)
+        changing_s = max(limits.MATCH_CHANGING_S_MIN, limits.MATCH_CHANGING_STARTS * took_s)
+        self._changing_s = min(changing_s, limits.MATCH_CHANGING_S_MAX)
 
     def has_settled(self, value: int, settled: int, now: float) -> bool:
         """Whether `value`, as it is now, is to be taken up in place of `settled`."""
@@ -125,7 +124,7 @@ class Settling:
             self._since, self._settled = now, settled
         if self._value != value:
             self._value, self._changed = value, now
-        return now - self._changed >= limits.MATCH_QUIET_S or now - self._since >= self.changing_s
+        return now - self._changed >= limits.MATCH_QUIET_S or now - self._since >= self._changing_s
 
 
 class Backoff:

@@ -29,9 +29,9 @@ START_S_MAX: Final = 240.0
 """A server that is not ready by then is not going to be: the JVM takes some 10 s, on a busy machine many times that."""
 
 _PORTS: Final = range(12_000, 32_000)
-"""Linux begins at 32,768 with those that it chooses itself."""
+"""Below those that Linux chooses itself, from 32,768 on."""
 _turns: Final = itertools.count(secrets.randbelow(len(_PORTS)))
-"""Of the ports; processes beside each other begin at other ones, whatever seed the tests give to `random`."""
+"""Counts through the ports. Each process begins elsewhere, also where tests give `random` the same seed."""
 
 _KINDS: Final = {kind.plural: kind for kind in Kind}
 
@@ -243,7 +243,7 @@ def condition(item: Object, kind: str) -> Object:
 def free_port() -> int:
     """A port of the loopback interface that is free now, each time another one.
 
-    It is used later, by another process. So it is none of those that the system gives to whoever asks for any.
+    Another process listens there some seconds later. So the port is outside the range from which the kernel chooses.
     """
     while True:
         port = _PORTS[next(_turns) % len(_PORTS)]
