@@ -177,19 +177,19 @@ class Fake:
         self.point("open")
         await send(context, pb.SubscribeResponse(epoch=self.epoch, active=True))
         self.point("begun")
-        handed: set[str] = set()
+        epoch, handed = self.epoch, set[str]()
         credit = Credit(context, pb.SubscribeRequest, request.credits, self.credits, self.told)
         try:
             while True:
                 await credit.some()
-                epoch = self.epoch
+                if epoch != self.epoch:  # by what this stream was told: a seek may come while a response goes out
+                    epoch = self.epoch
+                    handed.clear()
+                    await credit.send(pb.SubscribeResponse(epoch=epoch, active=True))
                 todo = [id_ for id_ in self.wanted if id_ not in self.acked and id_ not in handed]
                 group = todo[: min(3, credit.left)]
                 if not group:
                     await asyncio.sleep(0.01)
-                    if epoch != self.epoch:
-                        handed.clear()
-                        await credit.send(pb.SubscribeResponse(epoch=self.epoch, active=True))
                     continue
                 self.point("credits")
                 credit.left -= len(group)
