@@ -2,17 +2,54 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import pytest
 
+T = TypeVar("T")
+
 REPOSITORY = Path(__file__).resolve().parent.parent
+WAIT_S_MAX = 100.0
+"""What does not come true by then is not going to: below the time that the harness of deliveries gives a whole test."""
+
+
+def eventually(holds: Callable[[], T], what: str | Callable[[], object] = "", *, seconds: float = WAIT_S_MAX) -> T:
+    """What `holds` gives, as soon as that is something; fails when it is not within `seconds`.
+
+    `what` is named in the error, or finds out what to name; otherwise the error shows the code of `holds`.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, _missed(holds, what, seconds)
+        time.sleep(0.02)
+    return found
+
+
+async def until(holds: Callable[[], T], what: str | Callable[[], object] = "", *, seconds: float = WAIT_S_MAX) -> T:
+    """Like `eventually`, for a coroutine."""
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, _missed(holds, what, seconds)
+        await asyncio.sleep(0.005)
+    return found
+
+
+def _missed(holds: Callable[[], object], what: str | Callable[[], object], seconds: float) -> str:
+    """That something did not come true, by its name."""
+    named = what() if callable(what) else what
+    if not named:
+        code = getattr(holds, "__name__", "") == "<lambda>"
+        named = inspect.getsource(holds).strip() if code else getattr(holds, "__qualname__", repr(holds))
+    return f"not within {seconds:g} s: {named}"
 
 
 def missing(what: str) -> NoReturn:

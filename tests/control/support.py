@@ -7,7 +7,6 @@ import json
 import socket
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from headgate.control.reconciler import Reconciler
 from headgate.control.rows import RoutedRow, routed_rows
 from headgate.control.store import Store
 from headgate.storage.keyring import Keyring
+from tests.support import eventually
 
 WAIT_S = 60.0
 Kubectl = Callable[..., str]
@@ -50,14 +50,6 @@ def facts(folder: Path) -> list[RoutedRow]:
         return list(routed_rows(connection))
     finally:
         connection.close()
-
-
-def eventually(check: Callable[[], bool]) -> None:
-    """Wait until `check` holds; fails after WAIT_S."""
-    ends = time.monotonic() + WAIT_S
-    while not check():
-        assert time.monotonic() < ends, f"not within {WAIT_S} s: {check}"
-        time.sleep(0.01)
 
 
 @dataclass

@@ -8,7 +8,8 @@ import pytest
 
 from headgate.control.objects import API_VERSION
 from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
-from tests.control.support import Server, broker, condition, eventually, trigger
+from tests.control.support import Server, broker, condition, trigger
+from tests.support import eventually
 
 GOLD = {"expression": "ce.type == 'order' && data.tier == 'gold'"}
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}

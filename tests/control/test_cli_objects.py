@@ -7,8 +7,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headgate.cli.main import app
-from tests.control.support import Server, eventually
+from tests.control.support import Server
 from tests.control.test_manifests import BROKER, TRIGGER
+from tests.support import eventually
 
 
 def run(server: str, *arguments: str, stdin: str = "") -> Result:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.control.objects import API_VERSION, OWN_API_VERSION
-from tests.control.support import Server, broker, condition, eventually
+from tests.control.support import Server, broker, condition
+from tests.support import eventually
 
 ORDERS = f"/apis/{API_VERSION}/namespaces/orders"
 

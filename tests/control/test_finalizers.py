@@ -9,7 +9,8 @@ import pytest
 from headgate.control.admission import Admission
 from headgate.control.objects import Kind, ObjectKey
 from headgate.limits import FINALIZERS_MAX
-from tests.control.support import Server, condition, eventually, trigger
+from tests.control.support import Server, condition, trigger
+from tests.support import eventually
 
 T1 = ObjectKey(Kind.TRIGGER, "default", "t1")
 

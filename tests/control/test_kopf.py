@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.control.support import Server, eventually, trigger
+from tests.control.support import Server, trigger
+from tests.support import eventually
 
 HANDLERS = """\
 import pathlib

@@ -14,8 +14,8 @@ from kubernetes.client import ApiClient, ApiException, Configuration, CoreV1Api,
 
 from headgate.control.objects import GROUP, VERSION
 from headgate.control.routing import TargetReport
-from tests.control.support import WAIT_S, Server, broker, eventually, trigger
-from tests.support import executable
+from tests.control.support import WAIT_S, Server, broker, trigger
+from tests.support import eventually, executable
 
 MANIFEST = """\
 apiVersion: eventing.knative.dev/v1

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from headgate.control import history
-from tests.control.support import Answer, Server, eventually, trigger
+from tests.control.support import Answer, Server, trigger
+from tests.support import eventually
 
 
 def listed(server: Server, **query: object) -> Answer:

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from tests.control.support import Answer, Server, eventually, trigger
+from tests.control.support import Answer, Server, trigger
+from tests.support import eventually
 
 PATH = "/api/v1/namespaces"
 

@@ -10,7 +10,8 @@ import pytest
 
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.filter.tools import union as union_module
-from tests.control.support import Answer, Server, broker, eventually, trigger
+from tests.control.support import Answer, Server, broker, trigger
+from tests.support import eventually
 
 PATH = "/apis/headgate.dev/v1/namespaces/default/brokers/default/filter"
 

@@ -31,7 +31,8 @@ from headgate.limits import (
     QUOTA_STATUS_S,
     RESOURCE_QUOTAS_PER_NAMESPACE_MAX,
 )
-from tests.control.support import Kubectl, Server, eventually, trigger
+from tests.control.support import Kubectl, Server, trigger
+from tests.support import eventually
 
 TRIGGERS = "count/triggers.eventing.knative.dev"
 

@@ -29,8 +29,8 @@ from tests.delivery.harness import (
     run,
     running,
     target,
-    until,
 )
+from tests.support import until
 
 __all__ = ["log"]
 

@@ -41,8 +41,8 @@ from tests.delivery.harness import (
     run,
     running,
     target,
-    until,
 )
+from tests.support import until
 
 HTML = b"<!DOCTYPE html>\n<html><body><h1>404</h1>\r\n" + b"<p>not found</p>" * 100 + b"</body></html>"
 

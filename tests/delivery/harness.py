@@ -56,12 +56,6 @@ def run(work: Coroutine[Any, Any, None], seconds_max: float = SECONDS_MAX) -> No
     uvloop.run(bounded())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until something holds; the test's own deadline ends it otherwise."""
-    while not condition():
-        await asyncio.sleep(0.005)
-
-
 def event(number: int, *, data: bytes = b'{"n":1}', type: str = "t", **more: Any) -> Event:
     return Event(
         "1.0",

@@ -33,7 +33,8 @@ from headgate.delivery.retry import Fate, Outcome, judge
 from headgate.delivery.subscribers import Subscriber
 from headgate.storage.keyring import Keyring
 from tests.certificates import Authority
-from tests.delivery.harness import attempt_service, event, run, target, until
+from tests.delivery.harness import attempt_service, event, run, target
+from tests.support import until
 
 KEY = base64.b64encode(bytes(range(24))).decode()
 OTHER_KEY = base64.b64encode(bytes(range(1, 33))).decode()

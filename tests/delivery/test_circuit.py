@@ -11,7 +11,8 @@ from headgate import limits
 from headgate.delivery.circuit import Circuit, Rate
 from headgate.delivery.retry import Outcome
 from headgate.testing import free_port
-from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target, until
+from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target
+from tests.support import until
 
 NOBODY = [
     Outcome(0, "timeout"),

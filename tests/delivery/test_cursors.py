@@ -18,7 +18,8 @@ from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import OutboxReader
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
-from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
+from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
+from tests.support import until
 
 
 @pytest.fixture

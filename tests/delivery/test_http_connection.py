@@ -18,7 +18,8 @@ from headgate.control.credentials import ClientTls
 from headgate.delivery.post import HttpTransport, PostOptions
 from headgate.delivery.retry import Outcome
 from tests.certificates import Authority
-from tests.delivery.harness import run, until
+from tests.delivery.harness import run
+from tests.support import until
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 202 OK\r\ncontent-length: 0\r\n\r\n"

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from headgate import limits
-from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target, until
+from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target
+from tests.support import until
 
 EVENTS = 40
 Misbehaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -11,7 +11,8 @@ import pytest
 
 from headgate.delivery.key_queues import KeyQueues
 from headgate.event.json_format import decode_batch
-from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
+from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
+from tests.support import until
 
 
 def keyed(count: int, keys: int) -> list:

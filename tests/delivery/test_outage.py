@@ -17,7 +17,8 @@ from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome, backoff_s, is_left
 from headgate.delivery.targets import TargetState
 from headgate.testing import free_port
-from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, spec, target, until
+from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, spec, target
+from tests.support import until
 
 NOBODY = Outcome(0, "connection", "refused")
 DEFAULT = delivery_rules(None, ordered=False)

@@ -11,7 +11,8 @@ from headgate import limits
 from headgate.event.hops import place_root, with_lineage
 from headgate.observe import metrics
 from headgate.server.shard_deliveries import SenderIdentity
-from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
+from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
+from tests.support import until
 
 CE = (("ce-specversion", "1.0"), ("ce-id", "r1"), ("ce-source", "/reply"), ("ce-type", "reply"))
 

@@ -19,8 +19,8 @@ from headgate.delivery.post import HttpTransport
 from headgate.delivery.resolver import Hop
 from headgate.delivery.retry import Outcome
 from headgate.server.shard_deliveries import SenderIdentity
-from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target, until
-from tests.support import executable
+from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target
+from tests.support import executable, until
 
 LOOPBACK_ONLY = UrlPolicy(reach="public", allow=networks("127.0.0.1"))
 

@@ -20,19 +20,8 @@ from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.protocol import Hello
 from headgate.outbox.writer import OUTBOX_SCHEMA
-from tests.delivery.harness import (
-    EventLog,
-    Peer,
-    Request,
-    Routes,
-    Subscriber,
-    event,
-    matcher,
-    run,
-    running,
-    target,
-    until,
-)
+from tests.delivery.harness import EventLog, Peer, Request, Routes, Subscriber, event, matcher, run, running, target
+from tests.support import until
 
 
 def test_a_restart_delivers_what_was_left_and_nothing_else(tmp_path: Path, log: EventLog, monkeypatch):

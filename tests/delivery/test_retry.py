@@ -13,19 +13,8 @@ import pytest
 from headgate import limits
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import Fate, Outcome, backoff_s, judge, pause_s, retry_after_s
-from tests.delivery.harness import (
-    EventLog,
-    Request,
-    Routes,
-    Subscriber,
-    event,
-    matcher,
-    run,
-    running,
-    spec,
-    target,
-    until,
-)
+from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, spec, target
+from tests.support import until
 
 AGAIN = (404, 408, 409, 429, 500, 501, 502, 503, 504, 599, 600, 799, 999)
 NEVER = (301, 302, 303, 304, 307, 308, 400, 401, 403, 405, 406, 410, 412, 413, 415, 418, 422, 451)

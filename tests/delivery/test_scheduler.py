@@ -30,7 +30,8 @@ from headgate.event.json_format import decode_batch
 from headgate.event.trace import Context
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.outbox.writer import DurableChunk, RowGroup
-from tests.delivery.harness import BROKER, attempt_service, event, run, target, until
+from tests.delivery.harness import BROKER, attempt_service, event, run, target
+from tests.support import until
 
 
 class Rows:

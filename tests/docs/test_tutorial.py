@@ -7,8 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,7 +15,7 @@ import pytest
 
 from headgate.testing import free_port
 from tests.docs.commands import OUTPUT, Step, stable, steps
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # two starts of a server, and much waiting
 
@@ -86,10 +84,10 @@ class Terminals:
                 preexec_fn=_hears_ctrl_c,
             )
         if command.startswith("headgate serve"):
-            eventually(lambda: "ready after" in self.shown(title), lambda: self.shown(title), START_S)
+            eventually(lambda: "ready after" in self.shown(title), lambda: self.shown(title), seconds=START_S)
         else:
             port = int(self.here(command).rpartition(" ")[2])
-            eventually(lambda: listens(port), lambda: self.shown(title), START_S)
+            eventually(lambda: listens(port), lambda: self.shown(title), seconds=START_S)
 
     def shown(self, title: str) -> str:
         """What a terminal shows."""
@@ -131,13 +129,6 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def eventually(holds: Callable[[], bool], why: Callable[[], object], seconds: float = WAIT_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, why()
-        time.sleep(0.2)
-
-
 def run(page: str, terminals: Terminals, go_on: tuple[str, ...] = GO_ON) -> None:
     """Types what the page says, and waits until every terminal shows what the page shows.
 
@@ -169,7 +160,7 @@ def compare(command: str, output: str, terminals: Terminals) -> None:
             printed = terminals.type(command)
         return not output or stable(printed) == wanted
 
-    eventually(shows, lambda: f"{command}\n{printed}", WAIT_S if command.startswith(LOOK) else 0.0)
+    eventually(shows, lambda: f"{command}\n{printed}", seconds=WAIT_S if command.startswith(LOOK) else 0.0)
 
 
 def test_the_pages_show_what_happens(tmp_path: Path) -> None:

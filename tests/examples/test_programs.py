@@ -11,10 +11,10 @@ import pytest
 from headgate.client import Client
 from headgate.testing import Server
 from tests.docs.commands import steps
-from tests.docs.test_tutorial import eventually, run
+from tests.docs.test_tutorial import run
 from tests.examples.conftest import BUILD_S_MAX, Clone
 from tests.examples.test_refusals import FRAMEWORKS, SOURCE
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, eventually
 from tests.system.publishing import Publisher, broker
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(2 * BUILD_S_MAX)]

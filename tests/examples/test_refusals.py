@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 from standardwebhooks import Webhook
 
-from tests.docs.test_tutorial import eventually
 from tests.examples.conftest import BUILD_S_MAX, Clone
+from tests.support import eventually
 from tests.system.subscriber import Subscriber
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(BUILD_S_MAX)]

@@ -22,7 +22,7 @@ from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
-from tests.delivery.harness import until as eventually
+from tests.support import until
 
 
 class Objects:
@@ -61,7 +61,7 @@ def test_stored_matched_and_every_attempt(tmp_path: Path) -> None:
                 log.append([event(0), event(1)])
                 async with matcher(work, 7) as peer:
                     peer.match((1, 1), (1, 2), (1, 3), verdict=Verdict.CANDIDATE)
-                    await eventually(lambda: len(subscriber.requests) == 4 and work.dispatcher.unfinished == 0)
+                    await until(lambda: len(subscriber.requests) == 4 and work.dispatcher.unfinished == 0)
 
     run(work())
     log.close()
@@ -105,9 +105,9 @@ def test_a_dead_letter_and_who_took_it(tmp_path: Path) -> None:
                 log.append([event(0)])
                 async with matcher(work, 7) as peer:
                     peer.match((0, 1))
-                    await eventually(lambda: len(subscriber.requests) == 2)
+                    await until(lambda: len(subscriber.requests) == 2)
                     records = FileRecords(tmp_path, LogDirectory(tmp_path / "log", "stop"))
-                    await eventually(lambda: records.of(1).dead_letter(1, 0) is None)
+                    await until(lambda: records.of(1).dead_letter(1, 0) is None)
 
     run(work())
     log.close()

@@ -111,13 +111,6 @@ class FakeDispatcher:
                 assert self._changed.wait(max(0.0, deadline - time.monotonic())), "the fake dispatcher waited in vain"
             return found
 
-    def wait_until(self, what: Callable[[], bool]) -> None:
-        """Until `what` is true, where nothing on the link tells that it is."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not what():
-            assert time.monotonic() < deadline, "the fake dispatcher waited in vain"
-            time.sleep(0.01)
-
     def is_stuck(self, connection: Connection) -> bool:
         """Whether a paused connection's bytes have piled up and no more come."""
 

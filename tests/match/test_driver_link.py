@@ -11,6 +11,7 @@ import pytest
 from headgate.match.driver_link import Active, DriverLink, LinkAddress, LinkEndpoint, Rejected, read_address
 from headgate.match.errors import DriverLinkError
 from tests.match.fakes import TOKEN, FakeDispatcher
+from tests.support import eventually
 
 
 def listen(link: DriverLink) -> None:
@@ -45,7 +46,7 @@ def test_silence_is_no_message(link: DriverLink) -> None:
 
 
 def test_a_line_in_two_pieces_is_one_message(dispatcher: FakeDispatcher, link: DriverLink) -> None:
-    dispatcher.wait_until(lambda: dispatcher.driver is not None)
+    eventually(lambda: dispatcher.driver is not None)
     assert dispatcher.driver is not None
     dispatcher.driver.sendall(b'{"op":"active",')
     assert link.receive(0.05) == []
@@ -55,7 +56,7 @@ def test_a_line_in_two_pieces_is_one_message(dispatcher: FakeDispatcher, link: D
 
 @pytest.mark.parametrize("line", [b"no json\n", b'{"op":"other"}\n', b'{"op":"active","run":"x"}\n', b"x" * 70_000])
 def test_nonsense_breaks_the_link(dispatcher: FakeDispatcher, link: DriverLink, line: bytes) -> None:
-    dispatcher.wait_until(lambda: dispatcher.driver is not None)
+    eventually(lambda: dispatcher.driver is not None)
     assert dispatcher.driver is not None
     dispatcher.driver.sendall(line)
     with pytest.raises(DriverLinkError):
@@ -63,7 +64,7 @@ def test_nonsense_breaks_the_link(dispatcher: FakeDispatcher, link: DriverLink, 
 
 
 def test_a_closed_link_is_an_error(dispatcher: FakeDispatcher, link: DriverLink) -> None:
-    dispatcher.wait_until(lambda: dispatcher.driver is not None)
+    eventually(lambda: dispatcher.driver is not None)
     dispatcher.drop_driver()
     with pytest.raises(DriverLinkError, match="closed the match link"):
         link.receive(10)

@@ -12,6 +12,7 @@ from headgate.match.driver_link import Active, DriverLink, LinkAddress, LinkEndp
 from headgate.match.driver_links import DriverLinks
 from headgate.match.errors import DriverLinkError
 from tests.match.fakes import TOKEN, FakeDispatcher, address_of
+from tests.support import eventually
 
 
 @contextlib.contextmanager
@@ -19,7 +20,7 @@ def linked() -> Iterator[tuple[FakeDispatcher, FakeDispatcher, DriverLinks]]:
     with FakeDispatcher() as first, FakeDispatcher() as second:
         links = DriverLinks.connect(address_of(first, second))
         for dispatcher in (first, second):
-            dispatcher.wait_until(lambda one=dispatcher: one.driver is not None)
+            eventually(lambda one=dispatcher: one.driver is not None)
         yield first, second, links
         links.close()
 

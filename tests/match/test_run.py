@@ -20,6 +20,7 @@ from headgate.outbox.shards import dispatcher_of
 from tests.match import vectors
 from tests.match.events import append, event, writing
 from tests.match.fakes import FakeDispatcher, running
+from tests.support import eventually
 
 pytestmark = pytest.mark.spark
 
@@ -179,7 +180,7 @@ def test_a_broken_link_ends_the_run(spark: SparkSession, tmp_path: Path) -> None
             connection = dispatcher.of(run=1)
             dispatcher.wait(lambda: connection.passed == 1)
             dispatcher.drop(connection)
-            dispatcher.wait_until(lambda: not run.alive)
+            eventually(lambda: not run.alive)
             assert "IOException" in run.failure() or "SocketException" in run.failure()
 
 
@@ -188,7 +189,7 @@ def test_a_wrong_token_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with FakeDispatcher(token=bytes(32)) as dispatcher, writing(log) as writer:
         append(writer, [event(1)])
         with running(spark, every_event, dispatcher, tmp_path, log=log, start={0: 0}) as run:
-            dispatcher.wait_until(lambda: not run.alive)
+            eventually(lambda: not run.alive)
             assert "refused the match link" in run.failure()
         assert dispatcher.refused == 1
         assert dispatcher.connections == []
@@ -199,7 +200,7 @@ def test_a_start_above_the_log_is_an_error(spark: SparkSession, tmp_path: Path) 
     with FakeDispatcher() as dispatcher, writing(log) as writer:
         append(writer, [event(1)])
         with running(spark, every_event, dispatcher, tmp_path, log=log, start={0: 2}) as run:
-            dispatcher.wait_until(lambda: not run.alive)
+            eventually(lambda: not run.alive)
             assert "ends at offset 1, below the start 2" in run.failure()
 
 
@@ -218,7 +219,7 @@ def test_a_stopped_run_leaves_nothing_behind(spark: SparkSession, tmp_path: Path
             dispatcher.wait(lambda c=connection: c.closed)
         assert list(scratch.iterdir()) == []
     memory = spark.sparkContext._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
-    dispatcher.wait_until(lambda: memory.getAllocatedMemory() == 0)  # a task closes its reader behind its writer
+    eventually(lambda: memory.getAllocatedMemory() == 0)  # a task closes its reader behind its writer
 
 
 def test_a_run_that_is_blocked_by_a_slow_dispatcher_stops_at_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_a_run_that_is_blocked_by_a_slow_dispatcher_stops_at_once(spark: SparkSe
         append(writer, [event(number) for number in range(2_000)])
         with running(spark, much, dispatcher, tmp_path, log=log, start={0: 0}) as run:
             connection = dispatcher.of(run=1)
-            dispatcher.wait_until(lambda: dispatcher.is_stuck(connection))
+            eventually(lambda: dispatcher.is_stuck(connection))
             run.stop()
             assert run.failure() == ""
 
@@ -274,7 +275,7 @@ def test_a_run_ends_when_one_of_its_dispatchers_does(spark: SparkSession, tmp_pa
     ):
         second.drop(second.of(run=1))
         first.wait(lambda: first.of(run=1).closed)
-        first.wait_until(lambda: not run.alive)
+        eventually(lambda: not run.alive)
         assert run.failure()
 
 
@@ -314,7 +315,7 @@ def test_an_operator_that_would_read_ahead_is_refused(spark: SparkSession, tmp_p
         writing(tmp_path / "log"),
         running(spark, without_duplicates, dispatcher, tmp_path, log=tmp_path / "log", start={0: 0}) as run,
     ):
-        dispatcher.wait_until(lambda: not run.alive)
+        eventually(lambda: not run.alive)
         assert "ALLOWLIST" in run.failure()
 
 
@@ -324,7 +325,7 @@ def test_a_corrupt_chunk_ends_the_run_and_names_the_place(
     corrupt = vectors.EXPECTED["corrupt"]["3"]
     with running(spark, every_event, dispatcher, tmp_path, log=vectors.VECTORS, start={3: 0}) as run:
         connection = dispatcher.of(run=1, partition=3)
-        dispatcher.wait_until(lambda: not run.alive)
+        eventually(lambda: not run.alive)
         assert f"{corrupt['file']} at byte {corrupt['at']}" in run.failure()
     dispatcher.wait(lambda: connection.closed)
     assert connection.passed == corrupt["good_records"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headgate.match.query import tasks_of
+from tests.support import eventually
 
 pytestmark = pytest.mark.spark
 WAIT_S_MAX = 120.0
@@ -49,13 +48,6 @@ class Counting:
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
         return sum(stage.numActiveTasks for stage in stages if stage is not None)
-
-
-def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def slow(spark: SparkSession) -> DataFrame:

@@ -20,6 +20,7 @@ from headgate.log.writer import PartitionWriter
 from tests.match.events import append, event, writing
 from tests.match.fakes import PATIENCE_S, FakeDispatcher, running
 from tests.match.test_run import every_event
+from tests.support import eventually
 
 pytestmark = pytest.mark.spark
 
@@ -67,7 +68,7 @@ def wakeups_of_tasks(jvm: int) -> int:
 
 def asleep(dispatcher: FakeDispatcher, wakeups: Wakeups) -> None:
     """Returns when a reader has asked to be woken."""
-    dispatcher.wait_until(lambda: bool(wakeups._waiting))
+    eventually(lambda: bool(wakeups._waiting))
 
 
 def test_a_run_is_woken_by_the_writer_and_by_nobody_else(spark: SparkSession, tmp_path: Path) -> None:
@@ -114,4 +115,4 @@ def test_a_run_that_sleeps_stops_at_once(spark: SparkSession, tmp_path: Path) ->
     with FakeDispatcher() as dispatcher, writing(tmp_path / "log"), listening(wakeups, tmp_path):
         with running(spark, every_event, dispatcher, tmp_path, log=tmp_path / "log", start={0: 0}, wakeups=tmp_path):
             asleep(dispatcher, wakeups)
-        dispatcher.wait_until(lambda: not wakeups._open)
+        eventually(lambda: not wakeups._open)

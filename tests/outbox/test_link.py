@@ -13,7 +13,8 @@ import pytest
 
 from headgate import limits
 from headgate.outbox.protocol import HELLO_BYTES, Hello, encode_hello
-from tests.delivery.harness import TOKEN, EventLog, Routes, Subscriber, event, matcher, run, running, target, until
+from tests.delivery.harness import TOKEN, EventLog, Routes, Subscriber, event, matcher, run, running, target
+from tests.support import until
 
 RUN = Hello(1, 1, 0, 1, 0)
 

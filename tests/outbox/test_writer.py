@@ -13,7 +13,8 @@ from headgate.log.errors import LogUnavailableError
 from headgate.log.writer import Encoded
 from headgate.outbox.takeover import Accepted
 from headgate.outbox.writer import OUTBOX_SCHEMA, DurableChunk, Outbox, RowGroup, decode_chunk, encode_chunk
-from tests.delivery.harness import run, until
+from tests.delivery.harness import run
+from tests.support import until
 
 
 class Disk:

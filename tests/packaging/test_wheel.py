@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from headgate.testing import Server
 from tests.packaging.conftest import Wheels
 from tests.packaging.test_distributions import shared_files
 from tests.packaging.wheels import build, cached, uv
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, eventually
 from tests.system.collector import Collector
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
@@ -71,13 +70,6 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     running.close()
 
 
-def _eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.05)
-
-
 def _delivers(server: Server, subscriber: Subscriber) -> None:
     """A trigger is made, and gets an event that it wants."""
     uri, wanted = subscriber.url("wheel"), {"expression": 'ce.type == "wheel" && data.n > 1'}
@@ -86,7 +78,7 @@ def _delivers(server: Server, subscriber: Subscriber) -> None:
     server.wait_trigger_ready("default", "wheel", seconds=SECONDS_MAX)
     publisher = Publisher(server)
     assert [publisher.publish(f"w{n}", "wheel", {"n": n}) for n in (1, 2)] == [202, 202]
-    _eventually(lambda: subscriber.ids("wheel") == {"w2": 1})
+    eventually(lambda: subscriber.ids("wheel") == {"w2": 1})
 
 
 def _asks_by_the_client_alone(server: Server, client_folder: Path, folder: Path) -> None:
@@ -176,7 +168,7 @@ def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
 ) -> None:
     with Server(elsewhere / "data", log=elsewhere / "log", program=bin_folder / "headgate") as server:
         _delivers(server, subscriber)
-        _eventually(lambda: {"receive", "match", "deliver"} <= {span.name for span in collector.spans})
+        eventually(lambda: {"receive", "match", "deliver"} <= {span.name for span in collector.spans})
         _asks_by_the_client_alone(server, client_folder, elsewhere)
     assert {(span.name, span.part) for span in collector.spans if span.attributes["cloudevents.event_id"] == "w2"} == {
         ("receive", "front-0"),

@@ -25,7 +25,8 @@ from headgate.replay.store import (
 )
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.testing import free_port
-from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, run, running, target, until
+from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, run, running, target
+from tests.support import until
 
 EVENTS = 40
 

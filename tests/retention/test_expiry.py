@@ -22,19 +22,8 @@ from headgate.retention.expiry import BacklogBounds
 from headgate.retention.floor import FloorFinder
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.testing import free_port
-from tests.delivery.harness import (
-    BROKER,
-    EventLog,
-    Routes,
-    Running,
-    Subscriber,
-    event,
-    matcher,
-    run,
-    running,
-    target,
-    until,
-)
+from tests.delivery.harness import BROKER, EventLog, Routes, Running, Subscriber, event, matcher, run, running, target
+from tests.support import until
 
 COUNT = 40
 

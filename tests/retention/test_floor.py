@@ -17,7 +17,8 @@ from headgate.retention.floor import KEEP_EVERYTHING, REPORT, FloorFinder, Reten
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.subscriptions.saved import SavedCursor, UnackedEvent
 from headgate.subscriptions.store import SubscriptionStore
-from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
+from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
+from tests.support import until
 
 
 def floor_of(directory: Path) -> RetentionFloor:

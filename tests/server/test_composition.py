@@ -18,18 +18,8 @@ from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import decode_chunk
-from tests.delivery.harness import (
-    EventLog,
-    Request,
-    Routes,
-    Subscriber,
-    event,
-    matcher,
-    run,
-    running,
-    target,
-    until,
-)
+from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
+from tests.support import until
 
 
 def outbox_rows(data: Path) -> list[tuple[int, int, int]]:

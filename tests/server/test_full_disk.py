@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,7 @@ import pytest
 from headgate.server import child
 from headgate.settings import Settings
 from headgate.testing import free_port
-from tests.support import small_disk
-
-WAIT_S_MAX = 60.0
+from tests.support import eventually, small_disk
 
 
 @pytest.fixture
@@ -40,13 +38,6 @@ def front(disk: Path) -> Iterator[str]:
             yield settings.url
         finally:
             process.terminate()
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not holds():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.05)
 
 
 def log_line(url: str) -> str:

@@ -34,7 +34,7 @@ from headgate.testing.kafka import Kafka
 from headgate.testing.server import ApiError, Server, object_of, parts_of
 from tests.store.contract import PARTITIONS
 from tests.store.stores import kafka_config
-from tests.support import executable
+from tests.support import eventually, executable
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 WAIT_S_MAX = 120.0
@@ -62,17 +62,8 @@ class Deployment:
 
     def leader(self) -> tuple[Server, Server]:
         """The server that leads the objects, and the other one."""
-        found = until(lambda: [one for one in self.controls if "control ok: leads" in verbose(one)])
+        found = eventually(lambda: [one for one in self.controls if "control ok: leads" in verbose(one)])
         return found[0], self.two if found[0] is self.one else self.one
-
-
-def until(look: Callable[[], T]) -> T:
-    """What `look` finds, as soon as that is something."""
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not (found := look()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 def verbose(server: Server) -> str:
@@ -171,7 +162,7 @@ def create(server: Server) -> tuple[str, str]:
 
 def test_events_are_in_the_topic_when_they_are_accepted(deployment: Deployment) -> None:
     servers, config = (deployment.one, deployment.fronts), deployment.config
-    until(lambda: [post(one, "first") for one in servers] == [202, 202])
+    eventually(lambda: [post(one, "first") for one in servers] == [202, 202])
     keyed: dict[str, list[str]] = {"a": [], "b": [], "c": []}
     for number in range(12):
         for key, names in keyed.items():
@@ -183,7 +174,7 @@ def test_events_are_in_the_topic_when_they_are_accepted(deployment: Deployment) 
     torn = json.dumps([{**event, "id": "torn-0"}, {"id": "torn-1"}]).encode()
     assert post(deployment.fronts, "", torn, "application/cloudevents-batch+json") == 400
     assert post(deployment.one, "malformed", specversion="9") == 400
-    found = until(lambda: (now := stored(config)) and ids(now).count("batch-19") and now)
+    found = eventually(lambda: (now := stored(config)) and ids(now).count("batch-19") and now)
     for key, names in keyed.items():
         place = found[partition_of_key(key, PARTITIONS)]
         assert [name for name in place if name.startswith(f"{key}-")] == names
@@ -208,10 +199,12 @@ def read(server: Server, query: str, count: int, accept: str = "application/x-nd
 
 def test_a_server_with_the_role_reader_answers_from_the_topic(deployment: Deployment) -> None:
     """What any server accepted, by filter, from a position, and while it comes."""
-    until(lambda: [post(one, f"read-{n}") for n, one in enumerate((deployment.one, deployment.fronts))] == [202, 202])
+    eventually(
+        lambda: [post(one, f"read-{n}") for n, one in enumerate((deployment.one, deployment.fronts))] == [202, 202]
+    )
     server = deployment.two
     query = "filter=" + urllib.parse.quote('ce.id.startsWith("read-")')
-    until(lambda: set(read(server, query, 9)) == {"read-0", "read-1"})
+    eventually(lambda: set(read(server, query, 9)) == {"read-0", "read-1"})
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(read, server, f"{query}&from=earliest&follow=true", 3)
         assert post(deployment.fronts, "read-2") == 202
@@ -278,7 +271,7 @@ def test_every_control_process_tells_the_same(deployment: Deployment) -> None:
         changes = [one.result(WAIT_S_MAX) for one in told]
     assert changes[0] == changes[1]
     name, _ = create(other)
-    stale = until(lambda: other.get("triggers", "default", name))
+    stale = eventually(lambda: other.get("triggers", "default", name))
     stale["metadata"]["resourceVersion"] = since
     for server in (leader, other, deployment.fronts):
         with pytest.raises(ApiError) as caught:
@@ -343,10 +336,12 @@ def test_a_leader_that_stood_still_leads_no_more(deployment: Deployment) -> None
         os.kill(control, signal.SIGCONT)
     names.append(create(leader)[0])
     names.append(create(other)[0])
-    until(lambda: f"control ok: follows {other.url}" in verbose(leader))
+    eventually(lambda: f"control ok: follows {other.url}" in verbose(leader))
     assert "control ok: leads" in verbose(other)
     for server in (leader, other):  # the last one was written at the other server: who follows reads it soon after
-        until(lambda server=server: {one["metadata"]["name"] for one in server.list("triggers", "default")} >= {*names})
+        eventually(
+            lambda server=server: {one["metadata"]["name"] for one in server.list("triggers", "default")} >= {*names}
+        )
 
 
 def test_a_killed_front_loses_nothing_that_it_has_accepted(deployment: Deployment) -> None:
@@ -375,17 +370,17 @@ def test_a_killed_front_loses_nothing_that_it_has_accepted(deployment: Deploymen
         try:
             for part in ("front-0", "front-1"):
                 before = len(accepted)
-                until(lambda before=before: len(accepted) > before + 50)
+                eventually(lambda before=before: len(accepted) > before + 50)
                 os.kill(parts_of(server.pid)[part], signal.SIGKILL)
-                until(server.is_ready)
-                until(lambda part=part: part in parts_of(server.pid))
+                eventually(server.is_ready)
+                eventually(lambda part=part: part in parts_of(server.pid))
         finally:
             stop.set()
         for one in working:
             one.result(WAIT_S_MAX)
     server.wait_ready()
     found: set[str] = set()
-    until(lambda: found.update(ids(stored(deployment.config))) or found >= set(accepted))
+    eventually(lambda: found.update(ids(stored(deployment.config))) or found >= set(accepted))
 
 
 def test_a_killed_front_stores_each_number_of_a_producer_once_and_in_order(deployment: Deployment) -> None:
@@ -413,7 +408,7 @@ def test_a_killed_front_stores_each_number_of_a_producer_once_and_in_order(deplo
                 ends = number + 300
                 await send(producer, lambda ends=ends: number - producer.unacknowledged >= ends)
                 part = f"front-{kill % 2}"
-                await asyncio.to_thread(until, lambda part=part: part in parts_of(server.pid))
+                await asyncio.to_thread(eventually, lambda part=part: part in parts_of(server.pid))
                 os.kill(parts_of(server.pid)[part], signal.SIGKILL)
             ends = number + 300
             await send(producer, lambda: number >= ends)
@@ -427,7 +422,7 @@ def test_a_killed_front_stores_each_number_of_a_producer_once_and_in_order(deplo
             numbers[partition] = [int(name[1:]) for name in names if name.startswith("n") and name[1:].isdecimal()]
         return sum(map(len, numbers.values()))
 
-    until(lambda: found() >= count)
+    eventually(lambda: found() >= count)
     assert sorted(number for own in numbers.values() for number in own) == list(range(count)), "each once"
     for partition, own in numbers.items():
         assert own == sorted(own), "in the order of the numbers"
@@ -440,7 +435,7 @@ def test_without_kafka_events_and_writes_are_refused(deployment: Deployment) -> 
     server = deployment.one
     deployment.kafka.kill(1)
     try:
-        until(lambda: not server.is_ready())
+        eventually(lambda: not server.is_ready())
         request = urllib.request.Request(f"{server.url}/default/default", b"{}", {"content-type": "application/json"})
         for name, value in (("id", "refused"), ("source", "/s"), ("type", "t"), ("specversion", "1.0")):
             request.add_header(f"ce-{name}", value)
@@ -454,7 +449,7 @@ def test_without_kafka_events_and_writes_are_refused(deployment: Deployment) -> 
         assert server.list("triggers", "default"), "what is known is read without Kafka"
     finally:
         deployment.kafka.restart(1)
-    until(server.is_ready)
+    eventually(server.is_ready)
     assert post(server, "again") == 202
     create(server)
     found = ids(stored(deployment.config))

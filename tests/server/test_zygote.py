@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from headgate.server import parts
 from headgate.server.parts import Role, ServerPart
 from headgate.server.zygote import Zygote, reap_orphans
 from headgate.settings import Settings
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, eventually, until
 
 READER = ServerPart(Role.READER)
 PATIENCE_S = 120
@@ -27,13 +26,6 @@ def is_ready(settings: Settings, part: ServerPart) -> bool:
     return (settings.run_directory / f"{part.name}.ready").exists()
 
 
-async def until(what: object, *arguments: object) -> None:
-    assert callable(what)
-    async with asyncio.timeout(PATIENCE_S):
-        while not what(*arguments):
-            await asyncio.sleep(0.02)
-
-
 async def live(folder: Path) -> None:
     """The life of some parts; ends with an error where one does not live like a process of its own."""
     settings = Settings(data=folder / "data", metrics=False)
@@ -41,7 +33,7 @@ async def live(folder: Path) -> None:
     settings.run_directory.mkdir(parents=True)
     try:
         first = await zygote.start(READER)
-        await until(is_ready, settings, READER)
+        await until(lambda: is_ready(settings, READER))
         assert zygote.pid is not None
         command = Path(f"/proc/{first.pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
         assert command[1:] == [b"-m", b"headgate.server", b"reader"]
@@ -154,10 +146,11 @@ def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
         pids = [int(pid) for pid in killed.stdout.readline().split()]
         assert len(pids) == 2
         killed.kill()
-    deadline = time.monotonic() + PATIENCE_S
-    while living := [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and not is_zombie(pid)]:
-        assert time.monotonic() < deadline, f"{living} live on"
-        time.sleep(0.05)
+
+    def living() -> list[int]:
+        return [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and not is_zombie(pid)]
+
+    eventually(lambda: not living(), lambda: f"{living()} live on")
 
 
 def is_zombie(pid: int) -> bool:

@@ -37,10 +37,11 @@ from headgate.store.kafka.objects import KafkaObjects
 from headgate.store.kafka.outbox_places import OutboxPlaces
 from headgate.testing.kafka import Kafka
 from tests.control.support import broker, trigger
-from tests.delivery.harness import Request, Routes, Subscriber, run, until
+from tests.delivery.harness import Request, Routes, Subscriber, run
 from tests.store.dispatch_feed import SOURCES, Feed, made_target
 from tests.store.outbox_stream import OUTBOX_PARTITIONS, outbox_config
 from tests.store.test_kafka_dispatch import dispatching
+from tests.support import until
 
 pytestmark = pytest.mark.kafka
 GOOD, FAILING, REFUSING = 1, 2, 3

@@ -25,11 +25,12 @@ from headgate.server.proxy import PartUnavailableError
 from headgate.server.target_stats import TargetStats, TargetStatsReader, TriggerCounters
 from headgate.store.kafka.admin import Admin
 from headgate.testing.kafka import Kafka
-from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running, until
+from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
 from tests.store.dispatch_feed import Feed, made_event, made_target
 from tests.store.outbox_stream import BROKER, OUTBOX_PARTITIONS, outbox_config
 from tests.store.test_kafka_dispatch import dispatching
 from tests.store.test_records_contract import Owners
+from tests.support import until
 
 GOOD, LATE, DEAD, HANGING, QUIET = 1, 2, 3, 4, 5
 """Targets: what becomes of their one event; QUIET gets none."""

@@ -18,6 +18,7 @@ from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.election import Election
 from headgate.testing.kafka import Kafka
 from tests.store.stores import kafka_config
+from tests.support import eventually
 
 pytestmark = pytest.mark.kafka
 WAIT_S_MAX = 60.0
@@ -87,13 +88,6 @@ def wait_said(process: subprocess.Popen[str], wanted: str) -> None:
         if line == wanted:
             return
     raise AssertionError(f"the other process ended before it said {wanted!r}")
-
-
-def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_who_stops_hands_the_lead_over_at_once(config: KafkaConfig) -> None:

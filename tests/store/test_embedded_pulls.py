@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from headgate.filter.compile.plan import Verdict
-from tests.delivery.harness import EventLog, Routes, event, matcher, run, until
+from tests.delivery.harness import EventLog, Routes, event, matcher, run
 from tests.store.pulls_contract import BATCH, Consuming, PullsContract, names, stats
 from tests.subscriptions.test_http import Client, ids, serving, subscription
+from tests.support import until
 
 
 @contextlib.asynccontextmanager

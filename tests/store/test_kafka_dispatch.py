@@ -18,9 +18,10 @@ from headgate.server.kafka.group import KafkaDispatcher, KafkaDispatcherOptions,
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.admin import Admin
 from headgate.testing.kafka import Kafka
-from tests.delivery.harness import Request, Routes, Subscriber, run, until
+from tests.delivery.harness import Request, Routes, Subscriber, run
 from tests.store.dispatch_feed import KEYS, SOURCES, Feed, in_order, made_target
 from tests.store.outbox_stream import OUTBOX_PARTITIONS, outbox_config
+from tests.support import until
 
 pytestmark = pytest.mark.kafka
 

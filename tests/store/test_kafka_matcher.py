@@ -22,7 +22,6 @@ from headgate.store.kafka.matcher import KafkaMatcher, MatcherHooks, wait_slots
 from headgate.testing.kafka import Kafka
 from tests.match.conftest import spark
 from tests.store.matcher_world import (
-    WAIT_S_MAX,
     Filters,
     Load,
     Reader,
@@ -31,6 +30,7 @@ from tests.store.matcher_world import (
     quantile,
     world_config,
 )
+from tests.support import eventually
 
 __all__ = ["spark"]
 
@@ -72,11 +72,11 @@ class World:
             worker.check()
 
     def wait(self, until: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + WAIT_S_MAX
-        while not until():
-            assert time.monotonic() < deadline, f"not in time: {what}"
+        def holds() -> bool:
             self.check_alive()
-            time.sleep(0.02)
+            return until()
+
+        eventually(holds, what)
 
     def settle(self) -> None:
         """No event comes in any more, and each has reached the reader."""

@@ -29,7 +29,6 @@ from headgate.store.kafka.objects import KafkaObjects
 from headgate.store.kafka.rows import RowRecordError
 from headgate.testing import free_port
 from headgate.testing.kafka import Kafka
-from tests.control.support import eventually
 from tests.store.object_stores import ControlProcess
 from tests.store.objects_contract import (
     ObjectStoreContract,
@@ -44,6 +43,7 @@ from tests.store.objects_contract import (
 )
 from tests.store.objects_writer import POINTS, WRITES
 from tests.store.stores import kafka_config
+from tests.support import eventually
 
 pytestmark = pytest.mark.kafka
 Start = Callable[..., ControlProcess]

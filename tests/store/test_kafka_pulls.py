@@ -34,12 +34,13 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.admin import Admin
 from headgate.subscriptions.api import METHODS, PREFIX
 from headgate.testing.kafka import Kafka
-from tests.delivery.harness import BROKER, Routes, event, run, until
+from tests.delivery.harness import BROKER, Routes, event, run
 from tests.store.dispatch_feed import SOURCES, Feed
 from tests.store.outbox_stream import OUTBOX_PARTITIONS, outbox_config
 from tests.store.pulls_contract import BATCH, Consuming, PullsContract, stats
 from tests.store.test_kafka_dispatch import dispatching
 from tests.subscriptions.test_http import Client, ids, subscription
+from tests.support import until
 
 pytestmark = pytest.mark.kafka
 SHARD = dispatcher_of(1, OUTBOX_PARTITIONS)

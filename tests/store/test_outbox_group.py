@@ -25,6 +25,7 @@ from headgate.store.kafka.outbox_state import OutboxState
 from headgate.store.kafka.records import RecordError
 from headgate.testing.kafka import Kafka
 from tests.store.outbox_stream import OUTBOX_PARTITIONS, Record, Run, outbox_config
+from tests.support import eventually
 
 pytestmark = pytest.mark.kafka
 SOURCES = 2
@@ -77,13 +78,6 @@ class Member:
         self._process.stdout.close()
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.05)
-
-
 def deployment(kafka: Kafka) -> KafkaConfig:
     config = outbox_config(kafka.bootstrap, f"o{uuid.uuid4().hex[:8]}.")
     Admin(config).create_missing()
@@ -95,14 +89,14 @@ def test_kill_of_a_member_loses_nothing_and_repeats_only_what_was_not_committed(
     writer = Writer(config)
     members = [Member(config), Member(config)]
     try:
-        wait_for(lambda: all(member.said("assigned") for member in members), "both have partitions")
+        eventually(lambda: all(member.said("assigned") for member in members), "both have partitions")
         first, second = (Run(number, number, SOURCES, OUTBOX_PARTITIONS) for number in (1, 2))
         writer.store(first.hello([0] * SOURCES))
         for at in range(0, EVENTS, BATCH):
             if at == FOLLOWS_AT:
                 writer.store(second.hello([at - BATCH] * SOURCES))
             if at == KILLED_AT:
-                wait_for(lambda: all(member.said("committed") for member in members), "both have committed")
+                eventually(lambda: all(member.said("committed") for member in members), "both have committed")
                 members[0].kill()
             if at == OVER_AT:
                 writer.store(first.over())
@@ -113,7 +107,7 @@ def test_kill_of_a_member_loses_nothing_and_repeats_only_what_was_not_committed(
                     offsets = range(begins, at + BATCH)
                     writer.store(each for offset in offsets for each in run.events(source, offset))
                     writer.store(run.passed(source, at + BATCH))
-        wait_for(lambda: _complete(members, [first, second]), "everything has counted")
+        eventually(lambda: _complete(members, [first, second]), "everything has counted")
     finally:
         for member in members:
             member.kill()

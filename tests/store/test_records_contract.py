@@ -30,10 +30,11 @@ from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.inspected_topic import InspectedTopic
 from headgate.store.kafka.log import KafkaLog
 from headgate.testing.kafka import Kafka
-from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running, until
+from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
 from tests.store.dispatch_feed import Feed, made_event, made_target
 from tests.store.outbox_stream import BROKER, OUTBOX_PARTITIONS, outbox_config
 from tests.store.test_kafka_dispatch import dispatching
+from tests.support import until
 
 GOOD, LATE, DEAD, DROPPED, HANGING = 1, 2, 3, 4, 5
 TARGETS = [GOOD, LATE, DEAD, DROPPED, HANGING]

@@ -23,8 +23,9 @@ from headgate.rpc import pulsar_pb2 as wire
 from headgate.server.local_http import answering
 from headgate.server.proxy import ProcessProxy
 from headgate.subscriptions.api import METHODS, PREFIX, SubscriptionsApi
-from tests.delivery.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running, target, until
+from tests.delivery.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running, target
 from tests.filter.test_pulsar import asked
+from tests.support import until
 
 
 class Client:

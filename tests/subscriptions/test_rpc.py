@@ -17,8 +17,9 @@ from headgate.rpc import pulsar_pb2 as wire
 from headgate.rpc.events import from_message
 from headgate.subscriptions.rpc import SubscriptionsRpc
 from tests.calls import Client, Refused, Stream, served
-from tests.delivery.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running, until
+from tests.delivery.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running
 from tests.subscriptions.test_http import subscription
+from tests.support import until
 
 EVENTS = 20
 Request = pb.SubscribeRequest

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 
 from headgate.testing.server import ApiError, Object, Server
+from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
 OWN = "/apis/headgate.dev/v1/namespaces/default"
 EVENTS = 3
 PATH = "refusing"
-WAIT_S_MAX = 120.0
 
 
 class Keeping:
@@ -64,7 +63,7 @@ class Keeping:
     def dead_letters_are_listed_shown_redriven_and_discarded(self) -> None:
         count = EVENTS * len(self.names)
         self.refuse(*(f"d{number}" for number in range(EVENTS)))
-        until(lambda: len(self.letters()) == count, "dead letters are missing")
+        eventually(lambda: len(self.letters()) == count, "dead letters are missing")
         found = self.letters("")
         assert len({one["id"] for one in found}) == count
         assert [one["id"] for one in found] == sorted(one["id"] for one in found)
@@ -75,23 +74,16 @@ class Keeping:
         assert self.ask("POST", "deadletters/discard", {"ids": [first]})["count"] == 1
         self.subscriber.answers[PATH] = (202, b"")
         assert self.ask("POST", "deadletters/redrive", {"limit": 1_000})["count"] == count - 1
-        until(lambda: self.ask("GET", "deadletters")["items"] == [], "they are not sent again")
+        eventually(lambda: self.ask("GET", "deadletters")["items"] == [], "they are not sent again")
 
     def replays_send_stored_events_again(self) -> None:
         asked = [{"trigger": name, "filter": "ce.id == 'd1'"} for name in self.names]
         ids = [self.ask("POST", "replays", one)["id"] for one in asked]
         assert len(set(ids)) == len(self.names)
         for id_ in ids:
-            until(lambda id_=id_: self.ask("GET", f"replays/{id_}")["state"] == "done", "it does not end")
+            eventually(lambda id_=id_: self.ask("GET", f"replays/{id_}")["state"] == "done", "it does not end")
             assert self.ask("GET", f"replays/{id_}")["delivered"] == 1
         assert {one["id"] for one in self.ask("GET", "replays")["items"]} == set(ids)
         replayed = [one for one in self.subscriber.at(PATH) if "ce-headgatereplay" in one.headers]
         assert sorted(int(one.headers["ce-headgatereplay"]) for one in replayed) == sorted(ids)
         assert {one.id for one in replayed} == {"d1"}
-
-
-def until(holds: Callable[[], bool], problem: str) -> None:
-    ends = time.monotonic() + WAIT_S_MAX
-    while not holds():
-        assert time.monotonic() < ends, problem
-        time.sleep(0.05)

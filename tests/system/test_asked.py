@@ -14,9 +14,9 @@ from headgate.cli.main import app
 from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.testing import Server
+from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
-from tests.system.test_main_job import eventually
 
 pytestmark = pytest.mark.system
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from headgate.storage.keyring import key_name
 from headgate.testing import ApiError, Server
 from headgate.testing.server import condition, free_port
 from tests.control.test_secrets import files_with, sealed
+from tests.support import eventually
 from tests.system.publishing import SECONDS_MAX, Publisher
 from tests.system.subscriber import Delivery, Subscriber
 
@@ -50,13 +51,6 @@ def put(server: Server, name: str, **values: str) -> None:
         server.call("POST", url, document)
 
 
-def until(holds: Callable[[], bool], why: Callable[[], object]) -> None:
-    ends = time.monotonic() + SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < ends, why()
-        time.sleep(0.02)
-
-
 def reference(name: str) -> dict[str, Any]:
     return {"secretRef": {"name": name}}
 
@@ -78,7 +72,7 @@ def test_secrets_come_change_under_load_and_go_nowhere_else(keyed: Server) -> No
         }
         # Before its Secrets are there: the trigger says so, and its events wait.
         server.create("triggers", "default", "crm", spec)
-        until(
+        eventually(
             lambda: (
                 condition(server.get("triggers", "default", "crm"), "CredentialsResolved").get("reason") is not None
             ),
@@ -86,12 +80,14 @@ def test_secrets_come_change_under_load_and_go_nowhere_else(keyed: Server) -> No
         )
         found = condition(server.get("triggers", "default", "crm"), "CredentialsResolved")
         assert (found["status"], found["reason"]) == ("False", "SecretNotFound")
-        until(lambda: condition(server.get("triggers", "default", "crm"), "Subscribed")["status"] == "True", lambda: "")
+        eventually(
+            lambda: condition(server.get("triggers", "default", "crm"), "Subscribed")["status"] == "True", lambda: ""
+        )
         assert publisher.publish("early", "signed", {"n": 0}) == 202
         put(server, "signing", secret=f"whsec_{KEY}")
         put(server, "crm", token="first-clear-token-0")
         server.wait_trigger_ready("default", "crm", seconds=SECONDS_MAX)
-        until(lambda: "early" in subscriber.ids("crm"), lambda: server.get("triggers", "default", "crm"))
+        eventually(lambda: "early" in subscriber.ids("crm"), lambda: server.get("triggers", "default", "crm"))
         delivery = subscriber.at("crm")[0]
         Webhook(f"whsec_{KEY}").verify(delivery.body, delivery.headers)
 
@@ -113,14 +109,16 @@ def test_secrets_come_change_under_load_and_go_nowhere_else(keyed: Server) -> No
                 allowed[:] = [allowed[-1], f"Bearer {token}"]
                 put(server, "crm", token=token)
                 changed = time.monotonic()
-                until(lambda: subscriber.deliveries[-1].headers.get("authorization") == allowed[-1], lambda: allowed)
+                eventually(
+                    lambda: subscriber.deliveries[-1].headers.get("authorization") == allowed[-1], lambda: allowed
+                )
                 took.append(time.monotonic() - changed)
                 enough = len(sent) + 50
-                until(lambda enough=enough: len(sent) >= enough, lambda: len(sent))
+                eventually(lambda enough=enough: len(sent) >= enough, lambda: len(sent))
         finally:
             stop.set()
             thread.join()
-        until(lambda: len(subscriber.ids("crm")) == len(sent) + 1, lambda: len(subscriber.ids("crm")))
+        eventually(lambda: len(subscriber.ids("crm")) == len(sent) + 1, lambda: len(subscriber.ids("crm")))
         assert set(subscriber.ids("crm").values()) == {1}, "an attempt was refused"
         print(f"a changed Secret was used after {[round(one, 2) for one in took]} s, {len(sent)} events meanwhile")
 
@@ -138,7 +136,7 @@ def test_secrets_come_change_under_load_and_go_nowhere_else(keyed: Server) -> No
         server.create("triggers", "default", "dead", dead)
         server.wait_trigger_ready("default", "dead", seconds=SECONDS_MAX)
         publisher.publish("d1", "dead", {"n": 1})
-        until(lambda: bool(subscriber.at("sink")), lambda: subscriber.deliveries[-1])
+        eventually(lambda: bool(subscriber.at("sink")), lambda: subscriber.deliveries[-1])
         (letter,) = subscriber.at("sink")
         assert letter.headers["x-api-key"] == "sink-clear-token"
         assert "authorization" not in letter.headers
@@ -148,7 +146,7 @@ def test_secrets_come_change_under_load_and_go_nowhere_else(keyed: Server) -> No
         before = len(subscriber.at("crm"))
         url = f"{server.url}/apis/headgate.dev/v1/namespaces/default/replays"
         server.call("POST", url, {"trigger": "crm", "from": "earliest", "filter": 'ce.id == "early"', "rate": 100})
-        until(lambda: len(subscriber.at("crm")) > before, lambda: server.call("GET", url))
+        eventually(lambda: len(subscriber.at("crm")) > before, lambda: server.call("GET", url))
         again = subscriber.at("crm")[-1]
         assert again.headers["authorization"] == allowed[-1]
         Webhook(f"whsec_{KEY}").verify(again.body, again.headers)
@@ -164,7 +162,7 @@ def test_a_token_for_an_audience_is_checked_by_the_servers_key_set(keyed: Server
         keyed.create("triggers", "default", "oidc", spec)
         keyed.wait_trigger_ready("default", "oidc", seconds=SECONDS_MAX)
         Publisher(keyed).publish("1", "identified", {"n": 1})
-        until(lambda: bool(subscriber.at("oidc")), lambda: keyed.get("triggers", "default", "oidc"))
+        eventually(lambda: bool(subscriber.at("oidc")), lambda: keyed.get("triggers", "default", "oidc"))
         token = subscriber.at("oidc")[0].headers["authorization"].removeprefix("Bearer ")
         configuration = keyed.call("GET", f"{keyed.url}/.well-known/openid-configuration")
         key = jwt.PyJWKClient(configuration["jwks_uri"]).get_signing_key_from_jwt(token)
@@ -201,7 +199,7 @@ def test_no_file_holds_them_and_a_killed_server_has_them_again(keyed: Server) ->
         keyed.create("triggers", "default", "late", spec)
         keyed.wait_trigger_ready("default", "late", seconds=SECONDS_MAX)
         Publisher(keyed).publish("1", "late", {"n": 1})
-        until(lambda: bool(subscriber.at("late")), lambda: "")
+        eventually(lambda: bool(subscriber.at("late")))
         shown = keyed.call("GET", f"{keyed.url}/apis/eventing.knative.dev/v1/namespaces/default/triggers/late/why?id=1")
         keyed.kill()
         for text in CLEAR:
@@ -229,9 +227,11 @@ def test_no_file_holds_them_and_a_killed_server_has_them_again(keyed: Server) ->
         keys.write_text(line("k2", 2) + old)
         keyed.start()
         Publisher(keyed).publish("2", "late", {"n": 2})
-        until(lambda: "2" in subscriber.ids("late"), lambda: "")
+        eventually(lambda: "2" in subscriber.ids("late"))
         assert subscriber.at("late")[-1].headers["authorization"] == "Bearer first-clear-token-late"
-        until(lambda: {key_name(body) for body in sealed(keyed.data)} == {"k2"}, lambda: "encrypted by the old key")
+        eventually(
+            lambda: {key_name(body) for body in sealed(keyed.data)} == {"k2"}, lambda: "encrypted by the old key"
+        )
 
 
 def line(name: str, number: int) -> str:

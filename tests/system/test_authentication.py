@@ -28,7 +28,7 @@ from headgate.testing import Server
 from tests.auth.issuing import Issuer, b64
 from tests.auth.provider import AUDIENCE, Provider
 from tests.certificates import Authority
-from tests.support import executable
+from tests.support import eventually, executable
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -298,10 +298,3 @@ def test_keys_rotate_and_the_provider_may_be_away(guarded: Guarded) -> None:
         eventually(lambda: guarded.publish(old) == 503)  # nobody can say now whose key that is
     finally:
         guarded.provider.start()
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    ends = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.5)

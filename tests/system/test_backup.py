@@ -17,9 +17,10 @@ import pytest
 
 from headgate.client import Client
 from headgate.testing import Server
+from tests.support import eventually
 from tests.system.publishing import SECONDS_MAX, Publisher
 from tests.system.subscriber import Delivery, Subscriber
-from tests.system.test_authenticated_delivery import line, put, reference, until
+from tests.system.test_authenticated_delivery import line, put, reference
 from tests.system.test_subscriptions import ask, ids
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -121,9 +122,9 @@ def test_a_server_is_restored_from_a_backup_that_was_taken_under_load(tmp_path: 
         objects(server, subscriber)
         load = Load(server)
         try:
-            until(lambda: len(load.accepted) >= FIRST, lambda: len(load.accepted))
+            eventually(lambda: len(load.accepted) >= FIRST, lambda: len(load.accepted))
             first = set(load.accepted[:FIRST])
-            until(lambda: first <= dead(server), lambda: len(dead(server)))
+            eventually(lambda: first <= dead(server), lambda: len(dead(server)))
             pulled = ask(server, "pull", {"consumer": "a", "max": 50, "wait": 20})
             acknowledged = set(ids(pulled)[:30])
             ask(server, "ack", {"ids": [one["ackId"] for one in pulled["events"][:30]]})
@@ -136,7 +137,7 @@ def test_a_server_is_restored_from_a_backup_that_was_taken_under_load(tmp_path: 
         finally:
             load.stop()
         server.kill()
-        until(lambda: gone(data), lambda: list(data.rglob("*")))
+        eventually(lambda: gone(data), lambda: list(data.rglob("*")))
         assert "whole: " in headgate("backup", "verify", backup)
         assert b"sealed-token" not in backup.read_bytes()
 
@@ -155,9 +156,9 @@ def test_a_server_is_restored_from_a_backup_that_was_taken_under_load(tmp_path: 
         # What had ended before may come again; what had not must come.
         assert Publisher(server).publish("after", "order", {"n": 0}) == 202
         delivered = lambda name: subscriber.ids(name).keys()  # noqa: E731
-        until(lambda: "after" in delivered("good"), lambda: len(subscriber.deliveries))
-        until(lambda: "after" in delivered("crm"), lambda: len(subscriber.deliveries))
-        until(lambda: set(found) | {"after"} <= dead(server), lambda: len(set(found) - dead(server)))
+        eventually(lambda: "after" in delivered("good"), lambda: len(subscriber.deliveries))
+        eventually(lambda: "after" in delivered("crm"), lambda: len(subscriber.deliveries))
+        eventually(lambda: set(found) | {"after"} <= dead(server), lambda: len(set(found) - dead(server)))
         rest = pull_all(server, set(found) - acknowledged)
         assert not acknowledged & rest, "what was acknowledged is not handed out again"
     finally:

@@ -7,13 +7,13 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from headgate.client import Client, new_event
 from headgate.testing import ApiError, Server
+from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
@@ -21,13 +21,6 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 SECONDS_MAX = 120.0
 PATH = "default/re"
-
-
-def until(look: Callable[[], bool]) -> None:
-    ends = time.monotonic() + SECONDS_MAX
-    while not look():
-        assert time.monotonic() < ends
-        time.sleep(0.1)
 
 
 def read(server: Server, **asked: str) -> list[str]:
@@ -77,7 +70,7 @@ def drained(server: Server, count: int) -> list[str]:
 
 def replayed(server: Server, **asked: str) -> Any:
     made = ask(server, "POST", "replays", {"broker": "re", "rate": 1000, **asked})
-    until(lambda: ask(server, "GET", f"replays/{made['id']}")["state"] == "done")
+    eventually(lambda: ask(server, "GET", f"replays/{made['id']}")["state"] == "done")
     return ask(server, "GET", f"replays/{made['id']}")
 
 
@@ -92,7 +85,7 @@ def test_nothing_of_the_deleted_one_is_the_new_ones_and_nothing_of_the_new_one_i
     publish(server, "e0", "e1", "e2")
     first = number(server, "p1")
     assert number(server, "p2") == first + 1
-    until(lambda: len(subscriber.ids("re")) == 5)
+    eventually(lambda: len(subscriber.ids("re")) == 5)
     assert drained(server, 5) == ["e0", "e1", "e2", "p1", "p2"]
     delivered = subscriber.ids("re")
     server.delete("brokers", "default", "re")
@@ -108,7 +101,7 @@ def test_nothing_of_the_deleted_one_is_the_new_ones_and_nothing_of_the_new_one_i
     for kind in ("triggers", "subscriptions"):
         server.wait_object_ready(kind, "default", "re", seconds=SECONDS_MAX)
     publish(server, "e9")
-    until(lambda: "e9" in subscriber.ids("re"))
+    eventually(lambda: "e9" in subscriber.ids("re"))
     later = subscriber.ids("re") - delivered
     assert set(later) <= {"e7", "e8", "p1", "e9"}, "nothing of the old one comes again"
     # The history that the subscription asks for is the new broker's, from its first event on.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
@@ -23,12 +22,12 @@ from headgate.client import (
     InvalidInputError,
     NotFoundError,
     SeekProgress,
-    Stats,
     new_event,
 )
 from headgate.errors import UnavailableError
 from headgate.expr import property, publish_time
 from headgate.testing import Server
+from tests.support import eventually
 from tests.system.publishing import broker
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -46,14 +45,6 @@ def subscription(server: Server, name: str, broker: str, cel: str = "true", **sp
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(test(), SECONDS_MAX))
-
-
-def until(look: Callable[[], Stats], wanted: Callable[[Stats], bool]) -> Stats:
-    ends = time.monotonic() + SECONDS_MAX
-    while not wanted(found := look()):
-        assert time.monotonic() < ends, found
-        time.sleep(0.1)
-    return found
 
 
 def test_the_examples_publish_read_and_consume(server: Server) -> None:
@@ -154,7 +145,7 @@ def test_when_an_event_was_stored_is_asked_by_all_who_filter(server: Server) -> 
     subscription(server, "odd", "times", "publish_time.getFullYear() >= 2026 && data.n % 2 == 1")  # cel-cpp decides
     with Client(server.grpc) as client:
         client.publish("times", [new_event("t", "/s", {"n": n}, id=str(n)) for n in range(10)])
-        until(lambda: client.stats("since"), lambda stats: stats.backlog == 10)
+        eventually(lambda: client.stats("since").backlog == 10, lambda: client.stats("since"))
         assert client.stats("since").candidates == 0
         with client.subscribe("odd") as consumer:
             assert [next(consumer).event.id for _ in range(5)] == ["1", "3", "5", "7", "9"]
@@ -173,7 +164,7 @@ def test_consumers_acknowledge_refuse_seek_and_ask(server: Server) -> None:
         with client.producer("tasks", name="only") as producer:
             producer.publish(new_event("task", "/s", {"n": n}, id=str(n)) for n in range(30))
             producer.publish(new_event("other", "/s"))
-        until(lambda: client.stats("tasks"), lambda stats: stats.backlog == 30)
+        eventually(lambda: client.stats("tasks").backlog == 30, lambda: client.stats("tasks"))
         found = client.analyze("tasks", "data.n < 10")
         assert (found.events, found.accepted, found.rejected, found.complete) == (30, 10, 20, True)
         with client.subscribe("tasks", consumer="a") as consumer:
@@ -189,7 +180,7 @@ def test_consumers_acknowledge_refuse_seek_and_ask(server: Server) -> None:
             assert consumer.ack(got[0]).result(SECONDS_MAX) == [got[0].ack_id]
             again = next(one for one in consumer if one.event.id == "9")
             assert again.deliveries == 2
-        until(lambda: client.stats("tasks"), lambda stats: stats.unacknowledged == 21)
+        eventually(lambda: client.stats("tasks").unacknowledged == 21, lambda: client.stats("tasks"))
         told: list[SeekProgress] = []
         epoch = client.stats("tasks").epoch
         sought = client.seek("tasks", "earliest", first="data.n == 25", on_progress=told.append)

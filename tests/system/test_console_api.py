@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from headgate.cli.main import app
 from headgate.testing import Server
 from headgate.testing.server import ApiError
+from tests.support import eventually
 from tests.system.subscriber import Subscriber
-from tests.system.test_main_job import eventually
 
 pytestmark = pytest.mark.system
 

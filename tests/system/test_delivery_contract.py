@@ -16,9 +16,9 @@ import pytest
 
 from headgate import limits
 from headgate.testing import Server, condition
+from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Delivery, Subscriber
-from tests.system.test_main_job import eventually
 
 pytestmark = pytest.mark.system
 

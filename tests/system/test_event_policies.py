@@ -7,10 +7,9 @@ import json
 import os
 import ssl
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,11 @@ from headgate.client import Client, new_event
 from headgate.errors import HeadgateError
 from headgate.testing import Server
 from tests.certificates import Authority
-from tests.support import executable
+from tests.support import eventually, executable
 from tests.system.subscriber import Subscriber
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
-WAIT_S = 90.0
 EVENTING = "eventing.knative.dev"
 CREW, STRANGER = "system:serviceaccount:shop:crew", "system:serviceaccount:shop2:crew"
 USERS = {"root": "root", "ann": "ann", "bob": "bob", "crew": CREW, "stranger": STRANGER}
@@ -257,10 +255,3 @@ def test_who_asked_for_a_replay_is_the_sender_of_its_events(shop: Shop) -> None:
     eventually(lambda: shop.ask("bob", "GET", path)[0] == 200)
     assert replayed("bob")["failed"] == 1, "the policy names somebody else"
     assert shop.types("archive") == ["kept"]
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    ends = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.2)

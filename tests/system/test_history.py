@@ -6,13 +6,13 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headgate.testing import ApiError, Server
+from tests.support import eventually
 from tests.system.publishing import Publisher, broker
 from tests.system.subscriber import Subscriber
 
@@ -36,7 +36,7 @@ def events(server: Server) -> None:
         assert publisher.publish(f"e{number}", kind, data) == 202
     # The backlog has every event of the type: the remainder of a division is for cel-cpp, when an event is pulled.
     of_type = sum(number % 10 != 9 for number in range(EVENTS))
-    until(lambda: ask(server, "GET", "subscriptions/rows/stats")["backlog"] == of_type)
+    eventually(lambda: ask(server, "GET", "subscriptions/rows/stats")["backlog"] == of_type)
 
 
 def rows(first: int = 0) -> list[str]:
@@ -62,13 +62,6 @@ def command(server: Server, *words: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def until(look: Callable[[], bool]) -> None:
-    ends = time.monotonic() + SECONDS_MAX
-    while not look():
-        assert time.monotonic() < ends
-        time.sleep(0.1)
 
 
 def test_a_seek_finds_events_that_the_subscription_does_not_want(server: Server) -> None:
@@ -127,7 +120,7 @@ def test_a_replay_goes_to_one_url_or_trigger_only(server: Server, subscriber: Su
         "replays",
         {"broker": "history", "url": url, "filter": 'ce.type == "commit" && data.n < 100', "rate": 1000},
     )
-    until(lambda: ask(server, "GET", f"replays/{made['id']}")["state"] == "done")
+    eventually(lambda: ask(server, "GET", f"replays/{made['id']}")["state"] == "done")
     found = ask(server, "GET", f"replays/{made['id']}")
     assert (found["matched"], found["delivered"], found["eventsPassed"]) == (3, 3, found["eventsTotal"])
     assert sorted(subscriber.ids("replayed")) == ["e19", "e29", "e9"]

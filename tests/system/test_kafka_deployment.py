@@ -6,7 +6,6 @@ What a single role does is tested in `tests/store` and `tests/server`; here noth
 from __future__ import annotations
 
 import json
-import time
 import urllib.request
 import uuid
 from collections import Counter
@@ -28,8 +27,9 @@ from headgate.testing.kafka import Kafka
 from headgate.testing.server import ApiError, Object, Server, condition
 from tests.store.contract import PARTITIONS
 from tests.store.outbox_stream import outbox_config
+from tests.support import eventually
 from tests.system.keeping import EVENTS as EVENTS_REFUSED
-from tests.system.keeping import Keeping, until
+from tests.system.keeping import Keeping
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
@@ -125,10 +125,7 @@ class Deployment:
         return {name: lacks for name, lacks in lacking.items() if lacks}
 
     def wait_delivered(self) -> None:
-        deadline = time.monotonic() + WAIT_S_MAX
-        while lacking := self.missing():
-            assert time.monotonic() < deadline, lacking
-            time.sleep(0.05)
+        eventually(lambda: not self.missing(), self.missing, seconds=WAIT_S_MAX)
 
     def stored(self, expression: str) -> list[int]:
         """The numbers of the stored events that a filter takes, by reading them."""
@@ -184,7 +181,7 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka_and_survive_kill_9(
         assert all(wants(int(id_)) for id_ in deployment.subscriber.ids(name)), name
     assert deployment.stored("data.n >= 125") == list(range(125, 140))
     pulling.wait_consumed()
-    until(lambda: [one["eventId"] for one in keeping.letters()] == ["d9"] * len(DEAD), "dead letters are lost")
+    eventually(lambda: [one["eventId"] for one in keeping.letters()] == ["d9"] * len(DEAD), "dead letters are lost")
     for each in (other, server):
         assert each.stop() == 0, deployment.log.read_text()[-4_000:]  # a part that hangs says where
 
@@ -261,7 +258,7 @@ class Pulling:
         self._consuming.result(WAIT_S_MAX)
         self._threads.shutdown()
         assert self._seen == dict.fromkeys(pulled(range(2 * EVENTS + 20)), 1)
-        until(lambda: self._ask(self._server, "stats")["backlog"] == 0, "something is left")
+        eventually(lambda: self._ask(self._server, "stats")["backlog"] == 0, "something is left")
 
 
 def what_is_kept_is_answered_for(deployment: Deployment, keeping: Keeping) -> None:
@@ -276,13 +273,13 @@ def what_is_kept_is_answered_for(deployment: Deployment, keeping: Keeping) -> No
     keeping.dead_letters_are_listed_shown_redriven_and_discarded()
     keeping.replays_send_stored_events_again()
     keeping.refuse("d9")
-    until(lambda: len(keeping.letters()) == len(DEAD), "dead letters are missing")
+    eventually(lambda: len(keeping.letters()) == len(DEAD), "dead letters are missing")
 
     def told() -> str:
         return str(condition(server.get("triggers", "default", DROPPED), "EventsKept").get("message"))
 
     # Each event once: what owners of a partition found adds up.
-    until(lambda: told().startswith(f"{EVENTS_REFUSED + 1} events"), "what was found is not in the status")
+    eventually(lambda: told().startswith(f"{EVENTS_REFUSED + 1} events"), "what was found is not in the status")
 
 
 def what_became_of_events_is_told_by_every_server(deployment: Deployment) -> None:

@@ -9,26 +9,15 @@ import signal
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
 
 import pytest
 
-from headgate.testing import START_S_MAX, ApiError, Server, condition
+from headgate.testing import ApiError, Server, condition
+from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
 pytestmark = pytest.mark.system
-
-SECONDS_MAX = START_S_MAX
-"""A matcher that starts anew takes some 15 s, on a busy machine many times that."""
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """Waits until `holds()`; fails after SECONDS_MAX."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
 
 
 def trigger(server: Server, name: str, subscriber: Subscriber, filter_: dict[str, object] | None = None) -> None:

@@ -20,7 +20,8 @@ from headgate.testing.kafka import Kafka
 from headgate.testing.server import Object, Server, parts_of
 from tests.store.contract import PARTITIONS
 from tests.store.outbox_stream import outbox_config
-from tests.system.keeping import OWN, until
+from tests.support import eventually
+from tests.system.keeping import OWN
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
@@ -95,14 +96,14 @@ def test_a_server_moves_with_what_it_has_not_delivered(kafka: Kafka, tmp_path: P
             for name in specs(subscriber):
                 embedded.wait_trigger_ready("default", name)
             publish(embedded, range(MATCHED))
-            until(lambda: len(subscriber.ids("taken")) == MATCHED, "events are missing")
-            until(lambda: len(subscriber.ids("dead")) == MATCHED // 2, "events are missing")
+            eventually(lambda: len(subscriber.ids("taken")) == MATCHED, "events are missing")
+            eventually(lambda: len(subscriber.ids("dead")) == MATCHED // 2, "events are missing")
             letters = f"{OWN}/deadletters"
 
             def dead(of: Server) -> list[str]:
                 return sorted(one["eventId"] for one in of.call("GET", f"{of.url}{letters}")["items"])
 
-            until(lambda: len(dead(embedded)) == MATCHED // 2, "dead letters are missing")
+            eventually(lambda: len(dead(embedded)) == MATCHED // 2, "dead letters are missing")
             before = objects(embedded)
             assert moved("import", *arguments)[0] == 2, "the server runs"
             stop_matching(embedded)
@@ -132,8 +133,8 @@ def test_a_server_moves_with_what_it_has_not_delivered(kafka: Kafka, tmp_path: P
             server.start()
             everything = {str(number) for number in range(ALL)}
             for name in ("taken", "waiting", "ordered"):
-                until(lambda name=name: set(taken(name)) == everything, f"{name} lacks events")
-            until(lambda: len(dead(server)) == ALL // 2, "dead letters are missing")
+                eventually(lambda name=name: set(taken(name)) == everything, f"{name} lacks events")
+            eventually(lambda: len(dead(server)) == ALL // 2, "dead letters are missing")
             assert dead(server) == sorted(str(number) for number in range(1, ALL, 2))
             assert objects(server) == before
             for key in range(3):
@@ -144,7 +145,7 @@ def test_a_server_moves_with_what_it_has_not_delivered(kafka: Kafka, tmp_path: P
             with urllib.request.urlopen(request, timeout=60) as answer:
                 assert {one["id"] for one in json.loads(answer.read())} == everything
             publish(server, range(ALL, ALL + 5))
-            until(lambda: len(taken("waiting")) >= ALL + 5, "events after the move are missing")
+            eventually(lambda: len(taken("waiting")) >= ALL + 5, "events after the move are missing")
             assert server.stop() == 0
         finally:
             embedded.kill()

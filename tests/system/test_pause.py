@@ -13,10 +13,10 @@ from headgate.cli.main import app
 from headgate.control.objects import PAUSED_ANNOTATION
 from headgate.testing import Server, condition
 from headgate.testing.server import ApiError
+from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 from tests.system.test_delivery_contract import metric
-from tests.system.test_main_job import eventually
 
 pytestmark = pytest.mark.system
 

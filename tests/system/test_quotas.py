@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -15,6 +13,7 @@ import pytest
 from headgate.client import Client, Event
 from headgate.testing import Server
 from headgate.testing.server import ApiError
+from tests.support import eventually
 from tests.system.publishing import Publisher
 
 pytestmark = pytest.mark.system
@@ -23,13 +22,6 @@ SECONDS_MAX = 60.0
 NAMESPACE = "quota-a"
 TRIGGERS = "count/triggers.eventing.knative.dev"
 EVENTS = "headgate.dev/publish-events-per-second"
-
-
-def eventually(check: Callable[[], bool]) -> None:
-    ends = time.monotonic() + SECONDS_MAX
-    while not check():
-        assert time.monotonic() < ends, "did not happen in time"
-        time.sleep(0.02)
 
 
 def metric(server: Server, name: str) -> float:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from headgate.testing import Server
+from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
 pytestmark = pytest.mark.system
 
-SECONDS_MAX = 60.0
 EVENT_BYTES = 60_000
 EVENTS = 60
 """Of which 17 fill a segment of 1 MiB."""
@@ -22,13 +22,6 @@ EVENTS = 60
 def first_kept(data: Path) -> int:
     """First offset of the only partition that is still on disk."""
     return min(int(path.stem) for path in (data / "log" / "0").glob("*.seg"))
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_what_is_delivered_goes_and_what_is_not_stays(tmp_path: Path, monkeypatch, subscriber: Subscriber):
@@ -52,9 +45,9 @@ def test_what_is_delivered_goes_and_what_is_not_stays(tmp_path: Path, monkeypatc
         for number in range(EVENTS):
             kind = "kept" if number == EVENTS // 2 else "other"
             assert publisher.publish(str(number), kind, "x" * EVENT_BYTES) == 202
-        wait_until(lambda: 0 < first_kept(server.data) <= EVENTS // 2)
+        eventually(lambda: 0 < first_kept(server.data) <= EVENTS // 2)
         time.sleep(6.0)  # another look of retention
         assert first_kept(server.data) <= EVENTS // 2
         subscriber.status = 202
-        wait_until(lambda: first_kept(server.data) > EVENTS // 2)
+        eventually(lambda: first_kept(server.data) > EVENTS // 2)
         assert subscriber.deliveries[-1].headers["ce-id"] == str(EVENTS // 2)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from headgate.testing import Server, free_port, parts_of
+from tests.support import eventually
 
 pytestmark = pytest.mark.system
 
@@ -62,24 +63,18 @@ def test_a_part_comes_back_where_nothing_can_be_logged(tmp_path: Path, broken: s
     with subprocess.Popen([*command, "--grpc", "off"], stderr=stderr) as server:
         os.close(stderr)
         watched = Server(tmp_path, port=int(listen.rpartition(":")[2]))
+
+        def parts() -> dict[str, int]:
+            assert server.poll() is None, "the server has ended"
+            return parts_of(server.pid)
+
         try:
             for part in ("front-0", "dispatcher-0"):
-                eventually(watched.is_ready, server)
-                before = parts_of(server.pid)
-                os.kill(before[part], signal.SIGKILL)
-                eventually(
-                    lambda part=part, before=before: parts_of(server.pid).get(part, before[part]) != before[part],
-                    server,
-                )  # type: ignore[misc]
-            eventually(watched.is_ready, server)
+                eventually(lambda: parts() and watched.is_ready())
+                before = parts()[part]
+                os.kill(before, signal.SIGKILL)
+                eventually(lambda part=part, before=before: parts().get(part, before) != before)
+            eventually(lambda: parts() and watched.is_ready())
         finally:
             server.terminate()
         assert server.wait(60) == 0
-
-
-def eventually(holds, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not holds():
-        assert time.monotonic() < deadline, "did not happen in time"
-        assert server.poll() is None, "the server has ended"
-        time.sleep(0.05)

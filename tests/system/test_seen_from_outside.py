@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from stat import S_IMODE, S_ISSOCK
 
@@ -23,14 +23,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.limits import DRAIN_S_MAX
 from headgate.observe.metrics import DECLARED
-from headgate.testing import START_S_MAX, Server
+from headgate.testing import Server
+from tests.support import eventually
 from tests.system.collector import Collector
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
 pytestmark = pytest.mark.system
 
-SECONDS_MAX = START_S_MAX
 WITHOUT_VALUES = {
     *("headgate_trigger_backlog_deliveries", "headgate_trigger_oldest_seconds"),
     *("headgate_quota_events", "headgate_quota_bytes", "headgate_quota_refused", "headgate_quota_readers"),
@@ -59,13 +59,6 @@ def outside(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> I
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")
         with Server(folder / "data", log=folder / "server.log") as running:
             yield running
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.05)
 
 
 def trigger(server: Server, name: str, uri: str, expression: str, **delivery: object) -> None:

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 
 from headgate.client import Client
 from headgate.testing import Server, object_of, parts_of
+from tests.support import eventually
 from tests.system.keeping import Keeping
 from tests.system.kills import ARGUMENTS, DISPATCHERS, PARTS, owners
 from tests.system.publishing import Publisher
@@ -23,7 +24,6 @@ from tests.system.subscriber import Subscriber
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
-SECONDS_MAX = 120.0
 SUBSCRIPTIONS = [f"s{number}" for number in range(4)]
 DEAD = [f"dead{number}" for number in range(4)]
 APPLIED = 2_000
@@ -39,13 +39,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder: Path = tmp_path_factory.mktemp("shards")
     with Server(folder / "data", log=folder / "server.log", arguments=ARGUMENTS) as running:
         yield running
-
-
-def until(what: Callable[[], object], why: str) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not what():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.05)
 
 
 def page(server: Server, path: str) -> str:
@@ -70,7 +63,7 @@ def test_every_front_knows_a_broker_as_soon_as_its_write_is_answered(server: Ser
 
 
 def test_both_fronts_answer_for_the_whole_server(server: Server) -> None:
-    until(server.is_ready, "the server is not ready")
+    eventually(server.is_ready, "the server is not ready")
     pages = set()
     for _ in range(8):
         pages.add(frozenset(json.loads(page(server, "/readyz"))))
@@ -92,7 +85,7 @@ def test_every_subscription_is_pulled_over_both_apis(server: Server) -> None:
     with Client(server.grpc) as client:
         for name in SUBSCRIPTIONS:
             base = f"{server.url}{OWN}/subscriptions/{name}"
-            until(lambda base=base: server.call("GET", f"{base}/stats")["backlog"] == 20, "matches are missing")
+            eventually(lambda base=base: server.call("GET", f"{base}/stats")["backlog"] == 20, "matches are missing")
             pulled = server.call("POST", f"{base}/pull", {"consumer": "a", "max": 10, "wait": 10})["events"]
             ids = [one["ackId"] for one in pulled]
             answer = server.call("POST", f"{base}/ack", {"consumer": "a", "ids": ids})
@@ -117,7 +110,7 @@ def test_dead_letters_replays_and_questions_are_of_all(server: Server, subscribe
     for name in DEAD:
         answer = server.call("GET", f"{api}/triggers/{name}/why?id=d1")
         assert answer["fate"] in ("ended", "dead-letter"), answer
-    until(lambda: 'headgate_deliveries_total{result="delivered"}' in page(server, "/metrics"), "no metrics")
+    eventually(lambda: 'headgate_deliveries_total{result="delivered"}' in page(server, "/metrics"), "no metrics")
 
 
 def test_a_large_apply_delays_no_producer(server: Server) -> None:

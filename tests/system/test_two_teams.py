@@ -5,7 +5,6 @@ Every user shows a token of a real OpenID provider, and nobody is in a file.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -20,11 +19,11 @@ from headgate.rpc import headgate_pb2 as pb
 from headgate.testing import Server
 from tests.auth.provider import Provider
 from tests.certificates import Authority
+from tests.support import eventually
 from tests.system.teams import ABSENT, NOWHERE, OBJECTS, TEAMS, THERE, Teams, ids, nameless
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
-WAIT_S = 90.0
 OWN_ROLES = [name for name in ROLES if name.startswith("headgate:")]
 ENEMIES = (("ann", "team-b"), ("bob", "team-a"))
 USERS = {
@@ -429,10 +428,3 @@ def test_kubectl_asks_and_gives(teams: Teams) -> None:
     assert "deleted" in said("root", "delete", "clusterrole", "mine")
     assert "deleted" in said("ann", "delete", "role/looker", "rolebinding/looks", "-n", "team-a")
     eventually(lambda: "cannot list" in said("eve", "get", "triggers", "-n", "team-a"))
-
-
-def eventually(holds: Callable[[], object]) -> None:
-    ends = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.2)
