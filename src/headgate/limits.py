@@ -1078,8 +1078,8 @@ STORE_LOOK_S: Final = 1.0
 DISPATCHER_DRAIN_S_MAX: Final = 8.0
 """Attempts in flight may end within this on stop: below the share of DRAIN_S_MAX that the dispatcher has."""
 MATCHER_STOP_S_MAX: Final = 7.0
-"""On Kafka a matcher that is told to stop leaves Spark as it is after this, as a killed one does: below its share of
-DRAIN_S_MAX. A run that begins on a busy cluster takes up to RUN_TASKS_S_MAX, and nothing breaks it off."""
+"""A matcher that is told to stop leaves Spark as it is after this, as a killed one does: below its share of
+DRAIN_S_MAX. Nothing breaks off a run that begins, and where Spark is busy that takes up to RUN_TASKS_S_MAX."""
 HOSTS_KEPT_MAX: Final = 1_024
 """Values of the header Host that are known to mean this server and not checked again."""
 TLS_FILE_BYTES_MAX: Final = 1 << 20

@@ -1,4 +1,4 @@
-"""A stop of a process on Kafka that is in the middle of something which nothing breaks off."""
+"""A stop of a process that is in the middle of something which nothing breaks off."""
 
 from __future__ import annotations
 
@@ -30,40 +30,46 @@ context = child.Context(Settings(data=Path(sys.argv[2])), b"", part, cluster)
 importlib.import_module(f"headgate.server.kafka.{part.role}").run(context)
 """
 
-LEADING = """
-import sys, time
+HANGING = """
+import importlib, sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from headgate.server import child, parts
-from headgate.server.kafka import matcher
+from headgate.server import child, matcher_stop, parts
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig, KafkaConfig
 
-def serve_kafka(*, on_started, **_):
-    on_started()
-    print("starts a run", flush=True)
+def hang(*, on_started, **_):
+    if sys.argv[3] == "has started":
+        on_started()
+    print("hangs", flush=True)
     time.sleep(60)
 
-matcher.open_cache = lambda *_: SimpleNamespace(close=lambda: None)
-matcher.serve_kafka = serve_kafka
-matcher.MATCHER_STOP_S_MAX = 0.2
+matcher = importlib.import_module(sys.argv[1])
+if matcher.__name__ == "headgate.server.matcher":
+    matcher.serve = hang
+else:
+    matcher.serve_kafka = hang
+    matcher.open_cache = lambda *_: SimpleNamespace(close=lambda: None)
+matcher_stop.MATCHER_STOP_S_MAX = 0.2
 cluster = ClusterConfig(kafka=KafkaConfig(bootstrap="127.0.0.1:1"))
-matcher.run(child.Context(Settings(data=Path(sys.argv[1])), b"", parts.ServerPart(parts.Role.MATCHER), cluster))
+matcher.run(child.Context(Settings(data=Path(sys.argv[2])), b"", parts.ServerPart(parts.Role.MATCHER), cluster))
 """
 
 
-def test_a_matcher_that_starts_a_run_leaves_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", LEADING, str(tmp_path)]
+@pytest.mark.parametrize("module", ["headgate.server.matcher", "headgate.server.kafka.matcher"])
+@pytest.mark.parametrize("spark", ["starts", "has started"])
+def test_a_matcher_leaves_a_spark_that_hangs(module: str, spark: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HANGING, module, str(tmp_path), spark]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as part:
         try:
             assert part.stdout is not None
             assert part.stderr is not None
-            while part.stdout.readline() != "starts a run\n":
-                assert part.poll() is None
+            while part.stdout.readline() != "hangs\n":
+                assert part.poll() is None, part.stderr.read()
             part.terminate()
             assert part.wait(DRAIN[1][1]) == 0
-            assert "serve_kafka" in part.stderr.read(), "it says where it stands"
+            assert ("in hang" in part.stderr.read()) == (spark == "has started"), "it says where it stands"
         finally:
             part.kill()
 

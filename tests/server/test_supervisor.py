@@ -79,6 +79,7 @@ def test_the_shares_of_a_stop_are_all_of_its_time() -> None:
     assert sum(seconds for _, seconds in DRAIN) == limits.DRAIN_S_MAX
     assert DRAIN[-1][0] == {Role.FRONT}, "replies are stored until the dispatcher has ended"
     assert shares[Role.DISPATCHER] > limits.DISPATCHER_DRAIN_S_MAX
+    assert shares[Role.MATCHER] > limits.MATCHER_STOP_S_MAX
     assert shares[Role.FRONT] > limits.FRONT_DRAIN_S_MAX
     assert min(shares[Role.READER], shares[Role.CONTROL]) > limits.READ_DRAIN_S_MAX
 

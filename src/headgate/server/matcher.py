@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import threading
+from contextlib import closing
 
 from headgate.control.store import Store
 from headgate.log.directory import LogDirectory
 from headgate.match.runner import serve
 from headgate.server import child, ready
+from headgate.server.matcher_stop import MatcherStop
 
 
 def run(context: child.Context) -> None:
     """Matches until told to stop."""
-    settings, stop = context.settings, threading.Event()
-    starting = threading.Event()
-    starting.set()
-
-    def on_stop() -> None:
-        if starting.is_set():
-            # Nothing is under way yet. PySpark cannot be told to stop starting, and answers the end of its JVM, which
-            # a signal to all processes brings, with tracebacks; the JVM ends with this process.
-            os._exit(0)
-        stop.set()
-
-    child.on_stop(on_stop)
+    settings, stop = context.settings, MatcherStop()
     mark = ready.Mark(settings.run_directory, context.part.name)
     mark.note("Spark starts")
-    store = Store.open(settings.data / "control.db")
-    try:
+    with closing(Store.open(settings.data / "control.db")) as store:
         serve(
             routing=store,
             log=LogDirectory(settings.log_directory, settings.on_corrupt),
@@ -36,12 +24,10 @@ def run(context: child.Context) -> None:
             dispatchers=settings.dispatchers,
             run_directory=settings.run_directory,
             token=context.token,
-            stop=stop,
+            stop=stop.asked,
             on_ready=mark.ready,
             on_note=mark.note,
             on_step=mark.beat,
-            on_started=starting.clear,
+            on_started=stop.started,
             heap_mib=settings.jvm_memory_mb,
         )
-    finally:
-        store.close()
