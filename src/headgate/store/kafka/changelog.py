@@ -16,11 +16,12 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import FatalError, HeadgateError, UnavailableError
+from headgate.errors import HeadgateError, UnavailableError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import committed_reader
 from headgate.store.kafka.fenced_writer import FencedWriter, Office
 from headgate.store.kafka.library import Faults, library
+from headgate.store.kafka.lost_topics import TopicLostError
 from headgate.store.kafka.outbox_page import Checkpoint
 from headgate.store.kafka.outbox_state import encode_state
 from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, table_of
@@ -34,7 +35,7 @@ CHANGELOG_ROWS: Final = RowFormat(1)
 """The tables of a dispatcher's files, all of them."""
 
 
-class ChangelogLostError(FatalError):
+class ChangelogLostError(TopicLostError):
     """The changelog has lost its end while it was read."""
 
     code = "changelog-lost"
@@ -210,7 +211,7 @@ def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: th
             cache = CacheTables(connection, CHANGELOG_ROWS)
             stack.enter_context(rows_alone(connection))
             caches |= dict.fromkeys(cache.tables, cache)
-        reader = StateTopicReader(config, "changelog", _lost, partition)
+        reader = StateTopicReader(config, "changelog", ChangelogLostError, partition)
         stack.callback(reader.close)
         for message in reader.records(0, reader.end()):
             if stop.is_set():
@@ -222,10 +223,6 @@ def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: th
                 raise RowRecordError(f"{place}: {error.message}", hint=error.hint) from error
             count += 1
     return count
-
-
-def _lost(topic: str, reason: str) -> ChangelogLostError:
-    return ChangelogLostError(f"{topic}: {reason}", hint="was the topic deleted and created again while it was read?")
 
 
 def _apply(caches: Mapping[str, CacheTables], message: Message) -> None:

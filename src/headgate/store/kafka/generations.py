@@ -12,7 +12,7 @@ import structlog
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.run_records import GenerationInForce, decode_run_record
-from headgate.store.kafka.run_registry import runs_lost
+from headgate.store.kafka.run_registry import RunsLostError
 from headgate.store.kafka.state_follower import follow_state
 
 if TYPE_CHECKING:
@@ -54,4 +54,4 @@ def follow_generations(config: KafkaConfig, write: Callable[[int], None], stop: 
             written = newest
         return True
 
-    follow_state(config, "runs", runs_lost, take, write_newest, stop)
+    follow_state(config, "runs", RunsLostError, take, write_newest, stop)

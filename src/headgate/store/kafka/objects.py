@@ -24,7 +24,7 @@ from headgate.control.rows import counter
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.limits import OBJECT_CACHE_AGE_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.object_reader import ObjectTopicReader, lost
+from headgate.store.kafka.object_reader import ObjectsLostError, ObjectTopicReader
 from headgate.store.kafka.object_rows import OBJECT_ROWS, CachePosition, empty, position, prepare, put_position
 from headgate.store.kafka.object_writer import ObjectTopicWriter
 from headgate.store.kafka.rows import CacheTables, RowCapture, RowRecordError, tables
@@ -136,13 +136,15 @@ class KafkaObjects:
             was = position(self._connection)
             start = was.next_offset if was is not None else 0
             if was is not None and was.topic != topic_id:
-                raise lost(self._topic, "Kafka has another topic of this name now")
+                raise ObjectsLostError(self._topic, "Kafka has another topic of this name now")
             if was is not None and self._clock_s() - was.read_at_s > OBJECT_CACHE_AGE_S_MAX:
                 empty(self._connection)
                 start = 0
             end = self._reader.end()
             if was is not None and was.next_offset > end:
-                raise lost(self._topic, f"it ends at {end}, and the cache has read it up to {was.next_offset}")
+                raise ObjectsLostError(
+                    self._topic, f"it ends at {end}, and the cache has read it up to {was.next_offset}"
+                )
             self._topic_id = topic_id
             self._apply(start, end)
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import HeadgateError, UnavailableError
+from headgate.errors import HeadgateError
 from headgate.limits import (
     KAFKA_FETCH_BYTES_MAX,
     KAFKA_RECORD_BYTES_MAX,
@@ -28,6 +28,7 @@ from headgate.outbox.takeover import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import committed_places, watermarks
 from headgate.store.kafka.library import Faults, library, made_client, translated
+from headgate.store.kafka.lost_topics import ends_before
 from headgate.store.kafka.outbox_decoder import decode, decode_event
 from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxListener, OutboxPage
 from headgate.store.kafka.outbox_state import decode_state, encode_state
@@ -269,10 +270,7 @@ class OutboxMember:
             return
         first, position = self._first_offset(self._topic, partition), assigned.takeover.next_position
         if position >= first:
-            raise UnavailableError(
-                f"{_DOING}: {self._topic}/{partition} ends before offset {position}",
-                hint="acknowledged records are gone: was the topic deleted and created again?",
-            )
+            raise ends_before(_DOING, self._topic, partition, position)
         self._listener.removed(partition, position, first)
         there = kafka.TopicPartition(self._topic, partition, first)
         self._consumer.incremental_unassign([there])  # after this error there is nothing that could be sought in

@@ -15,6 +15,7 @@ from headgate.store.config import KafkaConfig
 from headgate.store.events import EventPage
 from headgate.store.kafka.consumers import committed_reader, watermarks
 from headgate.store.kafka.library import Faults, library, translated
+from headgate.store.kafka.lost_topics import ends_before
 from headgate.store.kafka.pages import PageBuilder, Passes, offset_of
 
 if TYPE_CHECKING:
@@ -127,10 +128,7 @@ class KafkaReader:
         if self._position < first:
             self.seek(first)
         else:
-            raise UnavailableError(
-                f"{_DOING}: {self._topic}/{self._partition} ends before offset {self._position}",
-                hint="acknowledged events are gone: was the topic deleted and created again?",
-            )
+            raise ends_before(_DOING, self._topic, self._partition, self._position)
 
     def first_offset(self) -> int:
         """See `EventReader.first_offset`."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from headgate.errors import FatalError, HeadgateError
+from headgate.errors import HeadgateError
 from headgate.match.driver_link import Message
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.fenced_writer import FencedWriter, Office
+from headgate.store.kafka.lost_topics import TopicLostError
 from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.run_ledger import RunLedger
 from headgate.store.kafka.run_records import (
@@ -41,17 +42,10 @@ class MatcherLeadLostError(HeadgateError):
     code = "matcher-lead-lost"
 
 
-class RunsLostError(FatalError):
+class RunsLostError(TopicLostError):
     """The topic `runs` has lost its end while it was read."""
 
     code = "runs-lost"
-
-
-def runs_lost(topic: str, reason: str) -> RunsLostError:
-    """The error with what to do."""
-    return RunsLostError(
-        f"{topic} is not what this process has read: {reason}", hint="was the topic deleted and created again?"
-    )
 
 
 def _fenced(hint: str) -> MatcherLeadLostError:
@@ -80,7 +74,7 @@ class RunRegistry:
     def __init__(self, config: KafkaConfig, partitions: int) -> None:
         self._ledger = RunLedger(partitions)
         self._next = 0
-        self._reader = StateTopicReader(config, "runs", runs_lost)
+        self._reader = StateTopicReader(config, "runs", RunsLostError)
         try:
             self._writer = FencedWriter(config, _OFFICE)  # from here on every number that was taken can be read
             self._news()

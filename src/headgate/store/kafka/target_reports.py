@@ -18,10 +18,10 @@ import structlog
 
 from headgate.control.routing import Target, TargetReport
 from headgate.control.target_reports import FINDINGS, TargetFindings, ToldFindings
-from headgate.errors import FatalError
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile
 from headgate.store.config import KafkaConfig
+from headgate.store.kafka.lost_topics import TopicLostError
 from headgate.store.kafka.state_follower import follow_state
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _decode_row: Final = msgspec.msgpack.Decoder(ToldFindings).decode
 _log = structlog.get_logger(__name__)
 
 
-class ReportsLostError(FatalError):
+class ReportsLostError(TopicLostError):
     """The topic of reports has lost its end while it was read."""
 
     code = "reports-lost"
@@ -129,8 +129,4 @@ def follow_reports(
             waiting.clear()
         return True
 
-    follow_state(config, "reports", _lost, take, write, stop)
-
-
-def _lost(topic: str, reason: str) -> ReportsLostError:
-    return ReportsLostError(f"{topic}: {reason}", hint="was the topic deleted and created again while it was read?")
+    follow_state(config, "reports", ReportsLostError, take, write, stop)

@@ -19,6 +19,7 @@ from headgate.store.config import KafkaConfig
 from headgate.store.events import EventPage
 from headgate.store.kafka.consumers import watermarks
 from headgate.store.kafka.library import library, translated
+from headgate.store.kafka.lost_topics import ends_before
 from headgate.store.kafka.pages import PageBuilder, Passes, headers_of, offset_of
 from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.scan_consumers import ScanConsumers
@@ -226,10 +227,7 @@ class TopicScan:
         at = self._fetched[partition]
         first, end = watermarks(consumer, self._place(partition), self._config, self._consumers.faults, DOING)
         if at > end:
-            raise UnavailableError(
-                f"{DOING}: {self._topic}/{partition} ends before offset {at}",
-                hint="acknowledged events are gone: was the topic deleted and created again?",
-            )
+            raise ends_before(DOING, self._topic, partition, at)
         if at < first:
             self._missed += first - at
             self._fetched[partition] = first
