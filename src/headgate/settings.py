@@ -20,6 +20,21 @@ OFF: Final = "off"
 _ALLOWED_HOST: Final = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f.]*:[0-9a-f:.]*")
 
 
+def networks_of(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """Networks and addresses from a comma-separated text such as `10.0.0.0/8, ::1`.
+
+    Raises:
+        ValueError: Something in it is neither; the message names it.
+    """
+    found = []
+    for name in _names(text):
+        try:
+            found.append(ipaddress.ip_network(name))
+        except ValueError as error:
+            raise ValueError(f"{name!r} is no address and no network: {error}") from error
+    return tuple(found)
+
+
 def hosts_of(text: str) -> list[str]:
     """The hosts of a comma-separated text, in lower case and without the brackets of an IPv6 address."""
     return [one.strip().lower().strip("[]") for one in text.split(",") if one.strip()]
@@ -235,11 +250,7 @@ class Settings(BaseSettings):
     @field_validator("trusted_proxies")
     @classmethod
     def _trusted_proxies(cls, value: str) -> str:
-        for name in _names(value):
-            try:
-                ipaddress.ip_network(name)
-            except ValueError as error:
-                raise ValueError(f"{name!r} is no address and no network: {error}") from error
+        networks_of(value)
         return value
 
     @property

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.control.admission import Admission
-from headgate.control.egress import UrlPolicy, UrlRefusedError, networks, ports
+from headgate.control.egress import UrlPolicy, UrlRefusedError, ports
 from headgate.control.errors import InvalidObjectError
 from headgate.control.objects import Kind
 from headgate.errors import InvalidInputError
 from headgate.server.policy import url_policy
-from headgate.settings import Settings
+from headgate.settings import Settings, networks_of
 from tests.control.support import broker, trigger
 
 LOCAL = UrlPolicy()
@@ -110,7 +110,9 @@ def test_public_ones_are_let_through_by_both(url: str) -> None:
 
 
 def test_deny_wins_over_allow_and_allow_over_reach() -> None:
-    policy = UrlPolicy(reach="public", allow=networks("10.0.0.0/8, ::1"), deny=networks("10.9.0.0/16, 8.8.8.0/24"))
+    policy = UrlPolicy(
+        reach="public", allow=networks_of("10.0.0.0/8, ::1"), deny=networks_of("10.9.0.0/16, 8.8.8.0/24")
+    )
     assert allowed(policy, "http://10.1.1.1/")
     assert allowed(policy, "http://[::1]/")
     assert allowed(policy, "http://[::ffff:10.1.1.1]/")
@@ -118,7 +120,7 @@ def test_deny_wins_over_allow_and_allow_over_reach() -> None:
     assert not allowed(policy, "http://8.8.8.8/")
     assert not allowed(policy, "http://[::ffff:8.8.8.8]/")
     assert not allowed(policy, "http://192.168.1.1/")
-    assert allowed(UrlPolicy(allow=networks("169.254.0.0/16")), "http://169.254.1.1/"), "who asks for it gets it"
+    assert allowed(UrlPolicy(allow=networks_of("169.254.0.0/16")), "http://169.254.1.1/"), "who asks for it gets it"
 
 
 def test_schemes_and_ports() -> None:
@@ -149,7 +151,7 @@ def test_an_ipv4_address_means_the_same_in_every_disguise(number: int) -> None:
 
 
 def test_a_refusal_is_a_cause_of_the_object(admission: Admission) -> None:
-    tight = Admission(admission.store, UrlPolicy(reach="public", allow=networks("127.0.0.0/8")))
+    tight = Admission(admission.store, UrlPolicy(reach="public", allow=networks_of("127.0.0.0/8")))
     bad = {"uri": "http://10.0.0.1/"}
     cases = [
         (Kind.TRIGGER, trigger(subscriber=bad), "spec.subscriber.uri"),
@@ -197,7 +199,7 @@ def test_settings_that_cannot_be_read_are_named(name: str, text: str) -> None:
 def test_settings_make_the_policy() -> None:
     policy = url_policy(Settings(egress="public", egress_allow="10.0.0.0/8", egress_ports="443", listen="127.0.0.1:99"))
     assert policy == UrlPolicy(
-        "public", networks("10.0.0.0/8"), ports=((443, 443),), own_url="http://127.0.0.1:99", own=policy.own
+        "public", networks_of("10.0.0.0/8"), ports=((443, 443),), own_url="http://127.0.0.1:99", own=policy.own
     )
     assert [(one.host, one.port, one.takes_events) for one in policy.own] == [("", 99, True), ("", 8081, False)]
 

@@ -12,17 +12,18 @@ import pytest
 
 from headgate import limits
 from headgate.control.credentials import ClientTls
-from headgate.control.egress import Listener, UrlPolicy, networks
+from headgate.control.egress import Listener, UrlPolicy
 from headgate.delivery import http_pool
 from headgate.delivery import resolver as resolver_module
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.resolver import Hop
 from headgate.delivery.retry import Outcome
 from headgate.server.shard_deliveries import SenderIdentity
+from headgate.settings import networks_of
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import executable, until
 
-LOOPBACK_ONLY = UrlPolicy(reach="public", allow=networks("127.0.0.1"))
+LOOPBACK_ONLY = UrlPolicy(reach="public", allow=networks_of("127.0.0.1"))
 
 
 class Resolver:
@@ -91,7 +92,7 @@ def test_a_name_that_leads_to_a_refused_address_is_not_connected_to(bad: str) ->
 def test_of_several_addresses_only_the_good_ones_are_used_and_the_next_when_one_refuses() -> None:
     async def work() -> None:
         async with Subscriber() as subscriber:
-            policy = UrlPolicy(reach="public", allow=networks("127.0.0.0/8"))
+            policy = UrlPolicy(reach="public", allow=networks_of("127.0.0.0/8"))
             resolver = Resolver(["10.0.0.1", "127.0.0.9", "127.0.0.1"])  # nobody listens on the second
             async with HttpTransport(policy, resolver) as transport:
                 for _ in range(3):

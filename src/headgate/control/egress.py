@@ -225,15 +225,6 @@ def _meanings(address: Address) -> tuple[Address, ...]:
     return (address, *carried)
 
 
-def networks(text: str) -> tuple[Network, ...]:
-    """Networks from a comma-separated text such as `10.0.0.0/8, ::1`.
-
-    Raises:
-        ValueError: Something in it is no network.
-    """
-    return tuple(ipaddress.ip_network(item.strip()) for item in text.split(",") if item.strip())
-
-
 def ports(text: str) -> tuple[tuple[int, int], ...]:
     """Ranges from a comma-separated text such as `80, 443, 8000-8999`.
 

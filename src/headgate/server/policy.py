@@ -7,10 +7,10 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from headgate.control.egress import Address, Listener, UrlPolicy, networks, ports
+from headgate.control.egress import Address, Listener, UrlPolicy, ports
 from headgate.errors import InvalidInputError
 from headgate.server.addresses import addresses_of
-from headgate.settings import Settings
+from headgate.settings import Settings, networks_of
 
 T = TypeVar("T")
 
@@ -23,8 +23,8 @@ def url_policy(settings: Settings) -> UrlPolicy:
     """
     return UrlPolicy(
         reach=settings.egress,
-        allow=_read("EGRESS_ALLOW", settings.egress_allow, networks),
-        deny=_read("EGRESS_DENY", settings.egress_deny, networks),
+        allow=_read("EGRESS_ALLOW", settings.egress_allow, networks_of),
+        deny=_read("EGRESS_DENY", settings.egress_deny, networks_of),
         ports=_read("EGRESS_PORTS", settings.egress_ports, ports),
         schemes=_read("EGRESS_SCHEMES", settings.egress_schemes, _schemes),
         own_url=settings.url,
