@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 
+from headgate.cli import serve_options as options
 from headgate.cli.client import fail
 from headgate.errors import HeadgateError
 from headgate.observe import logs
@@ -21,117 +20,42 @@ from headgate.server.supervisor import Supervisor
 
 
 def serve(
-    data: Annotated[Path | None, typer.Option(help="Directory of all durable data.")] = None,
-    listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT for events, the API and metrics. Default: 127.0.0.1:8080.")
-    ] = None,
-    grpc: Annotated[str | None, typer.Option(help="HOST:PORT for gRPC, or off. Default: 127.0.0.1:8081.")] = None,
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option(help="PEM file of the certificate chain. You may replace it and the key at any time."),
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
-    tls_mode: Annotated[
-        str | None,
-        typer.Option(help="disabled, permissive (plain and TLS ports) or strict (TLS only, as with --tls-cert alone)."),
-    ] = None,
-    tls_listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT of HTTP over TLS in permissive mode. Default: 127.0.0.1:8443.")
-    ] = None,
-    tls_grpc: Annotated[
-        str | None, typer.Option(help="HOST:PORT of gRPC over TLS in permissive mode, or off. Default: 127.0.0.1:8444.")
-    ] = None,
-    tls_client_ca: Annotated[
-        Path | None, typer.Option(help="PEM file of the CAs whose client certificates are accepted.")
-    ] = None,
-    tls_client_auth: Annotated[
-        str | None, typer.Option(help="Whether clients must present a certificate: required (default) or optional.")
-    ] = None,
-    tls_ca: Annotated[Path | None, typer.Option(help="PEM file of the server's own CA, shown to clients.")] = None,
-    authentication_config: Annotated[
-        Path | None, typer.Option(help="File of Kubernetes' AuthenticationConfiguration: issuers of tokens (OIDC).")
-    ] = None,
-    token_auth_file: Annotated[
-        Path | None, typer.Option(help="File of tokens, see headgate token. It may change while the server runs.")
-    ] = None,
-    audit_log_path: Annotated[
-        Path | None, typer.Option(help="File of the audit log: writes and refusals, a JSON line each.")
-    ] = None,
-    public_url: Annotated[
-        str | None, typer.Option(help="URL at which clients reach the server, for example that of a proxy.")
-    ] = None,
-    secrets_key_file: Annotated[
-        Path | None, typer.Option(help="File of the keys that encrypt stored Secrets: lines NAME:BASE64.")
-    ] = None,
-    secrets_key_command: Annotated[
-        str | None, typer.Option(help="Command that prints these keys, for example from a key management service.")
-    ] = None,
-    allow_anonymous: Annotated[
-        bool | None,
-        typer.Option(
-            "--allow-anonymous", help="Answer requests without credentials, also on addresses other than loopback."
-        ),
-    ] = None,
-    default_authorization_mode: Annotated[
-        str | None,
-        typer.Option(
-            help="Who may send to a broker without an EventPolicy: allow-same-namespace, allow-all, deny-all."
-        ),
-    ] = None,
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Another host name that requests may use: NAME, *.NAME, or * for any. Repeatable."),
-    ] = None,
-    eventtype_auto_create: Annotated[
-        bool | None,
-        typer.Option(
-            "--eventtype-auto-create", help="Create an EventType object for each type of events that a broker accepts."
-        ),
-    ] = None,
-    manifests: Annotated[Path | None, typer.Option(help="Directory of YAML objects to apply on start.")] = None,
-    partitions: Annotated[int | None, typer.Option(help="Partitions of the event log.")] = None,
-    fronts: Annotated[
-        int | None, typer.Option(help="Processes that accept events. Default: one for every four cores, at least one.")
-    ] = None,
-    dispatchers: Annotated[
-        int | None,
-        typer.Option(help="Processes that deliver. Default: as before; at first one for every four cores."),
-    ] = None,
-    retain_hours: Annotated[
-        float | None, typer.Option(help="How long delivered events stay in the log. Default: 168 (a week).")
-    ] = None,
-    retain_mb: Annotated[
-        int | None, typer.Option(help="Size of a partition above which delivered events are removed earlier.")
-    ] = None,
-    backlog_hours: Annotated[
-        float | None, typer.Option(help="How long undelivered events are kept. Default: 168.")
-    ] = None,
-    backlog_mb: Annotated[
-        int | None, typer.Option(help="MiB of undelivered events that are kept per partition. Default: 16384.")
-    ] = None,
-    on_corrupt: Annotated[
-        str | None, typer.Option(help="What readers do at a damaged chunk: stop (default) or skip.")
-    ] = None,
-    accept_lost: Annotated[
-        str | None, typer.Option(help="Start although this file is lost: control.db, dispatch.db or both.")
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="headgate.yaml: settings, and the deployment on Kafka that this server belongs to."),
-    ] = None,
-    kafka: Annotated[
-        str | None, typer.Option(help="HOST:PORT of Kafka's brokers, separated by commas, instead of the file's.")
-    ] = None,
-    spark: Annotated[
-        str | None, typer.Option(help="Spark's master on Kafka, spark://HOST:PORT or local[N], instead of the file's.")
-    ] = None,
-    role: Annotated[
-        str | None,
-        typer.Option(help="On Kafka, any of control,front,matcher,dispatcher,reader,source. Default: all of them."),
-    ] = None,
-    advertise: Annotated[
-        str | None, typer.Option(help="On Kafka, URL at which the other servers of the deployment reach this one.")
-    ] = None,
+    data: options.Data = None,
+    listen: options.Listen = None,
+    grpc: options.Grpc = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
+    tls_mode: options.TlsMode = None,
+    tls_listen: options.TlsListen = None,
+    tls_grpc: options.TlsGrpc = None,
+    tls_client_ca: options.TlsClientCa = None,
+    tls_client_auth: options.TlsClientAuth = None,
+    tls_ca: options.TlsCa = None,
+    authentication_config: options.AuthenticationConfig = None,
+    token_auth_file: options.TokenAuthFile = None,
+    audit_log_path: options.AuditLogPath = None,
+    public_url: options.PublicUrl = None,
+    secrets_key_file: options.SecretsKeyFile = None,
+    secrets_key_command: options.SecretsKeyCommand = None,
+    allow_anonymous: options.AllowAnonymous = None,
+    default_authorization_mode: options.DefaultAuthorizationMode = None,
+    allowed_host: options.AllowedHost = None,
+    eventtype_auto_create: options.EventtypeAutoCreate = None,
+    manifests: options.Manifests = None,
+    partitions: options.Partitions = None,
+    fronts: options.Fronts = None,
+    dispatchers: options.Dispatchers = None,
+    retain_hours: options.RetainHours = None,
+    retain_mb: options.RetainMb = None,
+    backlog_hours: options.BacklogHours = None,
+    backlog_mb: options.BacklogMb = None,
+    on_corrupt: options.OnCorrupt = None,
+    accept_lost: options.AcceptLost = None,
+    config: options.Config = None,
+    kafka: options.Kafka = None,
+    spark: options.Spark = None,
+    role: options.Role = None,
+    advertise: options.Advertise = None,
 ) -> None:
     """Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C.
 
@@ -165,8 +89,8 @@ def exit_status(error: HeadgateError) -> int:
     return 1 if error.retriable else FATAL_STATUS
 
 
-def _run(options: Mapping[str, Any]) -> int:
-    found = effective(options)
+def _run(given: Mapping[str, Any]) -> int:
+    found = effective(given)
     settings, cluster = found.settings, found.cluster
     preflight.check_settings(settings, cluster)  # an invalid setting fails here, not in a child process
     logs.configure("supervisor")
