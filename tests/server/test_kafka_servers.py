@@ -31,7 +31,7 @@ from headgate.store.config import ClusterConfig, KafkaConfig
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.reader import KafkaReader
 from headgate.testing.kafka import Kafka
-from headgate.testing.server import ApiError, Server, object_of, parts_of
+from headgate.testing.server import START_S_MAX, ApiError, Server, object_of, parts_of
 from tests.store.contract import PARTITIONS
 from tests.store.stores import kafka_config
 from tests.support import eventually, executable
@@ -372,7 +372,7 @@ def test_a_killed_front_loses_nothing_that_it_has_accepted(deployment: Deploymen
                 before = len(accepted)
                 eventually(lambda before=before: len(accepted) > before + 50)
                 os.kill(parts_of(server.pid)[part], signal.SIGKILL)
-                eventually(server.is_ready)
+                eventually(server.is_ready, seconds=START_S_MAX)
                 eventually(lambda part=part: part in parts_of(server.pid))
         finally:
             stop.set()
@@ -449,7 +449,7 @@ def test_without_kafka_events_and_writes_are_refused(deployment: Deployment) -> 
         assert server.list("triggers", "default"), "what is known is read without Kafka"
     finally:
         deployment.kafka.restart(1)
-    eventually(server.is_ready)
+    eventually(server.is_ready, seconds=START_S_MAX)
     assert post(server, "again") == 202
     create(server)
     found = ids(stored(deployment.config))

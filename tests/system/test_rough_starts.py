@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import Server, free_port, parts_of
+from headgate.testing import START_S_MAX, Server, free_port, parts_of
 from tests.support import eventually
 
 pytestmark = pytest.mark.system
@@ -70,11 +70,11 @@ def test_a_part_comes_back_where_nothing_can_be_logged(tmp_path: Path, broken: s
 
         try:
             for part in ("front-0", "dispatcher-0"):
-                eventually(lambda: parts() and watched.is_ready())
+                eventually(lambda: parts() and watched.is_ready(), seconds=START_S_MAX)
                 before = parts()[part]
                 os.kill(before, signal.SIGKILL)
                 eventually(lambda part=part, before=before: parts().get(part, before) != before)
-            eventually(lambda: parts() and watched.is_ready())
+            eventually(lambda: parts() and watched.is_ready(), seconds=START_S_MAX)
         finally:
             server.terminate()
         assert server.wait(60) == 0

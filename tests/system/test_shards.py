@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from headgate.client import Client
-from headgate.testing import Server, object_of, parts_of
+from headgate.testing import START_S_MAX, Server, object_of, parts_of
 from tests.support import eventually
 from tests.system.keeping import Keeping
 from tests.system.kills import ARGUMENTS, DISPATCHERS, PARTS, owners
@@ -63,7 +63,7 @@ def test_every_front_knows_a_broker_as_soon_as_its_write_is_answered(server: Ser
 
 
 def test_both_fronts_answer_for_the_whole_server(server: Server) -> None:
-    eventually(server.is_ready, "the server is not ready")
+    eventually(server.is_ready, "the server is not ready", seconds=START_S_MAX)
     pages = set()
     for _ in range(8):
         pages.add(frozenset(json.loads(page(server, "/readyz"))))
