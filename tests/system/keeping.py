@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
 
 from headgate.testing.server import ApiError, Object, Server
@@ -33,14 +33,36 @@ class Keeping:
     def ask(self, method: str, path: str, body: Object | None = None) -> Object:
         return (server := next(self._servers)).call(method, f"{server.url}{OWN}/{path}", body)
 
-    def letters(self, query: str = "state=kept") -> list[Object]:
-        """What is kept; nothing where that cannot be said now."""
+    def letters(
+        self, holds: Callable[[list[Object]], bool], problem: str, query: str = "state=kept", **bound: float
+    ) -> list[Object]:
+        """Dead letters, as soon as something is true of them; while their owners move, nobody can say which there are.
+
+        Args:
+            holds: Of those that a server says.
+            problem: What is wrong while it does not.
+            query: Which ones are asked for.
+            bound: Of `eventually`.
+        """
+        said: list[Object] | None = None
+
+        def is_so() -> bool:
+            nonlocal said
+            said = self._letters(query)
+            return said is not None and holds(said)
+
+        eventually(is_so, lambda: f"{problem}: " + ("nobody can say" if said is None else f"{said}"), **bound)
+        assert said is not None
+        return said
+
+    def _letters(self, query: str) -> list[Object] | None:
+        """What a server says; None where it cannot say now."""
         try:
             found: list[Object] = self.ask("GET", f"deadletters?{query}")["items"]
         except ApiError as error:
             if error.status != 503:
                 raise
-            return []
+            return None
         return found
 
     def create_triggers(self) -> None:
@@ -63,8 +85,8 @@ class Keeping:
     def dead_letters_are_listed_shown_redriven_and_discarded(self) -> None:
         count = EVENTS * len(self.names)
         self.refuse(*(f"d{number}" for number in range(EVENTS)))
-        eventually(lambda: len(self.letters()) == count, "dead letters are missing")
-        found = self.letters("")
+        self.letters(lambda found: len(found) == count, "dead letters are missing")
+        found = self.letters(lambda _: True, "they cannot be listed", query="")
         assert len({one["id"] for one in found}) == count
         assert [one["id"] for one in found] == sorted(one["id"] for one in found)
         for one in (found[0], found[-1]):
@@ -74,7 +96,7 @@ class Keeping:
         assert self.ask("POST", "deadletters/discard", {"ids": [first]})["count"] == 1
         self.subscriber.answers[PATH] = (202, b"")
         assert self.ask("POST", "deadletters/redrive", {"limit": 1_000})["count"] == count - 1
-        eventually(lambda: self.ask("GET", "deadletters")["items"] == [], "they are not sent again")
+        self.letters(lambda found: not found, "they are not sent again", query="")
 
     def replays_send_stored_events_again(self) -> None:
         asked = [{"trigger": name, "filter": "ce.id == 'd1'"} for name in self.names]

@@ -181,7 +181,7 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka_and_survive_kill_9(
         assert all(wants(int(id_)) for id_ in deployment.subscriber.ids(name)), name
     assert deployment.stored("data.n >= 125") == list(range(125, 140))
     pulling.wait_consumed()
-    eventually(lambda: [one["eventId"] for one in keeping.letters()] == ["d9"] * len(DEAD), "dead letters are lost")
+    keeping.letters(lambda found: [one["eventId"] for one in found] == ["d9"] * len(DEAD), "dead letters are lost")
     for each in (other, server):
         assert each.stop() == 0, deployment.log.read_text()[-4_000:]  # a part that hangs says where
 
@@ -273,7 +273,7 @@ def what_is_kept_is_answered_for(deployment: Deployment, keeping: Keeping) -> No
     keeping.dead_letters_are_listed_shown_redriven_and_discarded()
     keeping.replays_send_stored_events_again()
     keeping.refuse("d9")
-    eventually(lambda: len(keeping.letters()) == len(DEAD), "dead letters are missing")
+    keeping.letters(lambda found: len(found) == len(DEAD), "dead letters are missing")
 
     def told() -> str:
         return str(condition(server.get("triggers", "default", DROPPED), "EventsKept").get("message"))
