@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.errors import UnavailableError
 from headgate.limits import KAFKA_ADMIN_S_MAX, KAFKA_FETCH_BYTES_MAX, KAFKA_READ_S_MAX, KAFKA_RECORD_BYTES_MAX
@@ -13,7 +13,9 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.library import Faults, library, made_client, translated
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+_T = TypeVar("_T")
 
 ELECTION_S: Final = 0.1
 """Pause before a group or partition is asked again whose leader is being elected: nothing tells when there is one."""
@@ -52,6 +54,31 @@ def committed_reader(
     return consumer
 
 
+def once_elected(ask: Callable[[], _T], config: KafkaConfig, faults: Faults, doing: str) -> _T:
+    """What a question answers; it is asked again while those who know are being elected, for KAFKA_READ_S_MAX.
+
+    Args:
+        ask: Raises what the library raises.
+        config: Of the deployment.
+        faults: Of the client that asks.
+        doing: What fails without an answer, as the beginning of a sentence.
+
+    Raises:
+        UnavailableError: No answer in this time.
+        KafkaDeniedError: We may not.
+    """
+    kafka = library()
+    deadline = time.monotonic() + KAFKA_READ_S_MAX
+    while True:
+        try:
+            return ask()
+        except kafka.KafkaException as error:
+            problem = translated(faults.cause(error.args[0]), doing, config)
+            if not isinstance(problem, UnavailableError) or time.monotonic() > deadline:
+                raise problem from error
+        time.sleep(ELECTION_S)
+
+
 def watermarks(
     consumer: Consumer, place: TopicPartition, config: KafkaConfig, faults: Faults, doing: str
 ) -> tuple[int, int]:
@@ -68,20 +95,14 @@ def watermarks(
         UnavailableError: No answer within KAFKA_READ_S_MAX.
         KafkaDeniedError: We may not.
     """
-    kafka = library()
-    deadline = time.monotonic() + KAFKA_READ_S_MAX
-    while True:
-        try:
-            found: tuple[int, int] | None = consumer.get_watermark_offsets(place, timeout=KAFKA_READ_S_MAX)
-        except kafka.KafkaException as error:
-            problem = translated(faults.cause(error.args[0]), doing, config)
-            if not isinstance(problem, UnavailableError) or time.monotonic() > deadline:
-                raise problem from error
-            time.sleep(ELECTION_S)
-            continue
+
+    def ask() -> tuple[int, int]:
+        found: tuple[int, int] | None = consumer.get_watermark_offsets(place, timeout=KAFKA_READ_S_MAX)
         if found is None:
             raise UnavailableError(f"{doing}: {place.topic}/{place.partition} does not answer")
         return found
+
+    return once_elected(ask, config, faults, doing)
 
 
 def unfinished_partitions(places: Iterable[tuple[str, int]], config: KafkaConfig, doing: str) -> list[tuple[str, int]]:
@@ -123,20 +144,15 @@ def committed_places(
         UnavailableError: No answer within KAFKA_READ_S_MAX.
         KafkaDeniedError: We may not.
     """
-    kafka = library()
-    deadline = time.monotonic() + KAFKA_READ_S_MAX
-    while True:
-        try:
-            found = consumer.committed(list(places), timeout=KAFKA_READ_S_MAX)
-            failed: list[KafkaError] = [place.error for place in found if place.error is not None]
-        except kafka.KafkaException as error:
-            failed = [error.args[0]]
-        if not failed:
-            return found
-        problem = translated(faults.cause(failed[0]), doing, config)
-        if not isinstance(problem, UnavailableError) or time.monotonic() > deadline:
-            raise problem
-        time.sleep(ELECTION_S)
+
+    def ask() -> list[TopicPartition]:
+        found = consumer.committed(list(places), timeout=KAFKA_READ_S_MAX)
+        for place in found:
+            if place.error is not None:
+                raise library().KafkaException(place.error)
+        return found
+
+    return once_elected(ask, config, faults, doing)
 
 
 def partition_count(client: Consumer | Producer, topic: str, config: KafkaConfig, faults: Faults, doing: str) -> int:

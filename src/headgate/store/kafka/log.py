@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from headgate.errors import UnavailableError
 from headgate.limits import DAMAGES_KEPT, KAFKA_READ_S_MAX
 from headgate.log.directory import OnCorrupt
 from headgate.observe import metrics
 from headgate.scan.source import Query
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.consumers import ELECTION_S
-from headgate.store.kafka.library import Faults, admin_client, library, translated
+from headgate.store.kafka.consumers import once_elected
+from headgate.store.kafka.library import Faults, admin_client, library
 from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.scan_consumers import ScanConsumers
 from headgate.store.kafka.topic_scan import DOING, TopicScan
@@ -106,17 +104,12 @@ class KafkaLog:
         """What one specification says of these partitions. Asks again while a leader is elected."""
         from confluent_kafka import IsolationLevel
 
-        kafka = library()
-        deadline = time.monotonic() + KAFKA_READ_S_MAX
-        asked = {kafka.TopicPartition(self._topic, partition): spec for partition in partitions}
-        while True:
-            try:
-                answers = self._admin.list_offsets(
-                    asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=KAFKA_READ_S_MAX
-                )
-                return {place.partition: answer.result().offset for place, answer in answers.items()}
-            except kafka.KafkaException as error:
-                problem = translated(self._faults.cause(error.args[0]), DOING, self._config)
-                if not isinstance(problem, UnavailableError) or time.monotonic() > deadline:
-                    raise problem from error
-                time.sleep(ELECTION_S)
+        asked = {library().TopicPartition(self._topic, partition): spec for partition in partitions}
+
+        def ask() -> dict[int, int]:
+            answers = self._admin.list_offsets(
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=KAFKA_READ_S_MAX
+            )
+            return {place.partition: answer.result().offset for place, answer in answers.items()}
+
+        return once_elected(ask, self._config, self._faults, DOING)
