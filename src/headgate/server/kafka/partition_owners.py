@@ -36,6 +36,7 @@ PARTITION: Final = b"headgate-partition"
 _DIGITS_MAX: Final = 5
 _LOOK_S: Final = 0.25
 """Between two looks for the owner of a partition that moves."""
+_P = TypeVar("_P")
 _T = TypeVar("_T")
 
 
@@ -163,20 +164,14 @@ class PartitionOwners:
         Raises:
             PartUnavailableError: A process may be the owner, and does not answer.
         """
-        failed: PartUnavailableError | None = None
-        for socket in self.sockets:
-            try:
-                path = partition_path(number, question.target)
-                local = DispatcherQuestion(question.method, path, question.body, question.client)
-                answer = await asked(socket, local, local.user)
-            except PartUnavailableError as error:
-                failed = error
-                continue
-            if answer.status != MISDIRECTED:
-                return answer
-        if failed is not None:
-            raise failed
-        return DispatcherAnswer(MISDIRECTED, b"{}")
+        path = partition_path(number, question.target)
+        local = DispatcherQuestion(question.method, path, question.body, question.client)
+
+        async def ask(socket: Path) -> DispatcherAnswer | None:
+            answer = await asked(socket, local, local.user)
+            return answer if answer.status != MISDIRECTED else None
+
+        return await asked_in_turn(self.sockets, ask) or DispatcherAnswer(MISDIRECTED, b"{}")
 
     async def _ask_at(self, url: str, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
         if url == self._peers.own_url:
@@ -212,17 +207,9 @@ class PartitionOwners:
 
     async def stream_here(self, number: int, request: WholeRequest, receive: Receive, send: Send) -> bool | None:
         """The same, to the process of this server that owns a partition."""
-        failed: PartUnavailableError | None = None
         target = partition_path(number, request.target.decode("latin-1")).encode("latin-1")
-        for socket in self.sockets:
-            try:
-                if await _streamed(socket, replace(request, target=target), receive, send):
-                    return True
-            except PartUnavailableError as error:
-                failed = error
-        if failed is not None:
-            raise failed
-        return None
+        local = replace(request, target=target)
+        return await asked_in_turn(self.sockets, lambda socket: _streamed(socket, local, receive, send))
 
     async def _look(self, asked_at: float) -> None:
         """Asks Kafka, unless somebody has since."""
@@ -230,6 +217,30 @@ class PartitionOwners:
             if self._looked_at <= asked_at:
                 self._owners = dict(await asyncio.to_thread(self._read))
                 self._looked_at = time.monotonic()
+
+
+async def asked_in_turn(places: Iterable[_P], ask: Callable[[_P], Awaitable[_T | None]]) -> _T | None:
+    """What the one of several processes answers that owns a partition; None where none of them does.
+
+    Args:
+        places: Of the processes.
+        ask: Asks one; None where it is not the owner, and has done nothing.
+
+    Raises:
+        PartUnavailableError: One of them may be the owner, and does not answer.
+    """
+    failed: PartUnavailableError | None = None
+    for place in places:
+        try:
+            answer = await ask(place)
+        except PartUnavailableError as error:
+            failed = error
+            continue
+        if answer is not None:
+            return answer
+    if failed is not None:
+        raise failed
+    return None
 
 
 class _MisdirectedError(Exception):

@@ -35,6 +35,7 @@ from headgate.server.kafka.partition_owners import (
     PARTITION,
     ClientNotPassedOnError,
     PartitionOwners,
+    asked_in_turn,
     partition_of,
 )
 from headgate.server.kafka.peers import PeerServers
@@ -121,17 +122,10 @@ class SubscriptionCalls(CallsElsewhere):
 
     async def _ask_here(self, number: int, method: str, context: _Context, first: bytes) -> bool | None:
         """Asks the processes of this server; None where none of them has the partition."""
-        failed: PartUnavailableError | None = None
         metadata = (*user_metadata(), (PARTITION.decode(), str(number)))
-        for channel in self._own_channels():
-            try:
-                if await _ask(channel, method, context, first, metadata):
-                    return True
-            except PartUnavailableError as error:
-                failed = error
-        if failed is not None:
-            raise failed
-        return None
+        return await asked_in_turn(
+            self._own_channels(), lambda channel: _ask(channel, method, context, first, metadata)
+        )
 
     def _own_channels(self) -> Sequence[aio.Channel]:
         if not self._channels:  # not before: they belong to the loop that runs
