@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 
 import uvloop
 from starlette.applications import Starlette
@@ -49,15 +48,6 @@ async def _dispatch(context: child.Context) -> None:
     quotas = SharedQuotas(store, QuotaBoard(settings.usage_directory, context.part.name))
     await asyncio.to_thread(quotas.refresh)
 
-    def on_ready() -> None:
-        gc.freeze()
-        mark.ready(True)
-        mark.note("")
-
-    def on_look(problem: str) -> None:
-        mark.beat()
-        mark.note(problem)
-
     options = DispatcherOptions(
         data=settings.data,
         on_corrupt=settings.on_corrupt,
@@ -71,8 +61,8 @@ async def _dispatch(context: child.Context) -> None:
         bounds=BacklogBounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),
         quotas=quotas,
         pause=store.change_watch.pause,
-        on_ready=on_ready,
-        on_look=on_look,
+        on_ready=mark.begun,
+        on_look=mark.turn,
         retention=functools.partial(retention.trim_outbox, settings, shard.index),
     )
     try:

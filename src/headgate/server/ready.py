@@ -8,6 +8,7 @@ works. `PART.refusal` says why a part has ended for good. Each is replaced as a 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import time
 from dataclasses import dataclass
@@ -73,6 +74,17 @@ class Mark:
                 self._say(what, text)
             with contextlib.suppress(OSError):
                 (self._directory / f"{self._part}.beat").touch()
+
+    def begun(self) -> None:
+        """Says that the start is over: the part is ready, and lacks nothing."""
+        gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
+        self.ready(True)
+        self.note("")
+
+    def turn(self, problem: str) -> None:
+        """Says that the part's loop turns, and what it lacks; empty for nothing."""
+        self.beat()
+        self.note(problem)
 
     def _say(self, what: str, text: str | None) -> None:
         """Makes the file `PART.what` hold a text; None for no file."""

@@ -7,7 +7,6 @@ Replies go to the fronts of its own server. Fronts of any server ask it for what
 from __future__ import annotations
 
 import asyncio
-import gc
 from typing import Final
 
 import structlog
@@ -92,15 +91,6 @@ async def _dispatch(context: child.Context) -> None:
     store = await asyncio.to_thread(open_cache, settings.data / "control.db", stop.is_set, keyring_of(settings))
     runs = RunReports(config)
 
-    def on_ready() -> None:
-        gc.freeze()
-        mark.ready(True)
-        mark.note("")
-
-    def on_look(problem: str) -> None:
-        mark.beat()
-        mark.note(problem)
-
     options = KafkaDispatcherOptions(
         config=config,
         data=settings.data / context.part.name,
@@ -112,8 +102,8 @@ async def _dispatch(context: child.Context) -> None:
         name=instance.advertised_name(settings),
         objects=store,
         tracing=tracer,
-        on_ready=on_ready,
-        on_look=on_look,
+        on_ready=mark.begun,
+        on_look=mark.turn,
     )
     try:
         async with kafka_dispatcher(options, stop) as dispatcher:

@@ -61,8 +61,7 @@ def _admit(context: child.Context, objects: Store, stop: threading.Event) -> Non
         thread.start()
     mark.ready(True)
     while not stop.wait(HEARTBEAT_S):
-        mark.beat()
-        mark.note("; ".join(reader.problem for reader in readers if reader.problem))
+        mark.turn("; ".join(reader.problem for reader in readers if reader.problem))
     mark.ready(False)
     for thread in threads:
         thread.join()
