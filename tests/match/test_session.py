@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,8 @@ from pyspark.sql import SparkSession
 from headgate.match import requirements, session
 from headgate.match.errors import SparkMissingError
 from tests.match.events import append, event, writing
-from tests.match.fakes import PATIENCE_S, FakeDispatcher
+from tests.match.fakes import FakeDispatcher
+from tests.support import eventually
 
 
 def fake_java(home: Path, version: str) -> None:
@@ -113,7 +113,4 @@ def test_the_jvm_ends_when_its_process_is_killed(tmp_path: Path) -> None:
             finally:
                 owner.send_signal(signal.SIGKILL)
         dispatcher.wait(lambda: connection.closed)
-        deadline = time.monotonic() + PATIENCE_S
-        while not gone(jvm):
-            assert time.monotonic() < deadline, f"the JVM {jvm} outlives its process"
-            time.sleep(0.05)
+        eventually(lambda: gone(jvm), f"the JVM {jvm} outlives its process")

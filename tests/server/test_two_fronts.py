@@ -27,6 +27,7 @@ from headgate.server import child, ready
 from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
 from headgate.testing import free_port
+from tests.support import eventually
 
 WAIT_S_MAX = 60.0
 PARTITIONS = 4
@@ -48,10 +49,10 @@ class Processes:
         self._running[part] = subprocess.Popen(command, stdin=subprocess.PIPE, env=self._environment)
 
     def wait_ready(self) -> None:
-        deadline = time.monotonic() + WAIT_S_MAX
-        while not all(is_ready for part, is_ready in ready.parts_ready(self.settings).items() if part in PARTS):
-            assert time.monotonic() < deadline, ready.states(self.settings)
-            time.sleep(0.02)
+        def are_ready() -> bool:
+            return all(is_ready for part, is_ready in ready.parts_ready(self.settings).items() if part in PARTS)
+
+        eventually(are_ready, lambda: ready.states(self.settings))
 
     def kill(self, part: ServerPart) -> None:
         """SIGKILL; returns when its successor works."""

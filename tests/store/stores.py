@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.log import KafkaLog
 from headgate.store.kafka.reader import KafkaReader
 from tests.store.contract import PARTITIONS, OpenStore
+from tests.support import eventually
 
 SETTLE_S_MAX = 30.0
 """Kafka writes the end of a transaction into its partitions after it has answered for it."""
@@ -105,10 +105,8 @@ class KafkaStore:
     def settle(self, offsets: Mapping[int, Sequence[int]]) -> None:
         for partition, numbers in offsets.items():
             reader = KafkaReader(self.config, partition)
-            deadline = time.monotonic() + SETTLE_S_MAX
-            while reader.end_offset() <= max(numbers):
-                assert time.monotonic() < deadline, f"offset {max(numbers)} cannot be read"
-                time.sleep(0.01)
+            last = max(numbers)
+            eventually(lambda at=last, by=reader: by.end_offset() > at, f"offset {last} cannot be read")
             reader.close()
 
     def close(self) -> None:

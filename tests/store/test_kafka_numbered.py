@@ -33,6 +33,7 @@ from tests.ingress.test_publish_rpc import BROKER, names, opened, request, run, 
 from tests.store.contract import PARTITIONS
 from tests.store.numbered_contract import NumberedContract, ids
 from tests.store.stores import SETTLE_S_MAX, kafka_config
+from tests.support import eventually
 
 pytestmark = pytest.mark.kafka
 
@@ -74,10 +75,10 @@ class KafkaNumbered:
             await front.stop_in_order()
 
     def stored(self) -> list[list[StoredEvent]]:
-        deadline = time.monotonic() + SETTLE_S_MAX
-        while self._ends(IsolationLevel.READ_COMMITTED) != self._ends(IsolationLevel.READ_UNCOMMITTED):
-            assert time.monotonic() < deadline, "a transaction stays open"
-            time.sleep(0.01)
+        def are_closed() -> bool:
+            return self._ends(IsolationLevel.READ_COMMITTED) == self._ends(IsolationLevel.READ_UNCOMMITTED)
+
+        eventually(are_closed, "a transaction stays open")
         return [self._events(number) for number in range(self.count)]
 
     def _ends(self, isolation: IsolationLevel) -> list[int]:

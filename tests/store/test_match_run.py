@@ -29,6 +29,7 @@ from headgate.testing.kafka import Kafka
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_atom, random_filter
 from tests.match.conftest import spark
+from tests.support import eventually
 
 __all__ = ["spark"]
 
@@ -359,10 +360,7 @@ def test_a_record_that_cannot_be_stored_ends_the_run(
     start = dict(stored.ends)
     run = started(spark, world, table, tmp_path, 4, start)
     stored.add(world.events(100))
-    deadline = time.monotonic() + PATIENCE_S
-    while run.alive:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: not run.alive)
     assert "larger than 500" in run.failure()
     run.stop()
     outbox.wait(lambda: all(outbox.told[4, number].kinds[-1:] == ["over"] for number in range(OUTBOX)))

@@ -21,6 +21,7 @@ from headgate.store.kafka.run_registry import MatcherLeadLostError, RunRegistry
 from headgate.testing.kafka import Kafka
 from tests.store.matcher_world import OUTBOX, SOURCES, WAIT_S_MAX, Reader, Worker, world_config
 from tests.store.outbox_stream import Run
+from tests.support import eventually
 
 pytestmark = pytest.mark.kafka
 START = dict.fromkeys(range(SOURCES), 0)
@@ -132,10 +133,7 @@ def test_a_driver_that_stood_still_starts_nothing_that_counts(
         for offset in range(20)
         if one.targets(source, offset, partition)
     }
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not wanted <= reader.rows.keys():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(lambda: wanted <= reader.rows.keys())
     assert reader.rows.keys() == wanted, "rows of the old driver counted"
     assert {generation for found in reader.rows.values() for generation, _ in found} == {12}
     assert [message for message in new.heard if message.run == first] == [Active(first, 12)]

@@ -30,6 +30,7 @@ from tests.store.contract import BROKER, PARTITIONS
 from tests.store.scan_contract import known
 from tests.store.source_member import identity, topics
 from tests.store.stores import KafkaStore, kafka_config
+from tests.support import eventually
 
 pytestmark = pytest.mark.kafka
 RECORDS = 1_000
@@ -272,16 +273,11 @@ def test_over_its_quota_a_source_waits_and_what_a_policy_refuses_is_kept_with_th
     reader = SourceReader(store.config, topics(topic), "one", identity, take, gate)
     running = threading.Thread(target=reader.run, args=(stop,))
     running.start()
-    deadline = time.monotonic() + 60
-    while "has exceeded its quota" not in reader.problem:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: "has exceeded its quota" in reader.problem)
     written.write(range(50), random.Random(1))
     for _ in range(3):  # looks of a source that is held
         reader.problem = ""
-        while "has exceeded its quota" not in reader.problem:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually(lambda: "has exceeded its quota" in reader.problem)
     assert not seen
     gate.wait = 0.0
     assert done.wait(60)

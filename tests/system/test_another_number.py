@@ -9,6 +9,7 @@ import pytest
 
 from headgate.ingress.partitions import partition_of_key
 from headgate.testing import Server, free_port
+from tests.support import eventually
 from tests.system.kills import stored
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
@@ -71,10 +72,11 @@ def test_what_was_not_taken_is_delivered_by_the_next_ones_in_order(tmp_path: Pat
         pulled += [one["event"]["id"] for one in answer["events"]]
     everything = {f"e{number}" for number in range(3 * EVENTS)}
     with Subscriber(port=port) as subscriber:
+        eventually(
+            lambda: all(subscriber.ids(name).keys() == everything for name in NAMES),
+            lambda: {name: len(subscriber.ids(name)) for name in NAMES},
+        )
         deadline = time.monotonic() + SECONDS_MAX
-        while any(subscriber.ids(name).keys() != everything for name in NAMES):
-            assert time.monotonic() < deadline, {name: len(subscriber.ids(name)) for name in NAMES}
-            time.sleep(0.1)
         while set(pulled) != everything:
             answer = server.call("POST", f"{pulls}/pull", {"consumer": "c", "max": 100, "wait": 5})
             server.call("POST", f"{pulls}/ack", {"consumer": "c", "ids": [one["ackId"] for one in answer["events"]]})

@@ -15,6 +15,7 @@ import pytest
 
 from headgate.client import AsyncClient, Client, new_event
 from headgate.testing import Server
+from tests.support import eventually
 from tests.system import mortal
 from tests.system.kills import KILLS, SEED
 from tests.system.publishing import broker
@@ -131,10 +132,11 @@ def test_no_event_is_lost_or_ends_twice_though_the_clients_are_killed(server: Se
             killed.kill()
             killed.start()
         with Client(server.grpc) as client:
-            ends = time.monotonic() + 300
-            while client.stats("mortal").acknowledged < MORTAL_EVENTS:
-                assert time.monotonic() < ends, (client.stats("mortal"), SEED)
-                time.sleep(0.2)
+            eventually(
+                lambda: client.stats("mortal").acknowledged >= MORTAL_EVENTS,
+                lambda: (client.stats("mortal"), SEED),
+                seconds=300,
+            )
             with client.read("mortal", follow=False) as reader:
                 assert sorted(int(read.event.id) for read in reader) == everything, f"stored once each (seed {SEED})"
     finally:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,6 @@ from headgate.testing import START_S_MAX, Server, free_port, parts_of
 from tests.support import eventually
 
 pytestmark = pytest.mark.system
-
-WAIT_S_MAX = 120.0
 
 
 def has_jvm(pid: int) -> bool:
@@ -36,10 +33,7 @@ def test_a_stop_while_spark_starts_says_nothing_and_is_quick(tmp_path: Path, who
     server = Server(tmp_path / "data", log=tmp_path / "log")
     server.start(wait=False)
     try:
-        deadline = time.monotonic() + WAIT_S_MAX
-        while not ((matcher := parts_of(server.pid).get("matcher")) and has_jvm(matcher)):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        eventually(lambda: (matcher := parts_of(server.pid).get("matcher")) and has_jvm(matcher))
         if whole_group:
             os.killpg(server.pid, signal.SIGTERM)
         assert server.stop() == 0

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 from headgate.testing import ApiError, Server
+from tests.support import eventually
 from tests.system.publishing import Publisher, broker
 
 pytestmark = pytest.mark.system
-
-SECONDS_MAX = 60.0
 
 
 def ask(server: Server, action: str, body: dict[str, Any] | None = None, *, name: str = "jobs") -> dict[str, Any]:
@@ -25,11 +23,10 @@ def ids(pulled: dict[str, Any]) -> list[str]:
 
 
 def backlog(server: Server, expected: int, *, name: str = "jobs") -> dict[str, Any]:
-    ends = time.monotonic() + SECONDS_MAX
-    while (stats := ask(server, "stats", name=name))["backlog"] != expected:
-        assert time.monotonic() < ends, stats
-        time.sleep(0.1)
-    return stats
+    def stats() -> dict[str, Any]:
+        return ask(server, "stats", name=name)
+
+    return eventually(lambda: (now := stats())["backlog"] == expected and now, stats)
 
 
 @pytest.mark.timeout(900)  # two more starts of the server

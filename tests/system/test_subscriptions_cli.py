@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from headgate.testing import Server, free_port
+from tests.support import eventually
 from tests.system.publishing import Publisher
 
 pytestmark = pytest.mark.system
@@ -34,10 +34,7 @@ def jobs(server: Server) -> Iterator[Server]:
     publisher = Publisher(server)
     for number in range(EVENTS):
         assert publisher.publish(f"c{number}", "cli-job", {"n": number}, partitionkey="one") == 202
-    ends = time.monotonic() + SECONDS_MAX
-    while described(server)["backlog"] < EVENTS:
-        assert time.monotonic() < ends
-        time.sleep(0.1)
+    eventually(lambda: described(server)["backlog"] >= EVENTS)
     yield server
     server.delete("subscriptions", "default", "cli-jobs")
 
@@ -142,10 +139,7 @@ def test_control_c_ends_consume_and_gives_back_what_was_not_printed(jobs: Server
         assert running.stdout is not None
         for number in range(EVENTS):
             assert json.loads(running.stdout.readline())["data"]["n"] == number
-        ends = time.monotonic() + SECONDS_MAX
-        while described(jobs)["backlog"]:  # now it waits for more
-            assert time.monotonic() < ends
-            time.sleep(0.1)
+        eventually(lambda: not described(jobs)["backlog"])  # now it waits for more
         running.send_signal(signal.SIGINT)
         _, complaint = running.communicate(timeout=SECONDS_MAX)
     assert "Traceback" not in complaint
