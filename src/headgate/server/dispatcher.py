@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 
 import uvloop
 from starlette.applications import Starlette
@@ -50,7 +49,7 @@ async def _dispatch(context: child.Context) -> None:
     await asyncio.to_thread(quotas.refresh)
 
     def on_ready() -> None:
-        gc.freeze()
+        child.spare_collector()
         mark.ready(True)
         mark.note("")
 

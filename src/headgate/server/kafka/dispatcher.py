@@ -7,7 +7,6 @@ Replies go to the fronts of its own server. Fronts of any server ask it for what
 from __future__ import annotations
 
 import asyncio
-import gc
 from typing import Final
 
 import structlog
@@ -93,7 +92,7 @@ async def _dispatch(context: child.Context) -> None:
     runs = RunReports(config)
 
     def on_ready() -> None:
-        gc.freeze()
+        child.spare_collector()
         mark.ready(True)
         mark.note("")
 
