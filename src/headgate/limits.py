@@ -144,6 +144,8 @@ BLOOM_BYTES_MAX: Final = 255
 """Bloom filter per chunk, RabbitMQ streams' bounds: one length byte in the header."""
 BLOOM_HASHES_MAX: Final = 16
 """Hashes of a Bloom filter: more buy nothing once a chunk has few values."""
+BLOOM_MASKS_KEPT_MAX: Final = 4_096
+"""Values whose bits are remembered, some 300 bytes each, so that the next filter with them need not hash them again."""
 CHUNK_BODY_BYTES_MAX: Final = 1 << 29
 """One chunk's Arrow message: far above a full batch of 1 MiB events, far below Arrow's 2 GiB columns."""
 SCHEMA_BYTES_MAX: Final = 1 << 20
