@@ -332,6 +332,32 @@ def test_what_a_subscriber_sends_unasked_is_no_answer_to_the_next_request() -> N
     run(work(later))
 
 
+@pytest.mark.parametrize(
+    ("first_s", "second_s", "answered", "expected"),
+    [(20.0, 0.05, False, "timeout"), (0.5, 1.0, False, "timeout"), (0.5, 20.0, True, "")],
+    ids=["shorter", "longer", "answered after the first one's time"],
+)
+def test_each_request_of_a_connection_has_its_own_time(
+    first_s: float, second_s: float, answered: bool, expected: str
+) -> None:
+    async def main() -> None:
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await request(reader)
+            writer.write(OK)
+            await request(reader)
+            await asyncio.sleep(2 * first_s if answered else 60)
+            writer.write(OK)
+            await reader.read()
+
+        async with subscriber(talk) as (peer, post):
+            assert (await post(timeout_s=first_s)).status == 202
+            async with asyncio.timeout(10):
+                assert (await post(timeout_s=second_s)).reason == expected
+            assert peer.connections == 1
+
+    run(main())
+
+
 def test_an_attempt_that_is_cancelled_closes_its_connection_and_no_other() -> None:
     answers = asyncio.Event()
 

@@ -83,7 +83,7 @@ def test_the_time_goes_on_over_a_restart_and_not_while_nothing_runs():
     before.started_at = 190.0
     before.fail(220.0)
     state = TargetState(subscribers.Subscriber(target(1, "http://x/")))
-    state.deliveries.live[7] = before
+    state.deliveries.arrive(before)
     cursor = state.cursor()
     assert cursor is not None
     assert cursor.retries == (Tried(7, 2, 0, 120_000_000),)

@@ -35,6 +35,22 @@ with lock:
 print(stopped.wait(30))
 """
 
+SPARED = """
+import gc
+from headgate.server import child
+
+child.spare_collector()
+looks = []
+gc.callbacks.append(lambda phase, info: looks.append(info["generation"]))
+cache = [[number] for number in range(100_000)]
+print(looks, gc.get_freeze_count() > 0)
+"""
+
+
+def test_a_cache_that_fills_makes_the_collector_look_at_nothing() -> None:
+    ended = subprocess.run([sys.executable, "-c", SPARED], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout, ended.stderr) == ("[] True\n", "")
+
 
 def test_a_stop_that_comes_while_the_main_thread_holds_a_lock_waits_for_nobody() -> None:
     """The lock of a `threading.Event`, for example, while `wait` is about to wait: its `set` takes it, too."""

@@ -362,6 +362,7 @@ class Attempts:
         at = self._clock()  # of the answer to all: storing dead letters takes its time
         for delivery, event in members:
             decision = self._service.settle(state.recipient, delivery, outcome, at)
+            state.deliveries.failed(delivery)
             metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
             state.counts.attempts_failed += 1
             if decision.fate is Fate.AGAIN:

@@ -192,7 +192,8 @@ def _read(lookup: RecordLookup, partition: int, offset: int) -> list[tuple[int, 
         row, count = row - row % _NEIGHBOURS, _NEIGHBOURS
     first = chunk.first_offset + row
     found: list[tuple[int, SharedEvent]] = []
-    for at, stored in enumerate(from_batch_all(chunk.batch.slice(row, count)), start=first):
+    batch = chunk.batch.slice(row, count) if count < chunk.record_count else chunk.batch
+    for at, stored in enumerate(from_batch_all(batch), start=first):
         root = root_of(stored.event) or place_root(stored.event, partition, at)
         found.append((at, SharedEvent(stored.broker, stored.event, chunk.append_time_us, root)))
     return found

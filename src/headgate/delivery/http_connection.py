@@ -18,6 +18,8 @@ from headgate.limits import ANSWER_HEAD_BYTES_MAX, ANSWER_HEADERS_MAX
 Headers = list[tuple[bytes, bytes]]
 _JOINED_BYTES_MAX: Final = 64 << 10
 """A larger body is not copied behind its head."""
+_TIMER_S: Final = 0.001
+"""What timers of event loops are exact to."""
 _CLOSED: Final = "the connection was closed before the answer was whole"
 
 
@@ -63,6 +65,8 @@ class HttpConnection(asyncio.Protocol):
         "_bare_bytes",
         "_done",
         "_ends_by_close",
+        "_ends_s",
+        "_fires_s",
         "_headers",
         "_in_body",
         "_is_large_by_tls",
@@ -70,6 +74,8 @@ class HttpConnection(asyncio.Protocol):
         "_opened",
         "_parser",
         "_released",
+        "_timeout_s",
+        "_timer",
         "_transport",
         "idle_since_s",
     )
@@ -82,6 +88,8 @@ class HttpConnection(asyncio.Protocol):
         self._answer: AnswerSink | None = None
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._headers: Headers = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._fires_s = 0.0
         self.idle_since_s = 0.0
 
     async def send(self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float) -> None:
@@ -102,7 +110,10 @@ class HttpConnection(asyncio.Protocol):
         is_large = len(body) > _JOINED_BYTES_MAX
         self._is_large_by_tls = is_large and self._transport.get_extra_info("ssl_object") is not None
         done = self._done = self._loop.create_future()
-        timer = self._loop.call_later(timeout_s, self._time_out, timeout_s)
+        self._timeout_s = timeout_s
+        self._ends_s = self._loop.time() + timeout_s
+        if self._timer is None or self._fires_s > self._ends_s:
+            self._wait(timeout_s)
         if is_large:
             self._transport.writelines((head, body))
         else:
@@ -110,7 +121,6 @@ class HttpConnection(asyncio.Protocol):
         try:
             await done
         finally:
-            timer.cancel()
             if done.cancelled() and self._done is done and self._answer is not None:
                 self._answer = None
                 self._transport.abort()
@@ -147,6 +157,8 @@ class HttpConnection(asyncio.Protocol):
                 self._finish()
             else:
                 self._fail("connection", f"{_CLOSED}: {exc}" if exc is not None else _CLOSED)
+        if self._timer is not None:
+            self._timer.cancel()
         del self._parser  # which refers to this
         self._opened.discard(self)
 
@@ -233,8 +245,22 @@ class HttpConnection(asyncio.Protocol):
         if not self._done.done():
             self._done.set_exception(RequestFailedError(reason, detail))
 
-    def _time_out(self, timeout_s: float) -> None:
-        self._fail("timeout", f"no whole answer within {timeout_s:.3g} s")
+    def _wait(self, left_s: float) -> None:
+        """One timer for many requests, as most end early: making and breaking off one for each costs as a write."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fires_s = self._loop.time() + left_s
+        self._timer = self._loop.call_later(left_s, self._look_at_time)
+
+    def _look_at_time(self) -> None:
+        self._timer = None
+        if self._answer is None:
+            return
+        left_s = self._ends_s - self._loop.time()
+        if left_s >= _TIMER_S:
+            self._wait(left_s)
+        else:
+            self._fail("timeout", f"no whole answer within {self._timeout_s:.3g} s")
 
 
 def _ends_by_close(headers: Headers) -> bool:

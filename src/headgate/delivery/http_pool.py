@@ -7,7 +7,7 @@ import os
 import ssl
 import tempfile
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -46,7 +46,9 @@ class ConnectionPool:
         self._server_name = server_name
         self._idle: list[HttpConnection] = []
 
-    async def send(self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float, connect_s: float) -> None:
+    def send(
+        self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float, connect_s: float
+    ) -> Coroutine[None, None, None]:
         """Sends a request by a connection that is there, or a new one; see `HttpConnection.send`.
 
         Args:
@@ -60,10 +62,16 @@ class ConnectionPool:
             RequestFailedError: There is no whole answer.
         """
         connection = self._take()
-        if connection is None:
-            began_s = self._pools.loop.time()
-            connection = await self._connect(connect_s)
-            timeout_s = max(0.0, timeout_s - (self._pools.loop.time() - began_s))
+        if connection is not None:
+            return connection.send(head, body, answer, timeout_s)  # without a coroutine around it
+        return self._send_anew(head, body, answer, timeout_s, connect_s)
+
+    async def _send_anew(
+        self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float, connect_s: float
+    ) -> None:
+        began_s = self._pools.loop.time()
+        connection = await self._connect(connect_s)
+        timeout_s = max(0.0, timeout_s - (self._pools.loop.time() - began_s))
         await connection.send(head, body, answer, timeout_s)
 
     def close_idle(self, until_s: float) -> bool:

@@ -176,14 +176,16 @@ class TargetDeliveries:
         live: All of them by position, in the order in which they arrived.
         queue: Those that may start, in order.
         attempts: Those that have begun and not ended, the oldest first.
+        tried: Those of `live` that have failed.
     """
 
-    __slots__ = ("_counts", "_keys", "attempts", "live", "queue")
+    __slots__ = ("_counts", "_keys", "attempts", "live", "queue", "tried")
 
     def __init__(self) -> None:
         self.live: dict[int, Delivery] = {}
         self.queue: deque[Delivery] = deque()
         self.attempts: dict[Attempt, None] = {}
+        self.tried: dict[int, Delivery] = {}
         self._counts = [0] * len(DeliveryState)
         self._keys: KeyQueues[Delivery] = KeyQueues()
 
@@ -209,6 +211,8 @@ class TargetDeliveries:
     def arrive(self, delivery: Delivery) -> None:
         """A row is a delivery now."""
         self.live[delivery.position] = delivery
+        if delivery.failures:
+            self.tried[delivery.position] = delivery
         self.queue.append(delivery)
         self._counts[QUEUED] += 1
 
@@ -217,6 +221,8 @@ class TargetDeliveries:
         before = delivery.state
         self._move(delivery, _END)
         del self.live[delivery.position]
+        if delivery.failures:
+            self.tried.pop(delivery.position, None)
         if before is QUEUED:
             self.queue.remove(delivery)
         if (key := delivery.key) is None:
@@ -249,6 +255,10 @@ class TargetDeliveries:
             self._requeue(delivery, _RETURN)
 
     # --- pauses ---------------------------------------------------------------------------------------
+
+    def failed(self, delivery: Delivery) -> None:
+        """Its attempt has failed, whatever follows."""
+        self.tried[delivery.position] = delivery
 
     def back_off(self, delivery: Delivery) -> None:
         """Its attempt has failed and another one follows."""

@@ -128,8 +128,7 @@ class TargetState:
             return None
         retries = tuple(
             Tried(at, delivery.failures, delivery.due_us, delivery.tried_us)
-            for at, delivery in live.items()
-            if delivery.failures
+            for at, delivery in sorted(self.deliveries.tried.items())
         )
         if lag is None:
             return TargetCursor(self.target.id, None, tuple(sorted(live)), retries)

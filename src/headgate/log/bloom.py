@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 import xxhash
 
-from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN, BLOOM_HASHES_MAX
+from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN, BLOOM_HASHES_MAX, BLOOM_MASKS_KEPT_MAX
 
 _U32 = 0xFFFFFFFF
 _STEP = 0x9E3779B1
@@ -70,22 +71,23 @@ def build(values: Iterable[str | None], size_bytes: int) -> Bloom:
         return Bloom(b"", 0, bool(distinct))
     m = size_bytes * 8
     k = hash_count(m, len(valued))
-    # Collected as one byte per bit: 1,000 distinct values then cost no big-integer shifts.
-    flags = bytearray(m)
     digest = xxhash.xxh64_intdigest
+    word = 0
     for value in valued:
-        h = digest(value.encode())  # type: ignore[union-attr]
-        g = h & _U32
-        b = h >> 32
-        for _ in range(k):
-            flags[(g * m) >> 32] = 1
-            g = (g * _STEP + b) & _U32
-    # Bit j of the filter is bit j of the little-endian integer: read the flags as binary digits, highest first.
-    bits = int(flags.translate(_DIGITS)[::-1], 2).to_bytes(size_bytes, "little")
-    return Bloom(bits, k, len(valued) != len(distinct))
+        word |= _mask(digest(value.encode()), m, k)  # type: ignore[union-attr]
+    return Bloom(word.to_bytes(size_bytes, "little"), k, len(valued) != len(distinct))
 
 
-_DIGITS = bytes(48 + min(i, 1) for i in range(256))
+@lru_cache(BLOOM_MASKS_KEPT_MAX)
+def _mask(digest: int, m: int, k: int) -> int:
+    """The bits of one value. Chunks with one record have a filter each, and the same few values."""
+    g = digest & _U32
+    b = digest >> 32
+    mask = 0
+    for _ in range(k):
+        mask |= 1 << ((g * m) >> 32)
+        g = (g * _STEP + b) & _U32
+    return mask
 
 
 def might_contain(bits: bytes, k: int, wanted: Iterable[ValueHash]) -> bool:

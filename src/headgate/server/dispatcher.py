@@ -48,6 +48,10 @@ async def _dispatch(context: child.Context) -> None:
     quotas = SharedQuotas(store, QuotaBoard(settings.usage_directory, context.part.name))
     await asyncio.to_thread(quotas.refresh)
 
+    def on_ready() -> None:
+        child.spare_collector()
+        mark.begun()
+
     options = DispatcherOptions(
         data=settings.data,
         on_corrupt=settings.on_corrupt,
@@ -61,7 +65,7 @@ async def _dispatch(context: child.Context) -> None:
         bounds=BacklogBounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),
         quotas=quotas,
         pause=store.change_watch.pause,
-        on_ready=mark.begun,
+        on_ready=on_ready,
         on_look=mark.turn,
         retention=functools.partial(retention.trim_outbox, settings, shard.index),
     )

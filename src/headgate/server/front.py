@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -36,7 +35,7 @@ from headgate.ingress.producers import ProducerStreams
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
-from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, THREAD_SWITCH_S
+from headgate.limits import CONNECTIONS_MAX, THREAD_SWITCH_S
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
 from headgate.server import child, health, local_http, parts, ready, retention, rpc, tending
@@ -174,8 +173,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         events = EventGate(rights.events) if rights.events is not None else None
         intake = Intake(store.partitions, brokers.get, tracing=tracer, quotas=quotas, gate=events)
         ingress = Ingress(intake, fallback)
-        gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
-        gc.set_threshold(GC_YOUNG_OBJECTS)
+        child.spare_collector()
         gate = Gate(ingress, context.token)
         mark = ready.Mark(settings.run_directory, context.part.name)
         await stack.enter_async_context(local_http.answering(UsersOfFronts(gate), settings.front_inward(number)))

@@ -8,7 +8,6 @@ works. `PART.refusal` says why a part has ended for good. Each is replaced as a 
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import time
 from dataclasses import dataclass
@@ -77,7 +76,6 @@ class Mark:
 
     def begun(self) -> None:
         """Says that the start is over: the part is ready, and lacks nothing."""
-        gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         self.ready(True)
         self.note("")
 

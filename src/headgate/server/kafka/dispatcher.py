@@ -91,6 +91,10 @@ async def _dispatch(context: child.Context) -> None:
     store = await asyncio.to_thread(open_cache, settings.data / "control.db", stop.is_set, keyring_of(settings))
     runs = RunReports(config)
 
+    def on_ready() -> None:
+        child.spare_collector()
+        mark.begun()
+
     options = KafkaDispatcherOptions(
         config=config,
         data=settings.data / context.part.name,
@@ -102,7 +106,7 @@ async def _dispatch(context: child.Context) -> None:
         name=instance.advertised_name(settings),
         objects=store,
         tracing=tracer,
-        on_ready=mark.begun,
+        on_ready=on_ready,
         on_look=mark.turn,
     )
     try:
