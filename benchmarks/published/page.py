@@ -27,10 +27,15 @@ TARGET = 1.10
 
 def write(page: Path) -> None:
     """Writes the page and its plots from the results beside it."""
-    for name, text in render(results.read(page.with_suffix(".json")), page.name).items():
-        file = page.parent / name
+    made = {
+        page.parent / name: text for name, text in render(results.read(page.with_suffix(".json")), page.name).items()
+    }
+    for file, text in made.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+    for file in (page.parent / IMAGES).glob("*.svg"):
+        if file not in made:
+            file.unlink()
 
 
 def render(found: results.Section, page: str) -> dict[str, str]:

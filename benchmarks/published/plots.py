@@ -75,7 +75,7 @@ def lines(
     top = _nice_top(value for one in series for value in one.values)
     y = _scale(0, top, HEIGHT - BOTTOM, TOP)
     place: Callable[[float], float] = math.log10 if log else float
-    x_of = _scale(place(min(x)), place(max(x)), LEFT + 4, WIDTH - RIGHT - 20)
+    x_of = _scale(place(min(x)) if log else 0, place(max(x)), LEFT + 4, WIDTH - RIGHT - 20)
     parts = [*_frame(title, series, unit, top, y)]
     ticks = list(x) if log else [_nice_top([max(x)]) * part / TICKS for part in range(TICKS + 1)]
     parts += [

@@ -37,9 +37,14 @@ The field of the last condition is another one in each filter, so there are as m
 Publisher, subscriber and server share the machine, so they compete for its cores.
 """
 
-PEERS = """Each peer runs its own program in the same session. Its events have 100 types, and each type is wanted by one filter, because all peers can filter by type. The line of Headgate is the same load: 100 triggers with one exact type each.
+PEERS = """Each peer ran its own program in the same session. It is a line for each thing that the program measured, with the program's words for its settings.
 
-The programs differ in more than the system: only Headgate's has its publishers and its subscriber in other processes, and only Headgate syncs to the disk before it answers. So the table says what each system does on this machine; it is no race.
+- Knative: its broker's ingress, channel and filter handlers over HTTP in one process, without Kubernetes. As many triggers as event types, an exact type each, so one match an event.
+- ActiveMQ Artemis: embedded, JMS over TCP. As many consumers of one topic as event types, with a selector for one type each, so one match an event. Its publisher does not wait for acknowledgements, also of persistent messages.
+- NATS JetStream: embedded, over TCP. One stream with one consumer, whose filter is a subject with a wildcard. `lat`: all messages match; `max`: those of one domain in eight.
+- Headgate: 100 triggers with an exact type each, so one match an event.
+
+The programs differ in more than the system: Headgate alone has its publishers and its subscriber in other processes, and it alone syncs to the disk before it answers. So the table says what each system did on this machine. It is no race.
 
 What each peer cannot do:
 
@@ -48,7 +53,7 @@ What each peer cannot do:
 | filter on the JSON data of an event | yes | no: attributes and extensions | no: properties; XPath for XML bodies | no: the subject |
 | filter of five conditions | yes | yes, on attributes | yes, on properties | no: tokens of the subject |
 | on disk before the acknowledgement | yes, `fdatasync` | no: in memory | yes for persistent messages | with `sync_interval: always`; by default within two minutes |
-| as measured here | durable | in memory | not persistent | file store, default `sync_interval` |
+| as measured here | durable | in memory | as `persistent` says: 0 or 1 | file store, default `sync_interval` |
 | filters belong to a tenant's broker | yes | yes | by address | by stream and account |
 | pushes by HTTP | yes | yes | no: clients connect | no: clients connect |
 | filters are evaluated | as one join of all filters | one by one, a request each | one by one | by a consumer's subject |

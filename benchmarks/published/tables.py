@@ -142,7 +142,7 @@ def peers_table(peers: dict[str, dict[str, Any]], ours: dict[str, Any] | None) -
             }
             settings = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in rest.items())
             rows.append([name, settings, *(_cell(_first(said, keys)) for keys in (RATES, P50, P99))])
-    return "One match an event", head, rows
+    return "Headgate and its peers", head, rows
 
 
 def _first(said: dict[str, Any], keys: tuple[str, ...]) -> float | None:
