@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seconds", type=float, default=10.0, help="of each closed loop (default: %(default)s)")
     made.add_argument("--rate", type=float, default=100.0, help="events a second, where latency is measured")
     made.add_argument("--steady", type=float, default=20.0, help="seconds of each such rate (default: %(default)s)")
-    made.add_argument("--warm", type=float, default=10.0, help="seconds that are not counted (default: %(default)s)")
+    made.add_argument("--warm", type=float, default=30.0, help="seconds that are not counted (default: %(default)s)")
     made.add_argument("--alike", action="store_true", help="also what the peers measure: 100 triggers of one broker")
     made.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="another system")
     made.add_argument("--json", action="store_true", help="print one JSON object a line instead of a table")
