@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.published import results
 from benchmarks.published.plots import Series, bars, lines
-from benchmarks.published.prose import CURVE, HEAD, NEIGHBOUR, PEERS
+from benchmarks.published.prose import BUSY, CURVE, HEAD, NEIGHBOUR, PEERS
 from benchmarks.published.tables import (
     SETUPS,
     Table,
@@ -48,8 +48,7 @@ def render(found: results.Section, page: str) -> dict[str, str]:
     if "curve" in found:
         for one in found["curve"].values():
             parts += ["## Cost by the number of filters", *_curve(one, plots)]
-    if found.get("peers") or found.get("alike"):
-        parts += ["## Peers", PEERS, *_peers(found.get("peers", {}), found.get("alike", {}).get("headgate"))]
+    parts += ["## Peers", PEERS, *_peers(found.get("peers", {}), found.get("alike", {}).get("headgate"))]
     text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
     return {page: text} | {f"{IMAGES}/{name}.svg": plot for name, plot in plots.items()}
 
@@ -123,19 +122,21 @@ def _curve(found: dict[str, Any], plots: dict[str, str]) -> list[str]:
 
 
 def _peers(peers: dict[str, Any], ours: dict[str, Any] | None) -> list[str]:
-    parts = [_table(peers_table(peers, ours))]
     runs = {**({"Headgate": ours} if ours else {}), **peers}
-    parts += [
-        "\n".join(f"- {name}: {_where(one['run'], one['run'].get('peer_command'))}" for name, one in runs.items())
+    if not runs:
+        return ["No peer has run on the machine of the figures above yet."]
+    return [
+        _table(peers_table(peers, ours)),
+        "\n".join(f"- {name}: {_where(one['run'], one['run'].get('peer_command'))}" for name, one in runs.items()),
     ]
-    return parts
 
 
 def _where(run: dict[str, Any], command: str | None = None) -> str:
     """One line: the command, the machine, the date."""
+    busy = f"; {BUSY}" if run["load"] > run["cores"] / 2 else ""
     return (
         f"`{command or run['command']}`, {run['date']}, {run['cores']} cores ({run['model']}), {run['kernel']},"
-        f" Headgate {run['version']}, load average {run['load']:g} before it."
+        f" Headgate {run['version']}, load average {run['load']:g} before it{busy}."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -51,12 +52,14 @@ class Course:
         self.marks.append((round(time.monotonic() - self._started, 1), what))
 
     def _run(self) -> None:
-        at, before = time.monotonic(), processor_s(self._server)
+        at, before = 0.0, None
         while not self._stop.wait(self._every_s):
-            now, used = time.monotonic(), processor_s(self._server)
-            cores = [round((used[role] - before[role]) / (now - at), 2) for role in ROLES]
-            self.samples.append([round(now - self._started, 1), *cores])
-            at, before = now, used
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a child has just ended
+                now, used = time.monotonic(), processor_s(self._server)
+                if before is not None:
+                    cores = [round((used[role] - before[role]) / (now - at), 2) for role in ROLES]
+                    self.samples.append([round(now - self._started, 1), *cores])
+                at, before = now, used
 
 
 def written_bytes(server: Server) -> Counter[str]:

@@ -62,3 +62,5 @@ What each peer cannot do:
 NEIGHBOUR = f"The {QUIET} quiet brokers have no filters. They get their events at a steady rate, alone and beside one broker that gets ten times as many. Of the noisy events one in ten matches, where its broker has filters."
 
 CURVE = "All filters belong to one broker and have five conditions. No event matches any of them; each event is wanted by one more trigger. The goal is a cost that stays within 10 %."
+
+BUSY = "the machine was busy with other work, so these figures are only a sample"
