@@ -30,21 +30,21 @@ The field of the last condition is another one in each filter, so there are as m
 - *To the 202*: from before a POST to its answer, in the closed loop.
 - *To the subscriber*: from when an event was due to its arrival, at the steady rate. A p99 needs 100 deliveries.
 - *Half in batches*: {BATCH} single events, then a batch of {BATCH}, and so on.
-- *us*: processor time of a process with all its threads, from `/proc`. The matcher is the JVM and its driver.
+- *us*: processor time of a process with all its threads, from `/proc`, until a second after the last delivery. The matcher is the JVM and its driver.
 - *Written*: bytes that the processes gave to the disk, from `/proc`. A write of a part of a page counts as a page.
 - *Collections*, *pauses*, *allocated*: of the JVM's garbage collector, from a flight recording.
 
 Publisher, subscriber and server share the machine, so they compete for its cores.
 """
 
-PEERS = """Each peer ran its own program in the same session. It is a line for each thing that the program measured, with the program's words for its settings.
+PEERS = """Each peer runs its own program in the same session. The table has a line for each thing that the program measured, with the program's words for its settings.
 
 - Knative: its broker's ingress, channel and filter handlers over HTTP in one process, without Kubernetes. As many triggers as event types, an exact type each, so one match an event.
 - ActiveMQ Artemis: embedded, JMS over TCP. As many consumers of one topic as event types, with a selector for one type each, so one match an event. Its publisher does not wait for acknowledgements, also of persistent messages.
 - NATS JetStream: embedded, over TCP. One stream with one consumer, whose filter is a subject with a wildcard. `lat`: all messages match; `max`: those of one domain in eight.
 - Headgate: 100 triggers with an exact type each, so one match an event.
 
-The programs differ in more than the system: Headgate alone has its publishers and its subscriber in other processes, and it alone syncs to the disk before it answers. So the table says what each system did on this machine. It is no race.
+The programs differ in more than the system: Headgate alone has its publishers and its subscriber in other processes, and it alone syncs to the disk before it answers. So the table says what each system does on this machine. It is no race.
 
 What each peer cannot do:
 
