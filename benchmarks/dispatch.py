@@ -92,18 +92,21 @@ def serve(pipe: Connection) -> None:
     async def main() -> None:
         server = await asyncio.get_running_loop().create_server(Sink, "127.0.0.1", 0)
         pipe.send(server.sockets[0].getsockname()[1])
-        await asyncio.to_thread(answer)
-
-    def answer() -> None:
-        while (question := pipe.recv()) is not None:
-            if question == "count":
-                pipe.send(len(Sink.arrivals))
-            else:
-                pipe.send(Sink.arrivals)
-                Sink.arrivals.clear()
+        await asyncio.to_thread(answer, pipe)
 
     with contextlib.suppress(EOFError):
         uvloop.run(main())
+
+
+def answer(pipe: Connection) -> None:
+    """Answers questions until there is no more."""
+    while (question := pipe.recv()) is not None:
+        if question == "count":
+            pipe.send(len(Sink.arrivals))
+        else:
+            # What comes once the answer is there belongs to the next question.
+            taken, Sink.arrivals = Sink.arrivals, []
+            pipe.send(taken)
 
 
 @contextlib.contextmanager

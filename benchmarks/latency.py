@@ -25,6 +25,7 @@ import uvicorn
 from pyreqwest.client import Client, ClientBuilder
 from rich.table import Table
 
+from benchmarks.objects import create_all, wait_ready
 from benchmarks.tables import print_whole
 from headgate.testing import Server, free_port, object_of
 
@@ -97,20 +98,13 @@ class Receiver:
 async def load(server: Server, count: int, url: str, seed: int) -> float:
     """Creates the triggers; returns the seconds until the last one is Ready."""
     started = time.monotonic()
-    names = iter(enumerate(filters(random.Random(seed), count)))
-
-    async def create(client: Client) -> None:
-        for number, cel in names:
-            spec = {"broker": "default", "filter": {"expression": cel}, "subscriber": {"uri": url}}
-            body = object_of("triggers", "default", f"t{number}", spec)
-            answer = await client.post(server.objects_url("triggers", "default")).body_json(body).build().send()
-            if answer.status != 201:
-                raise SystemExit(f"error: creating trigger t{number}: {answer.status} {await answer.text()}")
-
-    async with ClientBuilder().build() as client, asyncio.TaskGroup() as group:
-        for _ in range(4):
-            group.create_task(create(client))
-    await asyncio.to_thread(server.wait_trigger_ready, "default", f"t{count - 1}", seconds=120)
+    to = {"broker": "default", "subscriber": {"uri": url}}
+    triggers = [
+        object_of("triggers", "default", f"t{number}", {**to, "filter": {"expression": cel}})
+        for number, cel in enumerate(filters(random.Random(seed), count))
+    ]
+    await create_all(server, "triggers", triggers)
+    await asyncio.to_thread(wait_ready, server, triggers)
     return time.monotonic() - started
 
 

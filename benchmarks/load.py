@@ -68,8 +68,8 @@ def serve(pipe: Connection) -> None:
 
     def answer() -> None:
         while pipe.recv() is not None:
-            pipe.send(Sink.arrivals)
-            Sink.arrivals.clear()
+            taken, Sink.arrivals = Sink.arrivals, []
+            pipe.send(taken)
 
     with contextlib.suppress(EOFError):
         uvloop.run(main())

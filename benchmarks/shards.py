@@ -74,8 +74,11 @@ def request(number: int, triggers: int, keyed: bool) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-async def publish(port: int, events: list[bytes], rate: float) -> None:
-    """Open loop, the connections in turns; returns when all have been answered.
+async def publish(port: int, events: list[bytes], rate: float) -> float:
+    """Open loop, the connections in turns, until all have been answered.
+
+    Returns:
+        When the first event was due, by the monotonic clock; the others follow at the rate.
 
     Raises:
         RuntimeError: Not every event was accepted.
@@ -92,6 +95,7 @@ async def publish(port: int, events: list[bytes], rate: float) -> None:
         writer.close()
     if accepted != len(events):
         raise RuntimeError(f"{accepted} of {len(events)} events were accepted")
+    return started
 
 
 async def answers(reader: asyncio.StreamReader, count: int) -> int:

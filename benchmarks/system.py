@@ -137,12 +137,12 @@ def latency(server: Server, pipe: Connection, triggers: int, rate: float, second
     return {"rate": rate, "deliver_p50_ms": p50, "deliver_p99_ms": p99, "deliver_max_ms": round(times_ms[-1], 1)}
 
 
-def peer(command: str, triggers: int) -> Iterator[dict[str, Any]]:
-    """What another system says of itself with as many triggers."""
+def said(command: str) -> Iterator[dict[str, Any]]:
+    """What another system says of itself, a JSON object a line; other lines are for people."""
     done = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, text=True, check=True)
     for line in done.stdout.splitlines():
-        if line.startswith("{") and (found := json.loads(line)).get("triggers") == triggers:
-            yield found
+        if line.startswith("{"):
+            yield json.loads(line)
 
 
 def main() -> None:
@@ -155,8 +155,9 @@ def main() -> None:
     parser.add_argument("--peer", default="", help="a command that measures another system")
     arguments = parser.parse_args()
     print(json.dumps({"load": round(os.getloadavg()[0], 1), "cores": os.cpu_count()}), flush=True)
-    for found in peer(arguments.peer, arguments.triggers) if arguments.peer else ():
-        print(json.dumps(found), flush=True)
+    for found in said(arguments.peer) if arguments.peer else ():
+        if found.get("triggers") == arguments.triggers:
+            print(json.dumps(found), flush=True)
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as scratch, subscriber() as (url, pipe):
         folder = Path(scratch)
         with Server(folder / "data", log=folder / "server.log") as server:
