@@ -4,6 +4,9 @@ BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
 FAST := not spark and not system and not crash and not kafka
 
+# Tests and demos start Python hundreds of times: what one start has compiled is kept for the others.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo demo-cluster test test-fast test-servers nightly image image-test docs docs-serve pages conformance check dist newcomer lock proto clean
 
 setup: .venv/.ready $(JAR)

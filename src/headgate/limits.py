@@ -470,6 +470,10 @@ COMMIT_QUEUE_BYTES_MAX: Final = 64 << 20
 """The same in bytes, headers included: sixteen of the largest batches."""
 COMMIT_CHUNK_EVENTS_MAX: Final = 8_192
 """Events of one chunk, unless one batch has more: beyond it a larger chunk costs latency and gains nothing."""
+PARTITION_TURN_UNDER_WAY: Final = 8
+"""Requests that are being stored from which on a partition's turn lasts longer than one request: they share chunks."""
+PARTITION_TURN_EVENTS_MAX: Final = 1_024
+"""Events of such a turn: some chunks' worth, few enough that the matcher's tasks all have work."""
 PRODUCERS_MAX: Final = 10_000
 """Producers whose newest number is known, some 300 bytes each; those silent for longest are forgotten."""
 PRODUCER_CHARS_MAX: Final = 128

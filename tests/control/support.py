@@ -127,7 +127,7 @@ def running(path: Path, *, follow: bool = True, keys: Keyring | None = None) -> 
 
         async def main() -> None:
             stop = asyncio.Event()
-            reconciler = asyncio.create_task(Reconciler(store, poll_s=0.01).run(stop))
+            reconciler = asyncio.create_task(Reconciler(store).run(stop))
             matcher = asyncio.create_task(_follow(store)) if follow else None
             await server.serve(sockets=[listener])
             stop.set()

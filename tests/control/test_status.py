@@ -476,7 +476,7 @@ def test_the_loop_follows_the_store_and_outlives_a_failure(
 
     async def main() -> None:
         stop = asyncio.Event()
-        reconciler = Reconciler(store, poll_s=0.001)
+        reconciler = Reconciler(store)
         fail_once = [True]
         step = reconciler.step
 

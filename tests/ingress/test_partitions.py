@@ -1,3 +1,5 @@
+import asyncio
+
 import msgspec
 import pytest
 import xxhash
@@ -8,6 +10,7 @@ from headgate.event.arrow import StoredEvent
 from headgate.event.model import Event, EventColumns
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.partitions import Partitions
+from headgate.limits import PARTITION_TURN_EVENTS_MAX, PARTITION_TURN_UNDER_WAY
 from tests.ingress.support import FakeLog, run
 
 COUNT = 4
@@ -63,6 +66,39 @@ def test_a_batch_without_keys_stays_together_and_takes_its_turn(held):
     for _ in range(2):
         run(partitions.store(ServedBroker("ns/b/uid", DEFAULT_RULE), held([event("1"), event("2"), event("3")]), 100))
     assert [ids(log) for log in logs] == [[["1", "2", "3"]]] * 2
+
+
+def test_under_load_a_turn_lasts_until_a_partition_has_had_its_events():
+    taken, stored = [], None
+
+    class Log:
+        def __init__(self, number):
+            self.number = number
+
+        def enqueue(self, items, size_bytes, chain=None):
+            taken.append(self.number)
+            return stored
+
+    async def storing():
+        nonlocal stored
+        stored = asyncio.get_running_loop().create_future()
+        partitions = Partitions([Log(0), Log(1)])
+        broker = ServedBroker("ns/b/uid", DEFAULT_RULE)
+        requests = [
+            asyncio.create_task(partitions.store(broker, [event("1")], 100))
+            for _ in range(PARTITION_TURN_UNDER_WAY + PARTITION_TURN_EVENTS_MAX)
+        ]
+        await asyncio.sleep(0)
+        stored.set_result(0)
+        await asyncio.gather(*requests)
+        for _ in range(2):
+            await partitions.store(broker, [event("1")], 100)
+
+    run(storing())
+    few, last = PARTITION_TURN_UNDER_WAY, taken[PARTITION_TURN_UNDER_WAY - 1]
+    assert taken[:few] == [1, 0] * (few // 2)
+    assert taken[few:-3] == [last] * (PARTITION_TURN_EVENTS_MAX - 1)
+    assert taken[-3:] == [1 - last, last, 1 - last]  # its turn is over, and then nothing is under way
 
 
 @pytest.mark.parametrize("held", [list, columns])

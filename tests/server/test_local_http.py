@@ -64,3 +64,21 @@ def test_the_block_s_own_end_and_errors_stay_what_they_are(tmp_path: Path) -> No
     for error in (ValueError("mine"), asyncio.CancelledError()):
         with pytest.raises(type(error)):
             asyncio.run(work(error))
+
+
+def test_a_server_looks_around_once_and_then_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    look = child.UvicornServer.on_tick
+
+    async def counted(self: child.UvicornServer, counter: int) -> bool:
+        looks.append(counter)
+        return await look(self, counter)
+
+    monkeypatch.setattr(child.UvicornServer, "on_tick", counted)
+
+    async def work() -> None:
+        async with answering(Starlette(), tmp_path / "socket"):
+            await asyncio.sleep(0.3)  # uvicorn's own loop would look three times more
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+    assert looks == [0]

@@ -29,8 +29,6 @@ from headgate.control.store import Store
 from headgate.control.writes import kube_time
 from headgate.limits import QUOTA_STATUS_S
 
-POLL_S: Final = 0.05
-"""Between two looks at the store's data_version, each a few microseconds."""
 REPORT_S: Final = 5.0
 """Between two rewrites of one trigger's status that only say more filter errors."""
 
@@ -44,7 +42,6 @@ class Reconciler:
         store: The objects.
         server: Where clients reach the server; None for the URL in the store alone.
         clock_s: Seconds since 1970.
-        poll_s: Seconds between two looks.
         report_s: Seconds between two rewrites of a trigger's status for reports alone.
         usage: What namespaces use that no object says; may block. None: no status says it.
     """
@@ -55,14 +52,12 @@ class Reconciler:
         *,
         server: ServerUrls | None = None,
         clock_s: Callable[[], float] = time.time,
-        poll_s: float = POLL_S,
         report_s: float = REPORT_S,
         usage: Callable[[], Usage] | None = None,
     ) -> None:
         self._store = store
         self._server = server
         self._clock_s = clock_s
-        self._poll_s = poll_s
         self._report_s = report_s
         self._seen: dict[str, int] | None = None
         self._public_url = ""
@@ -74,7 +69,7 @@ class Reconciler:
         self._usage_due_s = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Reconcile until `stop` is set; a store that fails is tried again at the next look."""
+        """Reconcile until `stop` is set, which is noticed at the next look; a store that fails is tried again at it."""
         seen: int | None = None
         while not stop.is_set():
             try:
@@ -85,10 +80,7 @@ class Reconciler:
             except StoreUnavailableError as error:
                 seen = None
                 _log.warning("reconcile.failed", error=error.message, hint=error.hint)
-            try:
-                await asyncio.wait_for(stop.wait(), self._poll_s)
-            except TimeoutError:
-                continue
+            await self._store.change_watch.pause()
 
     def step(self) -> int:
         """Bring every status up to date with the store as it is now.

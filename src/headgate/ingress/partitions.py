@@ -1,8 +1,11 @@
 """Partitioning: which partition an event goes to, and when it is stored, in our own log or elsewhere.
 
 An event with the extension `partitionkey` goes to the partition of its key's hash, always. One without goes to the
-partition of its producer's name, when that numbers its events, else to the next partition in turn. A batch stays
+partition of its producer's name, when that numbers its events, else to the partition whose turn it is. A batch stays
 together unless its events have keys of several partitions.
+
+Partitions take turns request by request while few requests are under way. Under load a turn lasts longer, as Kafka's
+sticky partitioner does it: what comes together shares a chunk, and a chunk costs more than its events.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from headgate.event.model import Event, may_have_extension
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.producers import NumberedEntries, Producing, produced
+from headgate.limits import PARTITION_TURN_EVENTS_MAX, PARTITION_TURN_UNDER_WAY
 from headgate.log.commit import SubmitChain
 
 _KEY: Final = frozenset(["partitionkey"])
@@ -163,6 +167,8 @@ class EventPartitions:
         self._count = count
         self._own = tuple(range(count) if own is None else own)
         self._turn = 0
+        self._turn_events = 0
+        self._under_way = 0
 
     def of_key(self, key: str) -> int:
         """See `partition_of_key`."""
@@ -183,16 +189,18 @@ class EventPartitions:
         """
         if len(events) == 1:
             index = self._index(events[0])
-            index = self._next() if index is None else index
-            entries = Entries(broker.identity, broker.rule, events, size_bytes=size_bytes)
-            await self._appender.append({index: entries}, size_bytes)
-            return
-        split = self._split(events).items()
-        parts = {
-            index: Entries(broker.identity, broker.rule, part, size_bytes=size_bytes * len(part) // len(events))
-            for index, part in split
-        }
-        await self._appender.append(parts, size_bytes)
+            index = self._in_turn(1) if index is None else index
+            parts = {index: Entries(broker.identity, broker.rule, events, size_bytes=size_bytes)}
+        else:
+            parts = {
+                index: Entries(broker.identity, broker.rule, part, size_bytes=size_bytes * len(part) // len(events))
+                for index, part in self._split(events).items()
+            }
+        self._under_way += 1
+        try:
+            await self._appender.append(parts, size_bytes)
+        finally:
+            self._under_way -= 1
 
     async def store_numbered(
         self, producing: Producing, rule: LogRule, first: int, events: Sequence[Event], size_bytes: int
@@ -247,7 +255,7 @@ class EventPartitions:
 
     def _split(self, events: Sequence[Event]) -> Mapping[int, Sequence[Event]]:
         """Events by partition, in order; those without a key stay together in the partition whose turn it is."""
-        turn = self._next()
+        turn = self._in_turn(len(events))
         if self._count == 1 or not may_have_extension(events, _KEY):
             return {turn: events}
         parts: dict[int, list[Event]] = {}
@@ -260,9 +268,13 @@ class EventPartitions:
         key = event.extensions.get("partitionkey")
         return None if key is None or key == "" else self.of_key(canonical(key))
 
-    def _next(self) -> int:
-        self._turn = turn = (self._turn + 1) % len(self._own)
-        return self._own[turn]
+    def _in_turn(self, events: int) -> int:
+        """The partition of a request whose events have no key."""
+        if self._under_way < PARTITION_TURN_UNDER_WAY or self._turn_events >= PARTITION_TURN_EVENTS_MAX:
+            self._turn = (self._turn + 1) % len(self._own)
+            self._turn_events = 0
+        self._turn_events += events
+        return self._own[self._turn]
 
 
 class Partitions(EventPartitions):

@@ -95,7 +95,31 @@ def context(name: str) -> Context:
 
 
 class UvicornServer(uvicorn.Server):
-    """uvicorn that leaves signals to us."""
+    """uvicorn that leaves signals to us, and sleeps until it is told to end: its own loop looks ten times a second.
+
+    Belongs to an event loop. Its configuration has no date header, which is what that loop keeps up to date.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        self._told = asyncio.Event()
+        super().__init__(config)
+
+    @property
+    def should_exit(self) -> bool:
+        """Whether it is told to end."""
+        return self._told.is_set()
+
+    @should_exit.setter
+    def should_exit(self, is_told: bool) -> None:
+        if is_told:
+            self._told.set()
+        else:
+            self._told.clear()
+
+    async def main_loop(self) -> None:
+        """Waits for the end."""
+        await self.on_tick(0)  # sets the headers of every answer
+        await self._told.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -65,6 +65,7 @@ async def answering(app: ASGIApp, socket: Path) -> AsyncIterator[None]:
         lifespan="off",
         log_config=None,
         access_log=False,
+        date_header=False,
         timeout_graceful_shutdown=READ_DRAIN_S_MAX,
     )
     server = child.UvicornServer(config)
