@@ -209,6 +209,10 @@ compared."""
 # --- control --------------------------------------------------------------------------------------
 OBJECT_BYTES_MAX: Final = 256 << 10
 """One object's body, in JSON or YAML: Kubernetes' own bound on annotations, more than any filter needs."""
+APPLY_OBJECTS_MAX: Final = 256
+"""Objects of one request that applies several: one transaction, for which other writers wait some 50 ms."""
+APPLY_BYTES_MAX: Final = 4 << 20
+"""The body of one; an object in it may be as large as one that comes alone."""
 OBJECT_DEPTH_MAX: Final = 32
 """Nesting of an object's body; Knative's objects nest six deep."""
 OBJECT_NODES_MAX: Final = 20_000
