@@ -105,6 +105,8 @@ FILTER_COST_EVALUATED: Final = 1_000
 """The same of an evaluation by cel-cpp, which is a hundred times dearer."""
 FILTERS_CACHED_MAX: Final = 16_384
 """Compiled filters and programs kept in memory: some kilobytes each as people write them, at most some 300."""
+FILTER_TEMPLATES_CACHED_MAX: Final = 4_096
+"""Trees of filters that are kept for others that differ in their texts alone: some 5 KB each."""
 TRACE_PARTS_MAX: Final = 200
 """Subexpressions that a trace shows; each costs a compilation of some 100 us."""
 TRACE_ELEMENTS_MAX: Final = 100
