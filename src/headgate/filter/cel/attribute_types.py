@@ -50,7 +50,7 @@ def check_attribute_types(text: str, tree: Node) -> None:
     Raises:
         FilterError: With the place in the text and a hint.
     """
-    fault = next(_faults(tree), None) or next(_of_condition(tree), None)
+    fault = _first_fault(tree) or next(_of_condition(tree), None)
     if fault is not None:
         node, reason, hint = fault
         raise FilterError(reason, field="filter.expression", hint=hint).at(text, offset_in(text, node))
@@ -60,11 +60,29 @@ _Fault = tuple[Node, str, str]
 """The part that is wrong, what is wrong with it, and how to write it."""
 
 
+def _first_fault(tree: Node) -> _Fault | None:
+    """The first part that is wrong, in the order in which they are written."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        kind = type(node)
+        if kind is Literal or kind is Name or kind is Select:
+            if isinstance(node, Select):
+                waiting.append(node.operand)
+            continue
+        if isinstance(node, Macro) and node.variable == "ce":
+            waiting.append(node.range)
+            continue
+        fault = next(_faults(node), None)
+        if fault is not None:
+            return fault
+        waiting.extend(reversed(children(node)))
+    return None
+
+
 def _faults(node: Node) -> Iterator[_Fault]:
+    """What is wrong with a part itself."""
     match node:
-        case Macro(variable="ce"):
-            yield from _faults(node.range)
-            return
         case Compare(comparison, left, right):
             yield from _of_comparison(node, left, comparison, right)
             yield from _of_comparison(node, right, comparison, left)
