@@ -264,7 +264,7 @@ def _changed(parts: _Parts, change: Callable[[Node], Node]) -> _Parts:
         made.append(new)
     if not is_other:
         return parts
-    return tuple(made) if type(parts) is tuple else made
+    return tuple(made) if isinstance(parts, tuple) else made
 
 
 def children(node: Node) -> tuple[Node, ...]:

@@ -37,6 +37,9 @@ from headgate.filter.cel.unparse import string_literal, unparse
 _STRING: Final = "string"
 _TIMESTAMP: Final = "timestamp"
 _CALLS: Final = {_TIMESTAMP: _TIMESTAMP, "duration": "duration", _STRING: _STRING, "int": "int", "size": "int"}
+_CE: Final = Name("ce")
+_MAY_BE_BARE: Final = frozenset({Select, Index, Conditional})
+"""Operands that may be an attribute without a comparison."""
 _METHODS: Final = frozenset({"startsWith", "endsWith", "contains", "matches", "match", "lowerAscii", "upperAscii"})
 
 
@@ -73,7 +76,13 @@ def _first_fault(tree: Node) -> _Fault | None:
         if isinstance(node, Macro) and node.variable == "ce":
             waiting.append(node.range)
             continue
-        fault = next(_faults(node), None)
+        if isinstance(node, And | Or):
+            is_sound = _MAY_BE_BARE.isdisjoint(map(type, node.operands))
+        elif isinstance(node, Compare):
+            is_sound = _attribute_type(node.left) is None and _attribute_type(node.right) is None
+        else:
+            is_sound = False
+        fault = None if is_sound else next(_faults(node), None)
         if fault is not None:
             return fault
         waiting.extend(reversed(children(node)))
@@ -136,8 +145,10 @@ def _of_list(node: Node, element: Node, items: tuple[Node, ...]) -> Iterator[_Fa
 
 
 def _attribute_type(node: Node) -> str | None:
+    if not isinstance(node, Select | Index) or node.operand != _CE:
+        return None
     match node:
-        case Select(Name("ce"), name) | Index(Name("ce"), Literal(LiteralKind.STRING, name)):
+        case Select(_, name) | Index(_, Literal(LiteralKind.STRING, name)):
             return _STRING if name in TEXT_ATTRIBUTES else _TIMESTAMP if name == "time" else None
         case _:
             return None

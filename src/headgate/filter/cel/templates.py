@@ -34,7 +34,7 @@ _TEXTS: Final = re.compile(
     r"""|"(?P<plain>[ !#-\[\]-~]*)"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""",
     re.DOTALL,
 )
-"""Comments and texts; `plain` is one in double quotes, of printable ASCII without escapes: it says what it looks like."""
+"""Comments and texts; `plain` is one in double quotes, of printable ASCII without escapes: it says what it shows."""
 _MARK: Final = re.compile(r"\$[0-9]+\$")
 _Filler: TypeAlias = "Callable[[Sequence[str]], Node]"
 
