@@ -26,7 +26,7 @@ from headgate.control.errors import (
 )
 from headgate.control.filter_causes import filter_cause, refuse_erased_filter, scan_warning
 from headgate.control.grants import Grants
-from headgate.control.managers import Manager, Managers, applied, given_managers, managers_of, owned, updated
+from headgate.control.managers import Manager, Managers, applied, given_managers, made_by, managers_of, owned, updated
 from headgate.control.objects import EventPolicy, Kind, Object, ObjectKey, ResourceQuota, Routed, Trigger, key_of
 from headgate.control.patches import DocumentChange, change_of, patched
 from headgate.control.quota_rules import not_counted_causes
@@ -113,10 +113,9 @@ class Admission:
         """An object as it is to be created; without managers all its fields are the writer's."""
         if decoded.obj.metadata.resource_version:
             raise MalformedObjectError("resourceVersion should not be set on objects to be created")
-        if managers is None:
-            managers = updated({}, None, decoded.obj, by, self.store.now())
         self._grants.judge(by.user, None, decoded.obj)
-        return owned(self._grants.signed(by.user, None, decoded.obj), managers)
+        obj = self._grants.signed(by.user, None, decoded.obj)
+        return made_by(obj, by, self.store.now()) if managers is None else owned(obj, managers)
 
     def replace(
         self,

@@ -27,7 +27,7 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.errors import FilterError
-from headgate.limits import FILTER_NODES_MAX, FILTER_TEMPLATES_CACHED_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_NODES_MAX, FILTER_TEMPLATES_CACHED_MAX
 
 _TEXTS: Final = re.compile(
     r"""//[^\n]*|[rRbB]{1,2}(?:"{3}.*?"{3}|'{3}.*?'{3}|"[^"\n]*"|'[^'\n]*')|"{3}.*?"{3}|'{3}.*?'{3}"""
@@ -52,8 +52,12 @@ class Checked:
     tree: Node
 
 
-def checked(text: str) -> Checked:
+def checked(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX) -> Checked:
     """Parses and type checks CEL text, or fills the tree of one like it.
+
+    Args:
+        text: The expression.
+        characters_max: See `compile_expression`.
 
     Raises:
         FilterError: The text is no expression, has a type fault, or is over a limit.
@@ -73,7 +77,7 @@ def checked(text: str) -> Checked:
         if made is not None:
             type_, fill = made
             return Checked(type_, fill(texts))
-    expression = compile_expression(text)
+    expression = compile_expression(text, characters_max=characters_max)
     return Checked(expression.result_type(), expression.tree())
 
 
