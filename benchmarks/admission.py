@@ -1,10 +1,12 @@
 """How long until filters are in force? Many admitted one after the other, and one more beside very many.
 
-    python -m benchmarks.admission [--admit 10000] [--among 100000] [--json]
+    python -m benchmarks.admission [--admit 10000] [--apply 100000] [--among 100000] [--json]
 
 The rooms themselves in one process, without HTTP. *Checking* is what the admission webhook does with a trigger: decode,
 validate, compile a filter that no other trigger has. *Admitting* is what the API does: the same, and store it durably;
-one after the other (a commit each), and from eight threads (which share commits). *Taking effect* is what happens then:
+one after the other (a commit each), from eight threads (which share commits), and as many together as one request of
+`headgate apply` has. *Applying* is `headgate apply -f` with a folder of manifests, from its start to its end, at a real
+server that matches beside it; the processor time is that of each process. *Taking effect* is what happens then:
 routing snapshot, table, plan and a second query beside the running one, until that has passed the log's end; the new
 filter must then match an event. Baseline in the same run: the same with a table built from nothing.
 """
@@ -15,6 +17,9 @@ import argparse
 import gc
 import json
 import logging
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,25 +28,32 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structlog
+import yaml
 from rich.table import Table
 
 from benchmarks.match_latency import DELIVERY, Sink
 from benchmarks.plans import Plans
 from benchmarks.tables import print_whole
-from headgate.control.admission import Admission
+from headgate.control.admission import SERVER, Admission
+from headgate.control.egress import UrlPolicy
+from headgate.control.grants import Grants
 from headgate.control.objects import Kind
 from headgate.control.routing import RoutingTable, Target
 from headgate.control.store import Store
+from headgate.control.together import TogetherApply
+from headgate.errors import HeadgateError
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.compiler import compile_cel
-from headgate.limits import GC_YOUNG_OBJECTS
+from headgate.limits import APPLY_OBJECTS_MAX, GC_YOUNG_OBJECTS
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
+from headgate.testing import Server, parts_of
 
+TRIGGERS_A_FILE = 10_000
 BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 
 
@@ -117,6 +129,52 @@ def admit(scratch: Path, count: int, threads: int) -> Result:
     return result
 
 
+def admit_together(scratch: Path, count: int) -> Result:
+    store = Store.open(scratch / "control-together.db")
+    together = TogetherApply(Admission(store), Grants(store, UrlPolicy()))
+    compile_cel.cache_clear()
+    watch = Watch()
+    for first in range(0, count, APPLY_OBJECTS_MAX):
+        documents = [trigger(number) for number in range(first, min(first + APPLY_OBJECTS_MAX, count))]
+        for one in together.apply(Kind.TRIGGER, documents, namespace="default", by=SERVER):
+            if isinstance(one, HeadgateError):
+                raise one
+    result = watch.result(f"admitted {APPLY_OBJECTS_MAX} together", count)
+    if len(store.snapshot().targets) != count:
+        raise SystemExit(f"wrong: not all of {count} filters are routed")
+    store.close()
+    return result
+
+
+def apply(scratch: Path, count: int) -> Iterator[Result]:
+    """One `headgate apply -f` of a folder; a row for the command and for each process that takes part."""
+    folder = scratch / "manifests"
+    folder.mkdir()
+    for first in range(0, count, TRIGGERS_A_FILE):
+        several = range(first, min(first + TRIGGERS_A_FILE, count))
+        text = "".join(f"---\n{yaml.dump(trigger(number), Dumper=yaml.CSafeDumper)}" for number in several)
+        (folder / f"{first:08}.yaml").write_text(text)
+    with Server(scratch / "server", log=scratch / "server.log") as server:
+        parts = {name: pid for name, pid in parts_of(server.pid).items() if name.startswith(("control", "front"))}
+        before = {name: cpu_of(pid) for name, pid in parts.items()}
+        began, children = time.perf_counter(), os.times()
+        command = [Path(sys.executable).with_name("headgate"), "apply", "-f", str(folder), "--server", server.url]
+        made = subprocess.run(command, capture_output=True, check=True, text=True).stdout.count(" created\n")
+        clock_s, ended = time.perf_counter() - began, os.times()
+        used = {name: cpu_of(pid) - before[name] for name, pid in parts.items()}
+        if made != count:
+            raise SystemExit(f"wrong: {made} of {count} triggers were created")
+    used["command"] = ended.children_user + ended.children_system - children.children_user - children.children_system
+    for name, cpu_s in used.items():
+        yield Result(f"by one apply: {name}", count, round(clock_s, 2), round(cpu_s, 2))
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def target(plans: Plans, number: int) -> Target:
     return Target(number, f"default/t{number}", BROKER, plans.of(number), "http://localhost/", DELIVERY)
 
@@ -158,6 +216,9 @@ def results(arguments: argparse.Namespace, scratch: Path) -> Iterator[Result]:
         yield check(scratch, arguments.admit)
         yield admit(scratch, arguments.admit, 1)
         yield admit(scratch, arguments.admit, 8)
+        yield admit_together(scratch, arguments.admit)
+    if arguments.apply:
+        yield from apply(scratch, arguments.apply)
     if arguments.among:
         yield from take_effect(scratch, arguments.among)
 
@@ -165,6 +226,7 @@ def results(arguments: argparse.Namespace, scratch: Path) -> Iterator[Result]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--admit", type=int, default=10_000)
+    parser.add_argument("--apply", type=int, default=100_000)
     parser.add_argument("--among", type=int, default=100_000)
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     arguments = parser.parse_args()

@@ -105,6 +105,8 @@ FILTER_COST_EVALUATED: Final = 1_000
 """The same of an evaluation by cel-cpp, which is a hundred times dearer."""
 FILTERS_CACHED_MAX: Final = 16_384
 """Compiled filters and programs kept in memory: some kilobytes each as people write them, at most some 300."""
+FILTER_TEMPLATES_CACHED_MAX: Final = 4_096
+"""Trees of filters that are kept for others that differ in their texts alone: some 5 KB each."""
 TRACE_PARTS_MAX: Final = 200
 """Subexpressions that a trace shows; each costs a compilation of some 100 us."""
 TRACE_ELEMENTS_MAX: Final = 100
@@ -211,6 +213,10 @@ compared."""
 # --- control --------------------------------------------------------------------------------------
 OBJECT_BYTES_MAX: Final = 256 << 10
 """One object's body, in JSON or YAML: Kubernetes' own bound on annotations, more than any filter needs."""
+APPLY_OBJECTS_MAX: Final = 256
+"""Objects of one request that applies several: one transaction, for which other writers wait some 50 ms."""
+APPLY_BYTES_MAX: Final = 4 << 20
+"""The body of one; an object in it may be as large as one that comes alone."""
 OBJECT_DEPTH_MAX: Final = 32
 """Nesting of an object's body; Knative's objects nest six deep."""
 OBJECT_NODES_MAX: Final = 20_000

@@ -155,6 +155,13 @@ def _views() -> Iterator[RightOfRoute]:
     yield RightOfRoute("GET", f"/apis/{OWN}/v1/selfsubjectnamespaces", wanted, "which namespaces may I see?")
 
 
+def _applies() -> Iterator[RightOfRoute]:
+    """Several objects in one request, as each could be patched; who makes one is asked for more by the admission."""
+    for group, name in ((EVENTING, "trigger"), (OWN, "subscription")):
+        path = f"/apis/{OWN}/v1/namespaces/{{namespace}}/{name}applies"
+        yield RightOfRoute("POST", path, Attributes("patch", group, f"{name}s"), f"apply several {name}s")
+
+
 def _filters() -> Iterator[RightOfRoute]:
     """Trials of filters, which read nothing of the server."""
     base = f"/apis/{OWN}/v1/filters"
@@ -240,6 +247,7 @@ ROUTES: Final[tuple[RightOfRoute, ...]] = (
     *_subresources(),
     *_collections(),
     *_views(),
+    *_applies(),
     *_filters(),
     *_object_routes(EVENTING, "brokers"),
     *_object_routes(EVENTING, "triggers"),

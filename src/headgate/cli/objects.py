@@ -6,10 +6,11 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
+from headgate.cli.applying import applied, label
 from headgate.cli.client import (
     SERVER_DEFAULT,
     JsonOption,
@@ -22,7 +23,7 @@ from headgate.cli.client import (
     print_table,
     request,
 )
-from headgate.cli.description import COPIES, description
+from headgate.cli.description import description
 from headgate.control.bodies import kind_of
 from headgate.control.manifests import Document, ManifestError, read_path, read_text
 from headgate.control.objects import Kind
@@ -30,9 +31,6 @@ from headgate.errors import InvalidInputError
 from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import MANIFEST_BYTES_MAX
 
-_SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTimestamp"})
-"""Metadata that the server writes: in a file that `get --json` has printed it says nothing of what is wanted."""
-_MANAGER: Final = "fieldManager=headgate"
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 _KINDS: Final = "brokers, triggers, subscriptions, eventpolicies or secrets"
@@ -53,12 +51,12 @@ def apply(
     if not documents:
         fail(f"{file}: no objects", hint="files end in .yaml, .yml or .json")
     failed = False
-    for document in documents:
-        try:
-            typer.echo(_apply(server, document, namespace))
-        except InvalidInputError as error:  # not that there is no server
+    for document, done in applied(server, documents, namespace):
+        if isinstance(done, InvalidInputError):
             failed = True
-            print_error(f"{document.source}: {error.message}", hint=error.hint)
+            print_error(f"{document.source}: {done.message}", hint=done.hint)
+        else:
+            typer.echo(done)
     if failed:
         raise typer.Exit(1)
 
@@ -139,7 +137,7 @@ def delete(
         if answer is not None:
             finalizers = answer["metadata"].get("finalizers") if answer["kind"] == found else None
             left = f" once its finalizers are gone: {', '.join(finalizers)}" if finalizers else ""
-            typer.echo(f"{_label(found, name)} deleted{left}")
+            typer.echo(f"{label(found, name)} deleted{left}")
     if failed:
         raise typer.Exit(1)
 
@@ -161,10 +159,6 @@ def _place(document: Document, namespace: str) -> tuple[Kind, str, str]:
     return kind, str(found.get("namespace") or namespace), str(found["name"])
 
 
-def _label(kind: Kind, name: str) -> str:
-    return f"{kind.full_name.lower()}/{name}"
-
-
 def _read(file: str) -> Iterator[Document]:
     if file != "-":
         return read_path(Path(file))
@@ -172,30 +166,3 @@ def _read(file: str) -> Iterator[Document]:
     if len(body) > MANIFEST_BYTES_MAX:
         raise ManifestError((f"standard input: over {MANIFEST_BYTES_MAX} bytes",))
     return read_text(body, "standard input")
-
-
-def _apply(server: str, document: Document, namespace: str) -> str:
-    """Create the object or put it in the place of the one that is there; labels and annotations are added to."""
-    kind = kind_of(document.value)
-    # `kind_of` has seen that it is an object; everything else in it is for the server to judge.
-    body: dict[str, Any] = dict(document.value) if isinstance(document.value, dict) else {}
-    written = body.get("metadata")
-    metadata: dict[str, Any] = {}
-    if isinstance(written, dict):
-        metadata = body["metadata"] = {key: value for key, value in written.items() if key not in _SERVERS}
-    place, name = str(metadata.get("namespace") or namespace), str(metadata.get("name") or "")
-    path = object_path(kind, place, name)
-    old = request(server, "GET", path, missing_ok=True) if name else None
-    if old is None:
-        made = request(server, "POST", f"{object_path(kind, place)}?{_MANAGER}", body=body)
-        return f"{_label(kind, made['metadata']['name'])} created"
-    for field in ("labels", "annotations"):
-        kept = {key: value for key, value in old["metadata"].get(field, {}).items() if key not in COPIES}
-        given = metadata.get(field)
-        metadata[field] = kept | given if isinstance(given, dict) else kept
-    metadata.setdefault("finalizers", old["metadata"].get("finalizers", []))  # other programs' business
-    new = request(server, "PUT", f"{path}?{_MANAGER}", body=body)
-    # Not the resourceVersion: the server may have written a status in between.
-    fields = ("uid", "generation", "labels", "annotations")
-    same = all(new["metadata"].get(field) == old["metadata"].get(field) for field in fields)
-    return f"{_label(kind, name)} {'unchanged' if same else 'configured'}"

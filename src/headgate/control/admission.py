@@ -26,8 +26,8 @@ from headgate.control.errors import (
 )
 from headgate.control.filter_causes import filter_cause, refuse_erased_filter, scan_warning
 from headgate.control.grants import Grants
-from headgate.control.managers import Manager, Managers, applied, given_managers, managers_of, owned, updated
-from headgate.control.objects import EventPolicy, Kind, Object, ObjectKey, ResourceQuota, Routed, Trigger
+from headgate.control.managers import Manager, Managers, applied, given_managers, made_by, managers_of, owned, updated
+from headgate.control.objects import EventPolicy, Kind, Object, ObjectKey, ResourceQuota, Routed, Trigger, key_of
 from headgate.control.patches import DocumentChange, change_of, patched
 from headgate.control.quota_rules import not_counted_causes
 from headgate.control.store import Store
@@ -105,18 +105,17 @@ class Admission:
             AlreadyExistsError: The name is taken.
             QuotaError: There are as many as there may be.
         """
-        decoded, plan = self._admit(kind, document, namespace, None, validation)
-        managers = updated({}, None, decoded.obj, by, self.store.now())
-        return self._create(decoded, plan, managers, by, dry_run=dry_run)
+        decoded, plan = self.admit(kind, document, namespace, None, validation)
+        obj = self.created(decoded, None, by)
+        return Admitted(self.store.create(obj, plan, dry_run=dry_run), decoded.warnings, "created")
 
-    def _create(
-        self, decoded: Decoded, plan: CompiledFilter | None, managers: Managers, by: Manager, *, dry_run: bool
-    ) -> Admitted:
+    def created(self, decoded: Decoded, managers: Managers | None, by: Manager) -> Object:
+        """An object as it is to be created; without managers all its fields are the writer's."""
         if decoded.obj.metadata.resource_version:
             raise MalformedObjectError("resourceVersion should not be set on objects to be created")
         self._grants.judge(by.user, None, decoded.obj)
-        obj = owned(self._grants.signed(by.user, None, decoded.obj), managers)
-        return Admitted(self.store.create(obj, plan, dry_run=dry_run), decoded.warnings, "created")
+        obj = self._grants.signed(by.user, None, decoded.obj)
+        return made_by(obj, by, self.store.now()) if managers is None else owned(obj, managers)
 
     def replace(
         self,
@@ -136,7 +135,7 @@ class Admission:
         """
 
         def made(old: Object) -> _Made:
-            decoded, plan = self._admit(key.kind, document, key.namespace, key.name, validation)
+            decoded, plan = self.admit(key.kind, document, key.namespace, key.name, validation)
             refuse_erased_filter(old, decoded.obj, document)
             return decoded, plan, None
 
@@ -160,7 +159,7 @@ class Admission:
         """
 
         def made(old: Object) -> _Made:
-            return *self._admit(key.kind, patched(old, change), key.namespace, key.name, validation), None
+            return *self.admit(key.kind, patched(old, change), key.namespace, key.name, validation), None
 
         return self._change(key, made, by=by, dry_run=dry_run)
 
@@ -191,7 +190,7 @@ class Admission:
 
         def made(old: Object) -> _Made:
             found = applied(old, config, by, self.store.now())
-            return *self._admit(key.kind, found.document, key.namespace, key.name, validation), found.managers
+            return *self.admit(key.kind, found.document, key.namespace, key.name, validation), found.managers
 
         for _ in range(WRITE_ATTEMPTS_MAX):
             try:
@@ -200,8 +199,9 @@ class Admission:
                 found = applied(None, config, by, self.store.now())
             self._grants.judge_create(by.user, key)
             with suppress(AlreadyExistsError):  # somebody else was faster: apply to what he made
-                admitted = self._admit(key.kind, found.document, key.namespace, key.name, validation)
-                return self._create(*admitted, found.managers, by, dry_run=dry_run)
+                decoded, plan = self.admit(key.kind, found.document, key.namespace, key.name, validation)
+                obj = self.created(decoded, found.managers, by)
+                return Admitted(self.store.create(obj, plan, dry_run=dry_run), decoded.warnings, "created")
         raise AlreadyExistsError(key.kind, key.name)
 
     def check(self, document: object, *, namespace: str | None = None) -> ObjectKey:
@@ -214,7 +214,7 @@ class Admission:
             InvalidInputError: The document is no valid object.
         """
         kind = kind_of(document)
-        meta = self._admit(kind, document, namespace, None, FieldValidation.STRICT)[0].obj.metadata
+        meta = self.admit(kind, document, namespace, None, FieldValidation.STRICT)[0].obj.metadata
         return ObjectKey(kind, meta.namespace, meta.name)
 
     def review(
@@ -234,7 +234,7 @@ class Admission:
         Raises:
             InvalidInputError: The document is no valid object, or changes an immutable field.
         """
-        decoded, _ = self._admit(kind, document, namespace, None, FieldValidation.WARN)
+        decoded, _ = self.admit(kind, document, namespace, None, FieldValidation.WARN)
         if before is not None:
             try:
                 old = decode_object(kind, before, field_validation=FieldValidation.IGNORE).obj
@@ -249,25 +249,16 @@ class Admission:
 
         Labels and annotations that the document does not name are kept.
         """
-        kind = kind_of(document)
-        meta = self._admit(kind, document, namespace, None, FieldValidation.STRICT)[0].obj.metadata
-        key = ObjectKey(kind, meta.namespace, meta.name)
+        decoded, plan = self.admit(kind_of(document), document, namespace, None, FieldValidation.STRICT)
 
         def made(old: Object) -> _Made:
-            decoded, plan = self._admit(kind, document, namespace, None, FieldValidation.STRICT)
-            meta = decoded.obj.metadata
-            kept = msgspec.structs.replace(
-                meta,
-                labels=old.metadata.labels | meta.labels,
-                annotations=without_filter(old.metadata.annotations) | meta.annotations,
-                finalizers=tuple(dict.fromkeys((*old.metadata.finalizers, *meta.finalizers))),
-            )
-            return replace(decoded, obj=with_defaults(msgspec.structs.replace(decoded.obj, metadata=kept))), plan, None
+            return kept_of(old, decoded), plan, None
 
         try:
-            return self._change(key, made, by=MANIFESTS, dry_run=dry_run)
+            return self._change(key_of(decoded.obj), made, by=MANIFESTS, dry_run=dry_run)
         except ObjectNotFoundError:
-            return self.create(kind, document, namespace=namespace, by=MANIFESTS, dry_run=dry_run)
+            obj = self.created(decoded, None, MANIFESTS)
+            return Admitted(self.store.create(obj, plan, dry_run=dry_run), decoded.warnings, "created")
 
     def _change(self, key: ObjectKey, make: Callable[[Object], _Made], *, by: Manager, dry_run: bool) -> Admitted:
         """Write what `make` makes of the stored object, again when another writer came between.
@@ -277,31 +268,30 @@ class Admission:
         for attempt in range(WRITE_ATTEMPTS_MAX):
             old = self.store.get(key)
             decoded, plan, managers = make(old)
-            if managers is None:
-                base = given_managers(decoded.managed_fields)
-                managers = updated(managers_of(old) if base is None else base, old, decoded.obj, by, self.store.now())
-            self._grants.judge(by.user, old, decoded.obj)
-            obj = owned(self._grants.signed(by.user, old, decoded.obj), managers)
-            given, there = obj.metadata, old.metadata
-            pinned = msgspec.structs.replace(given, resource_version=given.resource_version or there.resource_version)
+            obj = self.changed(old, decoded, managers, by)
             try:
-                new = self.store.replace(msgspec.structs.replace(obj, metadata=pinned), plan, dry_run=dry_run)
+                new = self.store.replace(obj, plan, dry_run=dry_run)
             except StaleObjectError:
-                is_theirs = given.uid not in ("", there.uid) or pinned.resource_version != there.resource_version
-                if is_theirs or attempt == WRITE_ATTEMPTS_MAX - 1:
+                if is_theirs(obj, old) or attempt == WRITE_ATTEMPTS_MAX - 1:
                     raise
                 continue
-            # Not the resourceVersion: a status may have been written in between.
-            same = all(
-                getattr(new.metadata, field) == getattr(old.metadata, field)
-                for field in ("generation", "labels", "annotations")
-            )
-            return Admitted(new, decoded.warnings, "unchanged" if same else "configured")
+            return Admitted(new, decoded.warnings, outcome_of(old, new))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _admit(
+    def changed(self, old: Object, decoded: Decoded, managers: Managers | None, by: Manager) -> Object:
+        """An object as it is to replace the stored one, and no other; without managers it is an update."""
+        if managers is None:
+            base = given_managers(decoded.managed_fields)
+            managers = updated(managers_of(old) if base is None else base, old, decoded.obj, by, self.store.now())
+        self._grants.judge(by.user, old, decoded.obj)
+        obj = owned(self._grants.signed(by.user, old, decoded.obj), managers)
+        version = obj.metadata.resource_version or old.metadata.resource_version
+        return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, resource_version=version))
+
+    def admit(
         self, kind: Kind, document: object, namespace: str | None, name: str | None, validation: FieldValidation
     ) -> tuple[Decoded, CompiledFilter | None]:
+        """A document as an object that may be stored, as far as that needs no store, and its compiled filter."""
         decoded = decode_object(kind, document, field_validation=validation)
         obj = with_defaults(placed(decoded.obj, namespace, name))
         causes = list(object_causes(obj, self._policy))
@@ -328,3 +318,33 @@ class Admission:
         compiled = self.store.compiler.compile(*compiler_input(obj))
         keeps = isinstance(obj, Trigger) and keeps_filter_errors(obj.spec.delivery)
         return preserve_errors(compiled) if keeps else compiled
+
+
+def kept_of(old: Object, decoded: Decoded) -> Decoded:
+    """An applied object with the labels, annotations and finalizers of the stored one that it does not name."""
+    meta = decoded.obj.metadata
+    kept = msgspec.structs.replace(
+        meta,
+        labels=old.metadata.labels | meta.labels,
+        annotations=without_filter(old.metadata.annotations) | meta.annotations,
+        finalizers=tuple(dict.fromkeys((*old.metadata.finalizers, *meta.finalizers))),
+    )
+    return replace(decoded, obj=with_defaults(msgspec.structs.replace(decoded.obj, metadata=kept)))
+
+
+def is_theirs(obj: Object, old: Object) -> bool:
+    """Whether a client has named a uid or resourceVersion that the stored object has not."""
+    given, there = obj.metadata, old.metadata
+    return given.uid not in ("", there.uid) or given.resource_version != there.resource_version
+
+
+def outcome_of(old: Object | None, new: Object) -> str:
+    """What a write has done, in a word."""
+    if old is None:
+        return "created"
+    # Not the resourceVersion: a status may have been written in between.
+    same = all(
+        getattr(new.metadata, field) == getattr(old.metadata, field)
+        for field in ("generation", "labels", "annotations")
+    )
+    return "unchanged" if same else "configured"

@@ -55,6 +55,7 @@ from headgate.control.queries import (
 from headgate.control.reviews_api import ReviewApi
 from headgate.control.seen_namespaces import SeenNamespacesApi
 from headgate.control.store import Store
+from headgate.control.together_api import TogetherApi
 from headgate.control.watch import ChangeFeed, ListQuery, pages_of, watch
 from headgate.control.webhook import AdmissionWebhook
 from headgate.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
@@ -138,6 +139,7 @@ class ControlApi:
                 yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
         yield from self._propagation.routes()
         yield from AdmissionWebhook(self._admission).routes()
+        yield from TogetherApi(self._admission, self._grants).routes()
         yield from IdentityApi(self._store).routes()
         yield from self._store.handshakes.routes()
 

@@ -11,7 +11,7 @@ import functools
 import math
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Union, get_args, get_origin, get_type_hints
@@ -80,19 +80,22 @@ def check_shape(document: object) -> None:
         nodes += 1
         if depth > OBJECT_DEPTH_MAX:
             raise MalformedObjectError(f"the object nests deeper than {OBJECT_DEPTH_MAX} levels")
-        inner = len(value) if isinstance(value, Mapping | list) else 0
-        if nodes + len(todo) + inner > OBJECT_NODES_MAX:
-            raise MalformedObjectError(f"the object has more than {OBJECT_NODES_MAX} values")
-        if isinstance(value, Mapping):
+        if isinstance(value, dict | Mapping):
+            inner: Collection[object] = value.values()
             for key in value:
                 if not isinstance(key, str):
                     raise MalformedObjectError(f"the object's keys must be strings, not {key!r}")
-                _check_scalar(key)
-            todo.extend((one, depth + 1) for one in value.values())
+                if not key.isascii():
+                    _check_scalar(key)
         elif isinstance(value, list):
-            todo.extend((one, depth + 1) for one in value)
+            inner = value
         else:
-            _check_scalar(value)
+            if not (isinstance(value, str) and value.isascii()):  # most are such texts
+                _check_scalar(value)
+            continue
+        if nodes + len(todo) + len(inner) > OBJECT_NODES_MAX:
+            raise MalformedObjectError(f"the object has more than {OBJECT_NODES_MAX} values")
+        todo.extend((one, depth + 1) for one in inner)
 
 
 def _check_scalar(value: object) -> None:

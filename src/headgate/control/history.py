@@ -79,9 +79,13 @@ def record(connection: sqlite3.Connection, type_: str, obj: Object, before: Obje
             body,
         ),
     )
-    size = bump(connection, "history_bytes", len(body))
+    size, floor = connection.execute(
+        "UPDATE counters SET value = value + ? WHERE name = 'history_bytes'"
+        " RETURNING value, (SELECT value FROM counters WHERE name = 'history_floor')",
+        (len(body),),
+    ).fetchone()
     # Every version is one row, so versions count rows.
-    excess = version - counter(connection, "history_floor") - WATCH_EVENTS_MAX
+    excess = version - floor - WATCH_EVENTS_MAX
     while excess > TRIM_SLACK or size > WATCH_BYTES_MAX:
         floor = bump(connection, "history_floor", max(1, min(excess, TRIM_SLACK)))
         rows = connection.execute("DELETE FROM history WHERE version <= ? RETURNING length(body)", (floor,)).fetchall()

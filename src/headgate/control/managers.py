@@ -6,7 +6,7 @@ owns is a conflict; a field that its last owner no longer applies goes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
@@ -187,7 +187,21 @@ def owned(obj: _Owner, managers: Managers) -> _Owner:
     Raises:
         TooLargeError: They take more room than they may.
     """
-    there = _fields(obj).keys()
+    return _with_entries(obj, managers, _fields(obj).keys())
+
+
+def made_by(obj: _Owner, by: Manager, now: str) -> _Owner:
+    """A new object with `managedFields`: all its fields are the writer's.
+
+    Raises:
+        TooLargeError: They take more room than they may.
+    """
+    fields = _fields(obj)
+    managers: Managers = {by.key: Owned(frozenset(fields), now)} if fields else {}
+    return _with_entries(obj, managers, fields.keys())
+
+
+def _with_entries(obj: _Owner, managers: Managers, there: Set[Path]) -> _Owner:
     found = {key: replace(one, paths=one.paths & there) for key, one in managers.items()}
     made = tuple(
         ManagedFields(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, cast
+from types import MappingProxyType
+from typing import Any, Final, cast
 
 from headgate.control.auth_spec import AuthSpec
 from headgate.control.credentials import CredentialsError, credentials_of
@@ -20,8 +21,12 @@ PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
 _REPORTED: Final = ("filter_errors", "last_error", "last_error_event", "trouble", "dropped", "last_dropped", "backlog")
 """Columns of reports, which are inputs of a status by the same names; 0 and empty without a report."""
+NOTHING_REPORTED: Final[Mapping[str, Any]] = MappingProxyType(
+    {name: 0 if name in ("filter_errors", "dropped") else "" for name in _REPORTED}
+)
+"""What is known of an object about which no dispatcher has reported."""
 _COLUMNS = "o.kind, o.body, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error, " + ", ".join(
-    f"ifnull(r.{name}, {0 if name in ('filter_errors', 'dropped') else repr('')})" for name in _REPORTED
+    f"ifnull(r.{name}, {nothing!r})" for name, nothing in NOTHING_REPORTED.items()
 )
 _REPORTS = "LEFT JOIN reports r ON r.target = t.id"
 # CROSS JOIN keeps SQLite from starting at the other table and reading all of it.
@@ -71,6 +76,13 @@ def bump(connection: sqlite3.Connection, name: str, by: int = 1) -> int:
     return int(value)
 
 
+def bump_all(connection: sqlite3.Connection, names: Sequence[str]) -> dict[str, int]:
+    """The next values of several counters, taken at once."""
+    marks = ", ".join("?" * len(names))
+    question = f"UPDATE counters SET value = value + 1 WHERE name IN ({marks}) RETURNING name, value"
+    return dict(connection.execute(question, names).fetchall())
+
+
 def brokers(connection: sqlite3.Connection, where: str = "", parameters: tuple[object, ...] = ()) -> Iterator[Broker]:
     """Stored brokers, decoded."""
     rows = connection.execute(f"SELECT body FROM objects WHERE kind = 'Broker' {where}", parameters)
@@ -98,29 +110,59 @@ def routed_rows(
         parameters: Of the question, in order.
         form: Opens Secrets; None where nobody asks for conditions about them.
     """
-    url = public_url(connection)
-    known, secrets = _Brokers(connection, url), _Secrets(connection, form)
-    active = counter(connection, "active_generation")
+    facts = Facts(connection, form)
     for row in connection.execute(which, parameters):
         kind, body, broker, subscriber_broker, subscriber, needs, plan_error, *report = row
         obj = cast(Routed, decode_stored(Kind(kind), body))
+        reported = dict(zip(_REPORTED, report, strict=True))
+        yield RoutedRow(obj, facts.inputs(obj, broker, subscriber_broker, subscriber, needs, plan_error, reported))
+
+
+class Facts:
+    """What statuses of triggers and subscriptions depend on beside them, each looked up once.
+
+    Args:
+        connection: In a transaction that does not change any of it while this is in use.
+        form: Opens Secrets; None where nobody asks for conditions about them.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, form: StoredForm | None) -> None:
+        self.url = public_url(connection)
+        self._active = counter(connection, "active_generation")
+        self._brokers, self._secrets = _Brokers(connection, self.url), _Secrets(connection, form)
+
+    def broker_uid(self, path: str) -> str | None:
+        """The uid of the broker `namespace/name`; None when there is none."""
+        return self._brokers.uid(path)
+
+    def inputs(
+        self,
+        obj: Routed,
+        broker: str,
+        subscriber_broker: str,
+        subscriber: str,
+        needs: int,
+        plan_error: str = "",
+        reported: Mapping[str, Any] = NOTHING_REPORTED,
+    ) -> StatusInputs:
+        """The inputs of one object's status; but for the object they are as its row has them."""
+        known = self._brokers
         fact = known.get(broker)
         inherits = obj.spec.delivery is None and fact is not None
-        sink = fact.sink if inherits and fact else sink_of(obj.metadata, obj.spec.delivery, url)
+        sink = fact.sink if inherits and fact else sink_of(obj.metadata, obj.spec.delivery, self.url)
         auths = fact.auths if inherits and fact else auths_of(obj.spec.delivery)
-        inputs = StatusInputs(
+        return StatusInputs(
             broker=fact,
             subscriber_broker=known.get(subscriber_broker) if subscriber_broker else None,
             subscriber_uri=subscriber,
             needs=needs,
-            active_generation=active,
+            active_generation=self._active,
             plan_error=plan_error,
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
-            credentials=secrets.problem(obj.metadata.namespace, auths) if auths else None,
-            **dict(zip(_REPORTED, report, strict=True)),
+            credentials=self._secrets.problem(obj.metadata.namespace, auths) if auths else None,
+            **reported,
         )
-        yield RoutedRow(obj, inputs)
 
 
 def public_url(connection: sqlite3.Connection) -> str:
@@ -135,12 +177,19 @@ class _Brokers:
     def __init__(self, connection: sqlite3.Connection, public_url: str) -> None:
         self._connection = connection
         self._public_url = public_url
-        self._known: dict[str, BrokerState | None] = {}
+        self._known: dict[str, tuple[BrokerState | None, str | None]] = {}
 
     def get(self, path: str) -> BrokerState | None:
+        return self._found(path)[0]
+
+    def uid(self, path: str) -> str | None:
+        return self._found(path)[1]
+
+    def _found(self, path: str) -> tuple[BrokerState | None, str | None]:
         if path not in self._known:
             found = broker_at(self._connection, path)
-            self._known[path] = broker_state(found, self._public_url) if found else None
+            state = broker_state(found, self._public_url) if found else None
+            self._known[path] = state, found.metadata.uid if found else None
         return self._known[path]
 
 

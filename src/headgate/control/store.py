@@ -6,9 +6,10 @@ import dataclasses
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -50,16 +51,34 @@ from headgate.control.stored_form import SEALED_KINDS, StoredForm
 from headgate.control.target_reports import ReportTable
 from headgate.control.targets import SnapshotCache, move_public_url
 from headgate.control.writes import ObjectWriter, default_broker, kube_time, load
+from headgate.errors import HeadgateError
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.storage.commit import Committer
 from headgate.storage.keyring import Keyring
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Write:
+    """One of several writes of a transaction.
+
+    Attributes:
+        obj: Validated, defaults set.
+        plan: The compiled filter of a trigger or subscription.
+        is_new: Whether it is to be created; else it is put in the place of what is stored.
+    """
+
+    obj: Object
+    plan: CompiledFilter | None
+    is_new: bool
 
 
 class _DryRun(Exception):
     """Carries the result of a dry run out of its transaction."""
 
-    def __init__(self, obj: Object) -> None:
-        self.obj = obj
+    def __init__(self, result: object) -> None:
+        self.result = result
 
 
 class Store:
@@ -153,6 +172,15 @@ class Store:
         with self._database.read() as connection:
             return load(connection, key, self._form)
 
+    def found(self, keys: Iterable[ObjectKey]) -> dict[ObjectKey, Object]:
+        """Those of some objects that are there, at one moment."""
+        with self._database.read() as connection:
+            there = {}
+            for key in keys:
+                with suppress(ObjectNotFoundError):
+                    there[key] = load(connection, key, self._form)
+            return there
+
     def page(
         self,
         kind: Kind,
@@ -224,6 +252,23 @@ class Store:
         """
         return self._write(Kind(obj.kind), lambda writer: writer.replace(obj, plan), dry_run=dry_run)
 
+    def write_all(self, writes: Sequence[Write], *, dry_run: bool = False) -> list[Object | HeadgateError]:
+        """Create and replace several triggers or subscriptions in one transaction, in their order.
+
+        Args:
+            writes: Each is as in `create` or `replace`; what one of them breaks is its own affair.
+            dry_run: Do everything and take it back.
+
+        Returns:
+            Of each the object as stored, or the error that `create` or `replace` would have raised.
+        """
+
+        def work(writer: ObjectWriter) -> list[Object | HeadgateError]:
+            return [writer.tried(one.obj, one.plan, is_new=one.is_new) for one in writes]
+
+        assert not any(one.obj.kind in FRONT_KINDS for one in writes)
+        return self._transaction(work, dry_run=dry_run)
+
     def delete(self, key: ObjectKey, *, uid: str = "", resource_version: str = "", dry_run: bool = False) -> Object:
         """Remove an object.
 
@@ -260,16 +305,20 @@ class Store:
         return ObjectWriter(connection, self._form, compiler=self.compiler.version, now_s=self._clock_s())
 
     def _write(self, kind: Kind, work: Callable[[ObjectWriter], Object], *, dry_run: bool) -> Object:
-        try:
-            with self._database.write() as connection:
-                obj = work(self._writer(connection))
-                if dry_run:
-                    raise _DryRun(obj)
-        except _DryRun as result:
-            return result.obj
-        if kind in FRONT_KINDS:
+        obj = self._transaction(work, dry_run=dry_run)
+        if kind in FRONT_KINDS and not dry_run:
             self.tell_of_brokers()
         return obj
+
+    def _transaction(self, work: Callable[[ObjectWriter], _T], *, dry_run: bool) -> _T:
+        try:
+            with self._database.write() as connection:
+                result = work(self._writer(connection))
+                if dry_run:
+                    raise _DryRun(result)
+        except _DryRun as dry:
+            return cast(_T, dry.result)
+        return result
 
     # --- status ----------------------------------------------------------------------------------
 

@@ -16,8 +16,16 @@ from headgate.control.log_spec import retention_us
 from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, Routed, Subscription, Trigger
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
-from headgate.control.rows import broker_at, brokers, bump, counter, public_url
-from headgate.control.status import auths_of, destination_uri, identity_of, is_served, referenced_broker, sink_of
+from headgate.control.rows import Facts, brokers, bump, bump_all, counter, public_url
+from headgate.control.status import (
+    StatusInputs,
+    auths_of,
+    destination_uri,
+    identity_of,
+    is_served,
+    referenced_broker,
+    sink_of,
+)
 from headgate.control.subscription_spec import compiler_input, pull_rules
 from headgate.event.identity import identity, path_of
 from headgate.filter.compile.cost import filter_cost
@@ -35,38 +43,64 @@ class WrittenFilter(msgspec.Struct, frozen=True, omit_defaults=True):
     filters: tuple[dict[str, object], ...]
 
 
-def put_target(
-    connection: sqlite3.Connection, obj: Routed, plan: CompiledFilter, *, compiler: int, public_url: str
+def insert_target(
+    connection: sqlite3.Connection, obj: Routed, plan: CompiledFilter, *, compiler: int, facts: Facts
+) -> StatusInputs:
+    """Write the routing row of a new object, and take a generation.
+
+    Returns:
+        What its status depends on.
+    """
+    way = _route(obj, facts.url)
+    names = ("target", "routing", "desired_generation") if way.routed else ("target", "routing")
+    taken = bump_all(connection, names)
+    if taken["target"] > TARGET_ID_MAX:
+        raise OverflowError("all target ids are used up")
+    needs = taken.get("desired_generation", 0)
+    connection.execute("DELETE FROM reports WHERE target = ?", (taken["target"],))
+    uid = facts.broker_uid(obj.broker_key) or ""
+    _put(connection, obj, plan, way, (taken["target"], uid, needs, taken["routing"], compiler))
+    return facts.inputs(obj, obj.broker_key, way.subscriber_broker, way.subscriber, needs)
+
+
+def update_target(
+    connection: sqlite3.Connection, obj: Routed, plan: CompiledFilter, *, compiler: int, facts: Facts
 ) -> int:
-    """Write the routing row of a new or changed object, and take a generation when its filter is another one.
+    """Write the routing row of a changed object, and take a generation when its filter is another one.
 
     Returns:
         The object's target id.
     """
     meta = obj.metadata
-    way = _route(obj, public_url)
-    old = connection.execute(
+    way = _route(obj, facts.url)
+    target, was_routed, old_plan, needs, uid, plan_version = connection.execute(
         "SELECT id, routed, plan, needs, broker_uid, plan_version FROM targets"
         " WHERE kind = ? AND namespace = ? AND name = ?",
         (obj.kind, meta.namespace, meta.name),
     ).fetchone()
-    encoded = encode_plan(plan)
-    if old is None:
-        target, needs, filter_changed = bump(connection, "target"), 0, True
-        if target > TARGET_ID_MAX:
-            raise OverflowError("all target ids are used up")
-    else:
-        target, needs = old[0], old[3]
-        readable = PlanDecoder().decode(old[2]) if old[2] is not None and old[5] == PLAN_VERSION else None
-        filter_changed = readable is None or (readable.cel, readable.rows) != (plan.cel, plan.rows)
+    readable = PlanDecoder().decode(old_plan) if old_plan is not None and plan_version == PLAN_VERSION else None
+    filter_changed = readable is None or (readable.cel, readable.rows) != (plan.cel, plan.rows)
     if filter_changed:
         connection.execute("DELETE FROM reports WHERE target = ?", (target,))
-    was_routed = old is not None and bool(old[1])
-    if (filter_changed and way.routed) or way.routed != was_routed:
+    if (filter_changed and way.routed) or way.routed != bool(was_routed):
         generation = bump(connection, "desired_generation")
         needs = generation if way.routed else 0
+    uid = facts.broker_uid(obj.broker_key) or uid
+    _put(connection, obj, plan, way, (target, uid, needs, bump(connection, "routing"), compiler))
+    return int(target)
+
+
+def _put(
+    connection: sqlite3.Connection,
+    obj: Routed,
+    plan: CompiledFilter,
+    way: _Route,
+    numbers: tuple[int, str, int, int, int],
+) -> None:
+    """Write a routing row; the numbers are its id, its broker's uid, its generation, its version, the compiler's."""
+    target, uid, needs, routing, compiler = numbers
+    meta = obj.metadata
     filter_, filters = compiler_input(obj)
-    broker = broker_at(connection, obj.broker_key)
     connection.execute(
         "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
         " delivery, ordered, sink_broker, pull, filter, compiler, plan_version, plan, plan_error,"
@@ -78,7 +112,7 @@ def put_target(
             meta.namespace,
             meta.name,
             obj.broker_key,
-            broker.metadata.uid if broker is not None else old[4] if old is not None else "",
+            uid,
             way.subscriber_broker,
             way.subscriber,
             way.delivery,
@@ -88,9 +122,9 @@ def put_target(
             msgspec.json.encode(WrittenFilter(filter_, tuple(filters))),
             compiler,
             PLAN_VERSION,
-            encoded,
+            encode_plan(plan),
             needs,
-            bump(connection, "routing"),
+            routing,
             obj.spec.subscriber.ca_certs if isinstance(obj, Trigger) else "",
             obj.spec.subscriber.audience if isinstance(obj, Trigger) else "",
             bool(auths_of(obj.spec.delivery)),
@@ -98,7 +132,6 @@ def put_target(
             isinstance(obj, Trigger) and is_paused(meta),
         ),
     )
-    return target
 
 
 def target_cost(connection: sqlite3.Connection, key: ObjectKey) -> int:

@@ -35,11 +35,12 @@ from headgate.control.objects import (
 )
 from headgate.control.quota_rules import FILTER_COST, count_of
 from headgate.control.quota_usage import admit
-from headgate.control.rows import RowSelection, bump, counter, public_url, routed_rows
+from headgate.control.rows import Facts, RowSelection, bump, counter, routed_rows
 from headgate.control.status import routed_status
 from headgate.control.stored_form import StoredForm
-from headgate.control.targets import adopt_targets, drop_target, put_target, target_cost
+from headgate.control.targets import adopt_targets, drop_target, insert_target, target_cost, update_target
 from headgate.control.validate import change_causes
+from headgate.errors import HeadgateError, UnavailableError
 from headgate.filter.compile.cost import filter_cost
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import (
@@ -94,14 +95,15 @@ class ObjectWriter:
         self._form = form
         self._compiler = compiler
         self._now = kube_time(now_s)
+        self._known: Facts | None = None
 
     def create(self, obj: Object, plan: CompiledFilter | None) -> Object:
         """See `Store.create`."""
         key = key_of(obj)
-        row = (key.kind, key.namespace, key.name)
         self._check_quota(key)
         cost = {FILTER_COST: filter_cost(plan)} if plan is not None else {}
         admit(self._connection, key, {count_of(key.kind): 1} | cost)
+        self._check_free(key)
         version = bump(self._connection, "version")
         new = _with_metadata(
             obj,
@@ -113,15 +115,55 @@ class ObjectWriter:
         )
         if isinstance(new, WithStatus):
             new = msgspec.structs.replace(new, status=type(new.status)())
-        try:
-            self._connection.execute(
-                "INSERT INTO objects (kind, namespace, name, version, labels, body) VALUES (?, ?, ?, ?, ?, ?)",
-                (*row, version, history.labels_text(new), self._form.of(new)),
+        if isinstance(new, Routed):
+            inputs = insert_target(
+                self._connection, new, _of_routed(new, plan), compiler=self._compiler, facts=self._facts()
             )
-        except sqlite3.IntegrityError:
+            # In the same write: nobody may read "Ready" of a filter that is not in force.
+            new = msgspec.structs.replace(new, status=routed_status(new, inputs, now=self._now))
+        body = self._form.of(new)
+        self._connection.execute(
+            "INSERT INTO objects (kind, namespace, name, version, labels, body) VALUES (?, ?, ?, ?, ?, ?)",
+            (key.kind, key.namespace, key.name, version, history.labels_text(new), body),
+        )
+        if isinstance(new, Broker):
+            adopt_targets(self._connection, new)
+        history.record(self._connection, "ADDED", new, None, body)
+        if isinstance(new, Broker):
+            self._known = None
+            self._refresh_statuses(key.path)
+        return new
+
+    def tried(self, obj: Object, plan: CompiledFilter | None, *, is_new: bool) -> Object | HeadgateError:
+        """The object as stored, or why it is not; what fails takes nothing else of the transaction with it.
+
+        Raises:
+            UnavailableError: Nothing can be written now.
+        """
+        self._connection.execute("SAVEPOINT object")
+        try:
+            return self.create(obj, plan) if is_new else self.replace(obj, plan)
+        except UnavailableError:
+            raise
+        except HeadgateError as error:
+            self._connection.execute("ROLLBACK TO object")
+            return error
+        finally:
+            if self._connection.in_transaction:  # an error of the disk may have ended it
+                self._connection.execute("RELEASE object")
+
+    def _facts(self) -> Facts:
+        """What statuses depend on: the same for all writes of the transaction, but for those of a broker."""
+        if self._known is None:
+            self._known = Facts(self._connection, self._form)
+        return self._known
+
+    def _check_free(self, key: ObjectKey) -> None:
+        row = (key.kind, key.namespace, key.name)
+        where = "kind = ? AND namespace = ? AND name = ?"
+        if self._connection.execute(f"SELECT 1 FROM objects WHERE {where}", row).fetchone() is not None:
             is_going = bool(self._load(key).metadata.deletion_timestamp)
-            raise AlreadyExistsError(key.kind, key.name, is_going=is_going) from None
-        return self._route("ADDED", new, None, plan)
+            raise AlreadyExistsError(key.kind, key.name, is_going=is_going)
 
     def _load(self, key: ObjectKey) -> Object:
         return load(self._connection, key, self._form)
@@ -162,8 +204,7 @@ class ObjectWriter:
         )
         if new.metadata.deletion_timestamp and not new.metadata.finalizers:
             return self._remove(new, old)
-        self._save(new)
-        return self._route("MODIFIED", new, old, plan)
+        return self._rerouted(new, old, plan)
 
     def delete(self, key: ObjectKey, uid: str, resource_version: str) -> Object:
         """See `Store.delete`."""
@@ -202,6 +243,7 @@ class ObjectWriter:
         if isinstance(gone, Routed):
             drop_target(self._connection, key)
         elif isinstance(gone, Broker):
+            self._known = None
             bump(self._connection, "routing")
         self._record("DELETED", gone, old)
         return gone
@@ -225,24 +267,20 @@ class ObjectWriter:
         self._record("MODIFIED", new, obj)
         return version
 
-    def _route(self, change: str, new: Object, old: Object | None, plan: CompiledFilter | None) -> Object:
-        """Write the routing row of an object just stored, its status and its place in history."""
+    def _rerouted(self, new: Object, old: Object, plan: CompiledFilter | None) -> Object:
+        """Write a changed object with its routing row, its status and its place in history."""
+        self._save(new)
         if isinstance(new, Routed):
-            if plan is None:
-                raise ValueError(f"a {new.kind} is stored with its compiled filter")
-            url = public_url(self._connection)
-            target = put_target(self._connection, new, plan, compiler=self._compiler, public_url=url)
+            compiled = _of_routed(new, plan)
+            target = update_target(self._connection, new, compiled, compiler=self._compiler, facts=self._facts())
             # In the same write: nobody may read "Ready" of a filter that is not in force.
             row = next(routed_rows(self._connection, RowSelection.TARGET, (target,), self._form))
             new = msgspec.structs.replace(new, status=routed_status(new, row.inputs, now=self._now))
             self._save(new)
-        elif isinstance(new, Broker) and old is None:
-            adopt_targets(self._connection, new)
         elif isinstance(new, Broker):
+            self._known = None
             bump(self._connection, "routing")
-        self._record(change, new, old)
-        if old is None and isinstance(new, Broker):
-            self._refresh_statuses(key_of(new).path)
+        self._record("MODIFIED", new, old)
         return new
 
     def _refresh_statuses(self, broker: str) -> None:
@@ -273,6 +311,12 @@ class ObjectWriter:
 def kube_time(seconds: float) -> str:
     """Seconds since 1970 as Kubernetes writes times: whole seconds, UTC."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _of_routed(obj: Routed, plan: CompiledFilter | None) -> CompiledFilter:
+    if plan is None:
+        raise ValueError(f"a {obj.kind} is stored with its compiled filter")
+    return plan
 
 
 def default_broker() -> Broker:

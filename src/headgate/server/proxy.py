@@ -18,7 +18,7 @@ from headgate.auth.context import USER, USER_HEADER, header_of
 from headgate.auth.user import ANONYMOUS
 from headgate.control.http import while_connected
 from headgate.errors import TooLargeError, UnavailableError
-from headgate.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
+from headgate.limits import APPLY_BYTES_MAX, OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
 from headgate.server.local_http import Header, LocalResponse, PeerAddress, requested
 
 FORWARDED: Final = b"headgate-forwarded"
@@ -26,8 +26,11 @@ FORWARDED: Final = b"headgate-forwarded"
 _PASSED_ON: Final = frozenset(
     {b"accept", b"content-type", b"if-none-match", b"last-event-id", b"user-agent", FORWARDED}
 )
-_SECRETS: Final = re.compile(rb"/api/v1/namespaces/[^/]+/secrets(/[^/]+)?")
-"""The paths of objects that may be larger than others."""
+_LARGER: Final = (
+    (re.compile(rb"/api/v1/namespaces/[^/]+/secrets(/[^/]+)?"), SECRET_BODY_BYTES_MAX),
+    (re.compile(rb"/apis/headgate\.dev/v1/namespaces/[^/]+/(trigger|subscription)applies"), APPLY_BYTES_MAX),
+)
+"""The paths of what may be larger than an object."""
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"transfer-encoding", b"date", b"server"})
 
 
@@ -91,7 +94,7 @@ async def whole_request(scope: Scope, receive: Receive) -> WholeRequest | None:
     """
     request = Request(scope, receive)
     path = sent_path(scope).encode("latin-1")
-    bytes_max = SECRET_BODY_BYTES_MAX if _SECRETS.fullmatch(path) else OBJECT_BYTES_MAX
+    bytes_max = next((most for paths, most in _LARGER if paths.fullmatch(path)), OBJECT_BYTES_MAX)
     body = bytearray()
     try:
         async for piece in request.stream():

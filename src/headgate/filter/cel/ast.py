@@ -7,10 +7,10 @@ names. `And` and `Or` take any number of operands. Every consumer ends its `matc
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, assert_never, get_args
+from typing import Any, Final, TypeVar, get_args
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
@@ -227,6 +227,7 @@ Node = (
 )
 
 _KINDS: Final = frozenset(get_args(Node))
+_Parts = TypeVar("_Parts", list[object], tuple[object, ...])
 
 TYPE_NAMES: Final = frozenset({"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"})
 """Names that are types, as in `type(x) == string`."""
@@ -237,48 +238,59 @@ FALSE = Literal(LiteralKind.BOOL, False)
 
 
 def map_children(node: Node, change: Callable[[Node], Node]) -> Node:
-    """`node` with `change` applied to each of its direct children (the bodies of macros among them)."""
+    """`node` with `change` applied to each of its direct children (the bodies of macros among them).
+
+    It is the same object where all of its children stay the same objects.
+    """
     kind = type(node)
     if kind is Literal or kind is Name:
         return node
-    return kind(*_changed([getattr(node, field) for field in kind.__match_args__], change))  # type: ignore[arg-type]
+    parts = [getattr(node, field) for field in kind.__match_args__]
+    changed = _changed(parts, change)
+    return node if changed is parts else kind(*changed)  # type: ignore[arg-type]
 
 
-def _changed(parts: Iterable[object], change: Callable[[Node], Node]) -> list[object]:
-    """`parts` with `change` applied to each node, also to those in tuples."""
-    return [
-        change(part)  # type: ignore[arg-type]
-        if type(part) in _KINDS
-        else tuple(_changed(part, change))
-        if isinstance(part, tuple)
-        else part
-        for part in parts
-    ]
+def _changed(parts: _Parts, change: Callable[[Node], Node]) -> _Parts:
+    """`parts` with `change` applied to each node, also to those in tuples; `parts` itself when none becomes another."""
+    made: list[object] = []
+    is_other = False
+    for part in parts:
+        new: object = part
+        if type(part) in _KINDS:
+            new = change(part)  # type: ignore[arg-type]
+        elif type(part) is tuple:
+            new = _changed(part, change)
+        is_other = is_other or new is not part
+        made.append(new)
+    if not is_other:
+        return parts
+    return tuple(made) if isinstance(parts, tuple) else made
 
 
 def children(node: Node) -> tuple[Node, ...]:
     """The direct children of `node`, in the order in which they are written."""
-    match node:
-        case Literal() | Name():
-            return ()
-        case Compare(_, left, right) | In(left, right) | Index(left, right):
-            return (left, right)
-        case Select(operand, _) | Has(operand, _) | Not(operand):
-            return (operand,)
-        case And(operands) | Or(operands) | ListOf(operands):
-            return operands
-        case Call(_, target, arguments):
-            return arguments if target is None else (target, *arguments)
-        case Conditional(condition, then, otherwise):
-            return (condition, then, otherwise)
-        case MapOf(entries):
-            return tuple(part for entry in entries for part in entry)
-        case Message(_, fields):
-            return tuple(value for _, value in fields)
-        case Macro(_, source, _, predicate, transform):
-            return tuple(part for part in (source, predicate, transform) if part is not None)
-        case _:
-            assert_never(node)
+    return _CHILDREN[type(node)](node)
+
+
+_CHILDREN: Final[dict[type, Callable[[Any], tuple[Node, ...]]]] = {
+    Literal: lambda _: (),
+    Name: lambda _: (),
+    Select: lambda node: (node.operand,),
+    Has: lambda node: (node.operand,),
+    Not: lambda node: (node.operand,),
+    Index: lambda node: (node.operand, node.key),
+    Compare: lambda node: (node.left, node.right),
+    In: lambda node: (node.element, node.container),
+    And: lambda node: node.operands,
+    Or: lambda node: node.operands,
+    ListOf: lambda node: node.items,
+    Call: lambda node: node.arguments if node.target is None else (node.target, *node.arguments),
+    Conditional: lambda node: (node.condition, node.then, node.otherwise),
+    MapOf: lambda node: tuple(part for entry in node.entries for part in entry),
+    Message: lambda node: tuple(value for _, value in node.fields),
+    Macro: lambda node: tuple(part for part in (node.range, node.predicate, node.transform) if part is not None),
+}
+"""By the kind of the node: looking up is faster than matching one kind after the other, and walks ask all the time."""
 
 
 def root_of(node: Node) -> Node:

@@ -37,6 +37,9 @@ from headgate.filter.cel.unparse import string_literal, unparse
 _STRING: Final = "string"
 _TIMESTAMP: Final = "timestamp"
 _CALLS: Final = {_TIMESTAMP: _TIMESTAMP, "duration": "duration", _STRING: _STRING, "int": "int", "size": "int"}
+_CE: Final = Name("ce")
+_MAY_BE_BARE: Final = frozenset({Select, Index, Conditional})
+"""Operands that may be an attribute without a comparison."""
 _METHODS: Final = frozenset({"startsWith", "endsWith", "contains", "matches", "match", "lowerAscii", "upperAscii"})
 
 
@@ -50,7 +53,7 @@ def check_attribute_types(text: str, tree: Node) -> None:
     Raises:
         FilterError: With the place in the text and a hint.
     """
-    fault = next(_faults(tree), None) or next(_of_condition(tree), None)
+    fault = _first_fault(tree) or next(_of_condition(tree), None)
     if fault is not None:
         node, reason, hint = fault
         raise FilterError(reason, field="filter.expression", hint=hint).at(text, offset_in(text, node))
@@ -60,11 +63,35 @@ _Fault = tuple[Node, str, str]
 """The part that is wrong, what is wrong with it, and how to write it."""
 
 
+def _first_fault(tree: Node) -> _Fault | None:
+    """The first part that is wrong, in the order in which they are written."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        kind = type(node)
+        if kind is Literal or kind is Name or kind is Select:
+            if isinstance(node, Select):
+                waiting.append(node.operand)
+            continue
+        if isinstance(node, Macro) and node.variable == "ce":
+            waiting.append(node.range)
+            continue
+        if isinstance(node, And | Or):
+            is_sound = _MAY_BE_BARE.isdisjoint(map(type, node.operands))
+        elif isinstance(node, Compare):
+            is_sound = _attribute_type(node.left) is None and _attribute_type(node.right) is None
+        else:
+            is_sound = False
+        fault = None if is_sound else next(_faults(node), None)
+        if fault is not None:
+            return fault
+        waiting.extend(reversed(children(node)))
+    return None
+
+
 def _faults(node: Node) -> Iterator[_Fault]:
+    """What is wrong with a part itself."""
     match node:
-        case Macro(variable="ce"):
-            yield from _faults(node.range)
-            return
         case Compare(comparison, left, right):
             yield from _of_comparison(node, left, comparison, right)
             yield from _of_comparison(node, right, comparison, left)
@@ -118,8 +145,10 @@ def _of_list(node: Node, element: Node, items: tuple[Node, ...]) -> Iterator[_Fa
 
 
 def _attribute_type(node: Node) -> str | None:
+    if not isinstance(node, Select | Index) or node.operand != _CE:
+        return None
     match node:
-        case Select(Name("ce"), name) | Index(Name("ce"), Literal(LiteralKind.STRING, name)):
+        case Select(_, name) | Index(_, Literal(LiteralKind.STRING, name)):
             return _STRING if name in TEXT_ATTRIBUTES else _TIMESTAMP if name == "time" else None
         case _:
             return None

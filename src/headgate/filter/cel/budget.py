@@ -21,7 +21,6 @@ from headgate.filter.cel.ast import (
     Index,
     ListOf,
     Literal,
-    LiteralKind,
     Macro,
     MacroKind,
     MapOf,
@@ -222,10 +221,10 @@ class _Estimate:
     def _walk(self, node: Node, scope: dict[str, _Value], rounds: float) -> _Value:
         self.steps += rounds
         match node:
-            case Literal(LiteralKind.STRING, str(text)):
+            case Literal(_, str(text)):
                 size = len(text.encode())
                 return _text(size, size)
-            case Literal(LiteralKind.BYTES, bytes(raw)):
+            case Literal(_, bytes(raw)):
                 return _text(len(raw), len(raw))
             case Literal():
                 return _SCALAR

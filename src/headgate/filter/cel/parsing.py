@@ -9,6 +9,7 @@ from headgate.filter.cel.cost import check_limits
 from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.rewrite import rewrite
+from headgate.filter.cel.templates import checked
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX
 
 
@@ -19,17 +20,15 @@ def parse(text: str) -> Node:
     Raises:
         FilterError: No expression, not boolean, or over a limit (`limit` names it).
     """
-    expression = compile_expression(text)
-    result = expression.result_type()
-    if result not in {"BOOL", "DYN"}:
+    found = checked(text)
+    if found.type not in {"BOOL", "DYN"}:
         raise FilterError(
-            f"a filter is true or false, this expression is of type {result.lower()}",
+            f"a filter is true or false, this expression is of type {found.type.lower()}",
             field="filter.expression",
             hint="compare the value with something",
         )
-    tree = expression.tree()
-    check_limits(tree)
-    return tree
+    check_limits(found.tree)
+    return found.tree
 
 
 def tree_of(cel: str) -> Node:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, get_args
 
 from headgate.event.attributes import REQUIRED_ATTRIBUTES, TEXT_ATTRIBUTES
 from headgate.filter.cel.ast import (
@@ -65,17 +65,19 @@ def everywhere(*changes: Callable[[Node], Node]) -> Callable[[Node], Node]:
 
     The body of a macro whose variable hides `ce` or `data` is left alone.
     """
+    about = [(_ABOUT.get(change, _EVERY_KIND), change) for change in changes]
 
     def walk(node: Node) -> Node:
-        match node:
-            case Literal() | Name():
-                return node
-            case Macro(kind, source, variable, predicate, transform) if variable in _ROOTS:
-                node = Macro(kind, walk(source), variable, predicate, transform)
-            case _:
-                node = map_children(node, walk)
-        for change in changes:
-            node = change(node)
+        kind = type(node)
+        if kind is Literal or kind is Name:
+            return node
+        if isinstance(node, Macro) and node.variable in _ROOTS:
+            node = Macro(node.kind, walk(node.range), node.variable, node.predicate, node.transform)
+        else:
+            node = map_children(node, walk)
+        for kinds, change in about:
+            if type(node) in kinds:
+                node = change(node)
         return node
 
     return walk
@@ -300,7 +302,8 @@ def _negate(node: Node) -> Node:
 def flatten(node: Node) -> Node:
     """`a && (b && a)` is `a && b`."""
     if isinstance(node, And | Or):
-        return joined(type(node), tuple(dict.fromkeys(flattened(type(node), node.operands))))
+        unique = tuple(dict.fromkeys(flattened(type(node), node.operands)))
+        return node if len(unique) == len(node.operands) and unique == node.operands else joined(type(node), unique)
     return node
 
 
@@ -311,13 +314,22 @@ def macros_last(node: Node) -> Node:
     what decides without a macro is looked at first, as a row of the matcher decides by itself.
     """
     if isinstance(node, And | Or):
-        return type(node)(tuple(sorted(node.operands, key=has_macro)))
+        ordered = tuple(sorted(node.operands, key=has_macro))
+        return node if ordered == node.operands else type(node)(ordered)
     return node
 
 
 def has_macro(node: Node) -> bool:
     """Whether a macro stands in it."""
-    return isinstance(node, Macro) or any(map(has_macro, children(node)))
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        kind = type(one)
+        if kind is Macro:
+            return True
+        if kind is not Literal and kind is not Name:
+            waiting += children(one)
+    return False
 
 
 def literal_order(constant: Literal) -> tuple[str, str]:
@@ -337,6 +349,18 @@ def sorted_list(node: Node) -> Node:
     return node
 
 
+_EVERY_KIND: Final = frozenset(get_args(Node))
+_ABOUT: Final[dict[Callable[[Node], Node], frozenset[type]]] = {
+    index_to_field: frozenset({Index, Call}),
+    member_of_attribute: frozenset({Select, Has}),
+    attribute_presence: frozenset({In, Has}),
+    fold_constants: frozenset({Call, Compare}),
+    constant_right: frozenset({Compare}),
+    attribute_size: frozenset({Compare}),
+    plain_pattern: frozenset({Call}),
+    sorted_list: frozenset({In}),
+}
+"""The kinds of nodes that a rule may change."""
 NODE_RULES: Final[tuple[Callable[[Node], Node], ...]] = (
     index_to_field,
     member_of_attribute,

@@ -13,10 +13,10 @@ from typing import Final
 
 from headgate.filter.cel.ast import Node
 from headgate.filter.cel.budget import sure_bytes
-from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.parsing import parse
 from headgate.filter.cel.rewrite import flatten_all, macros_last_all, resolve, rewrite
+from headgate.filter.cel.templates import checked
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.conjunctions import Conjunction, conjunctions
 from headgate.filter.compile.plan import (
@@ -97,7 +97,7 @@ def compile_cel(text: str) -> CompiledFilter:
 
 def _compiles(text: str) -> bool:
     try:
-        compile_expression(text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
+        checked(text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
     except FilterError:
         return False
     return True

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
+
+from headgate.limits import FILTERS_CACHED_MAX
 
 _STRING: Final = r"""[rR]?(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
 _TOKENS: Final = re.compile(
@@ -14,6 +17,7 @@ _TOKENS: Final = re.compile(
 )
 
 
+@lru_cache(maxsize=FILTERS_CACHED_MAX)
 def names_in(text: str) -> tuple[str, ...]:
     """Names of the attributes that a valid expression reads, each once; those written with escapes are left out."""
     found = (_name(token) for token in _TOKENS.finditer(text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,11 @@ from headgate.filter.dialects.cel_names import names_in as names_in_cel
 from headgate.filter.dialects.jms.dialect import names_in as names_in_selector
 
 _DEPRECATED: Final = "sourceAndType"
-_NAMES_IN: Final = {"jms": names_in_selector, "cel": names_in_cel, "expression": names_in_cel}
+_NAMES_IN: Final[Mapping[str, Callable[[str], Sequence[str]]]] = {
+    "jms": names_in_selector,
+    "cel": names_in_cel,
+    "expression": names_in_cel,
+}
 """What names attributes as it likes; other dialects refuse a name that no attribute has."""
 _NAMES_SHOWN: Final = 5
 _NESTING: Final = ("all", "any", "not")
