@@ -528,6 +528,8 @@ BROKER_KEYS_MAX: Final = 256
 """Key specs of one broker; each costs every event 0.1 us. Above it signatures share coarser ones."""
 PATTERNS_COMPILED_MAX: Final = 64
 """Patterns of residual comparisons in the Spark plan; the rows of rarer ones are left to cel-cpp."""
+MATCH_OVERLAY_ROWS_MAX: Final = 4_096
+"""Rows of changed filters that stand over the broadcast table; above it, or half of the table, it is broadcast anew."""
 JVM_HEAP_MIB: Final = 2_048
 """The matcher's heap: the broadcast table of 100,000 filters, twice during a takeover, leaves most of it free."""
 JVM_GC_S: Final = 10.0
