@@ -132,6 +132,7 @@ class MatchTable:
         patterns: By number, the one with the most rows first.
         columns: Columns of events that a key spec reads.
         secrets: Of the keys and checks.
+        overlaid_rows: How many of them stand over those that an earlier generation broadcast; 0: it was none.
     """
 
     brokers: DataFrame
@@ -139,6 +140,7 @@ class MatchTable:
     patterns: tuple[CompiledPattern, ...]
     columns: frozenset[str]
     secrets: Secrets
+    overlaid_rows: int
 
 
 def build_table(
@@ -202,6 +204,7 @@ class TableBuilder:
             base.patterns,
             frozenset(chain.from_iterable(one.columns for one in tables.values())),
             _SECRETS,
+            table.num_rows - 1,
         )
 
     def _new_base(self, rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]]) -> _Base:

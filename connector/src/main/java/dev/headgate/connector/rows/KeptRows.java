@@ -43,7 +43,9 @@ public final class KeptRows {
   public static KeptRows of(Dataset<Row> rows) {
     SparkSession spark = (SparkSession) rows.sparkSession();
     install(spark);
-    return new KeptRows(spark, rows.schema(), broadcast(spark.sparkContext(), relation(rows)));
+    Tuple2<Object, Iterator<InternalRow>> found = plan(rows).executeCollectIterator();
+    LongHashedRelation hashed = (LongHashedRelation) mode().transform(found._2(), Option.apply(found._1()));
+    return new KeptRows(spark, rows.schema(), broadcast(spark.sparkContext(), hashed));
   }
 
   /**
@@ -55,7 +57,9 @@ public final class KeptRows {
     if (!changed.schema().equals(schema)) {
       throw new IllegalArgumentException("changed rows have other columns: " + changed.schema());
     }
-    Broadcast<Overlay> all = broadcast(spark.sparkContext(), new Overlay(base, relation(changed)));
+    // A few rows are on the driver already, and to collect them all at once takes no job.
+    LongHashedRelation hashed = (LongHashedRelation) mode().transform(plan(changed).executeCollect());
+    Broadcast<Overlay> all = broadcast(spark.sparkContext(), new Overlay(base, hashed));
     RowTable table = new RowTable(schema, base, all);
     return org.apache.spark.sql.classic.Dataset.ofRows(
         spark, DataSourceV2Relation.create(table, Option.empty(), Option.empty()));
@@ -67,10 +71,8 @@ public final class KeptRows {
         false);
   }
 
-  private static LongHashedRelation relation(Dataset<Row> rows) {
-    SparkPlan plan = ((org.apache.spark.sql.classic.Dataset<Row>) rows).queryExecution().executedPlan();
-    Tuple2<Object, Iterator<InternalRow>> found = plan.executeCollectIterator();
-    return (LongHashedRelation) mode().transform(found._2(), Option.apply(found._1()));
+  private static SparkPlan plan(Dataset<Row> rows) {
+    return ((org.apache.spark.sql.classic.Dataset<Row>) rows).queryExecution().executedPlan();
   }
 
   private static <T> Broadcast<T> broadcast(SparkContext context, T value) {
