@@ -132,6 +132,7 @@ class MatchTable:
         patterns: By number, the one with the most rows first.
         columns: Columns of events that a key spec reads.
         secrets: Of the keys and checks.
+        row_count: Rows of `rows`.
         overlaid_rows: How many of them stand over those that an earlier generation broadcast; 0: it was none.
     """
 
@@ -140,6 +141,7 @@ class MatchTable:
     patterns: tuple[CompiledPattern, ...]
     columns: frozenset[str]
     secrets: Secrets
+    row_count: int
     overlaid_rows: int
 
 
@@ -204,6 +206,7 @@ class TableBuilder:
             base.patterns,
             frozenset(chain.from_iterable(one.columns for one in tables.values())),
             _SECRETS,
+            1 + sum(len(some) for groups in by_pattern.values() for some in groups),
             table.num_rows - 1,
         )
 

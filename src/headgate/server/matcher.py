@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 
 from headgate.control.store import Store
+from headgate.limits import GC_YOUNG_OBJECTS
 from headgate.log.directory import LogDirectory
 from headgate.match.runner import serve
 from headgate.server import child, ready
@@ -13,6 +15,7 @@ from headgate.server import child, ready
 
 def run(context: child.Context) -> None:
     """Matches until told to stop."""
+    gc.set_threshold(GC_YOUNG_OBJECTS)  # a table of many filters is made of millions of objects that stay
     settings, stop = context.settings, threading.Event()
     starting = threading.Event()
     starting.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import threading
 import time
@@ -10,7 +11,7 @@ from contextlib import closing
 
 import structlog
 
-from headgate.limits import MATCHER_STOP_S_MAX
+from headgate.limits import GC_YOUNG_OBJECTS, MATCHER_STOP_S_MAX
 from headgate.server import child, ready
 from headgate.store.kafka.cache import open_cache
 from headgate.store.kafka.matcher import MatcherHooks, serve_kafka
@@ -20,6 +21,7 @@ _log = structlog.get_logger(__name__)
 
 def run(context: child.Context) -> None:
     """Matches or stands by until told to stop."""
+    gc.set_threshold(GC_YOUNG_OBJECTS)  # a table of many filters is made of millions of objects that stay
     settings, stop = context.settings, threading.Event()
     starting = threading.Event()
     starting.set()
