@@ -127,6 +127,19 @@ def test_the_table_is_broadcast_anew_for_another_pattern_and_for_too_many_rows(
 
 
 @pytest.mark.spark
+def test_after_a_failure_the_table_is_broadcast_anew(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = TableBuilder(spark)
+    filters = [(number, f"ns/{number % 2}/1", compile_cel(f"data.n == {number}")) for number in range(50)]
+    builder.build(filters)
+    with monkeypatch.context() as patched:
+        patched.setattr(BrokerTableBuilder, "build", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            builder.build(filters[1:])
+    assert builder.build(filters[1:]).overlaid_rows == 0
+    assert builder.build(filters[2:]).overlaid_rows == 1
+
+
+@pytest.mark.spark
 def test_over_a_table_with_too_many_patterns_others_are_candidates(spark: SparkSession) -> None:
     frame = frame_of(spark, [event('{"n":1,"s":"x","f":true,"m":4}')])
     texts = ["data.m > 3", "data.s != 'y'", "data.m < 3", "data.m != 3"]

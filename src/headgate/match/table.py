@@ -104,9 +104,11 @@ class _Overlaid:
 
 
 def _overlaid(
-    base: _Base, rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]], changed: Set[object]
+    base: _Base | None, rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]], changed: Set[object]
 ) -> _Overlaid | None:
-    """The rows of changed keys; None when a new base costs less than to carry so many along."""
+    """The rows of changed keys; None when they need a new base, or it costs less than to carry so many along."""
+    if base is None or not base.holds(rows):
+        return None
     rows_max = min(MATCH_OVERLAY_ROWS_MAX, base.row_count // 2)
     if len(changed) > rows_max:
         return None
@@ -188,18 +190,18 @@ class TableBuilder:
         Raises:
             Py4JError: Spark could not broadcast the rows.
         """
+        base, self._base = self._base, None  # after a failure no row of it may count: what has changed is not known
         tables = self._broker_tables(targets)
         by_pattern: defaultdict[Pattern, list[Mapping[Row, list[int]]]] = defaultdict(list)
         for one in tables.values():
             for pattern, some in one.rows.items():
                 by_pattern[pattern].append(some)
-        base, overlaid = self._base, None
-        if base is not None and base.holds(by_pattern):
-            overlaid = _overlaid(base, by_pattern, self._changed)
+        overlaid = _overlaid(base, by_pattern, self._changed)
         if base is None or overlaid is None:
             base, overlaid = self._new_base(by_pattern), _Overlaid({}, [])
         table = _arrow(base.patterns, overlaid.rows, overlaid.empty)
         rows = base.kept.overlaid(self._spark.createDataFrame(table)._jdf)
+        self._base = base
         return MatchTable(
             self._spark.createDataFrame(self._brokers(tables)),
             DataFrame(rows, self._spark),
@@ -211,7 +213,6 @@ class TableBuilder:
         )
 
     def _new_base(self, rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]]) -> _Base:
-        self._base = None  # its rows may leave the JVM before the others come
         sizes = {pattern: sum(map(len, some)) for pattern, some in rows.items()}
         ranked = sorted(sizes, key=lambda pattern: (-sizes[pattern], pattern))
         whole = ranked if len(ranked) <= self._patterns_max else ranked[: self._patterns_max - 1]
@@ -222,8 +223,7 @@ class TableBuilder:
         frame = self._spark.createDataFrame(_arrow(patterns, rows))
         kept = jvm.dev.headgate.connector.rows.KeptRows.of(frame._jdf)
         self._changed = set()
-        self._base = _Base(tuple(patterns), len(whole) < len(ranked), sum(sizes.values()), kept)
-        return self._base
+        return _Base(tuple(patterns), len(whole) < len(ranked), sum(sizes.values()), kept)
 
     def _broker_tables(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> dict[str, BrokerTable]:
         brokers: defaultdict[str, _Filters] = defaultdict(list)
