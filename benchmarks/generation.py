@@ -61,11 +61,11 @@ class Part:
 
 
 class Parts:
-    """Measures parts, and keeps what was found."""
+    """Measures parts, and tells what was found."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, on_found: Callable[[Part], None]) -> None:
         self._spark = spark
-        self.found: list[Part] = []
+        self._on_found = on_found
 
     @contextmanager
     def of(self, change: int, part: str) -> Iterator[None]:
@@ -73,7 +73,7 @@ class Parts:
         clock, python, jvm = time.perf_counter(), time.process_time(), cpu_s(self._spark)
         yield
         took = (time.perf_counter() - clock, time.process_time() - python, cpu_s(self._spark) - jvm)
-        self.found.append(Part(change, part, *(round(one, 3) for one in took)))
+        self._on_found(Part(change, part, *(round(one, 3) for one in took)))
 
 
 class Bench:
@@ -82,18 +82,19 @@ class Bench:
     Args:
         spark: The session.
         scratch: Where log and checkpoints go.
+        on_found: Called with each part.
     """
 
-    def __init__(self, spark: SparkSession, scratch: Path) -> None:
+    def __init__(self, spark: SparkSession, scratch: Path, on_found: Callable[[Part], None]) -> None:
         self._spark = spark
         self._scratch = scratch
         self._tables = TableBuilder(spark)
         self._runs: list[SparkRun] = []
-        self.parts = Parts(spark)
+        self._parts = Parts(spark, on_found)
 
     def change(self, number: int, targets: list[Target], writer: PartitionWriter) -> None:
         """Bring these filters into force; the newest must match."""
-        sink, of = Sink(), self.parts.of
+        sink, of = Sink(), self._parts.of
         with of(number, "all"):
             with of(number, "table"):
                 table = self._tables.build((one.id, one.broker, one.filter) for one in targets)
@@ -127,8 +128,8 @@ class Bench:
         )
 
 
-def measure(spark: SparkSession, scratch: Path, filters: int, changes: int) -> list[Part]:
-    bench = Bench(spark, scratch)
+def measure(spark: SparkSession, scratch: Path, filters: int, changes: int, on_found: Callable[[Part], None]) -> None:
+    bench = Bench(spark, scratch, on_found)
     plans = Plans(text)
     targets = [target(plans, number) for number in range(filters)]
     with PartitionWriter(Partition(scratch / "log" / "0", "stop"), EVENT_SCHEMA) as writer:
@@ -136,7 +137,6 @@ def measure(spark: SparkSession, scratch: Path, filters: int, changes: int) -> l
             if number:
                 targets.append(target(plans, len(targets)))
             bench.change(number, targets, writer)
-    return bench.parts.found
 
 
 def main() -> None:
@@ -146,16 +146,21 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    found: list[Part] = []
+
+    def on_found(part: Part) -> None:
+        found.append(part)
+        if arguments.json:
+            print(json.dumps(asdict(part)), flush=True)
+
     with tempfile.TemporaryDirectory(prefix="headgate-generation-") as temporary:
         scratch = Path(temporary)
         spark = start_session(jar=connector_jar(), threads=task_slots(1), scratch=scratch / "spark", heap_mib=4_096)
         try:
-            found = measure(spark, scratch, arguments.filters, arguments.changes)
+            measure(spark, scratch, arguments.filters, arguments.changes, on_found)
         finally:
             spark.stop()
     if arguments.json:
-        for one in found:
-            print(json.dumps(asdict(one)))
         return
     table = Table(title=f"one filter more among {arguments.filters:,}")
     for heading in ("change", "part", "s", "cpu s (Python)", "cpu s (JVM)"):
