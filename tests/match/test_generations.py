@@ -127,6 +127,27 @@ def test_the_table_is_broadcast_anew_for_another_pattern_and_for_too_many_rows(
 
 
 @pytest.mark.spark
+def test_rows_that_go_to_an_executor_are_the_same(spark: SparkSession) -> None:
+    builder = TableBuilder(spark)
+    filters = [(number, BROKER, compile_cel(f"data.n == {number}")) for number in range(50)]
+    builder.build(filters)
+    changed = builder.build(filters[1:])
+    assert changed.overlaid_rows == 1
+    jvm = spark._jvm
+    assert jvm is not None
+    sent = changed.rows._jdf.queryExecution().executedPlan().executeBroadcast().value()
+    tag = jvm.scala.reflect.ClassTag.Any()
+    serializer = jvm.org.apache.spark.SparkEnv.get().serializer().newInstance()
+    got = serializer.deserialize(serializer.serialize(sent, tag), sent.getClass().getClassLoader(), tag)
+    rows = changed.rows.collect()
+    assert sorted(target for row in rows for target in row.targets) == [-1, *range(1, 50)]
+    for relation in (sent.asReadOnlyCopy(), got.asReadOnlyCopy()):
+        for row in rows:
+            found = relation.getValue(row.row_key)
+            assert (found.getLong(0), found.getLong(1)) == (row.row_key, row.row_check)
+
+
+@pytest.mark.spark
 def test_after_a_failure_the_table_is_broadcast_anew(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = TableBuilder(spark)
     filters = [(number, f"ns/{number % 2}/1", compile_cel(f"data.n == {number}")) for number in range(50)]
