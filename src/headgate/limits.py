@@ -540,6 +540,8 @@ BROKER_KEYS_MAX: Final = 256
 """Key specs of one broker; each costs every event 0.1 us. Above it signatures share coarser ones."""
 PATTERNS_COMPILED_MAX: Final = 64
 """Patterns of residual comparisons in the Spark plan; the rows of rarer ones are left to cel-cpp."""
+MATCH_OVERLAY_ROWS_MAX: Final = 4_096
+"""Rows of changed filters that stand over the broadcast table; above it, or half of the table, it is broadcast anew."""
 JVM_HEAP_MIB: Final = 2_048
 """The matcher's heap: the broadcast table of 100,000 filters, twice during a takeover, leaves most of it free."""
 JVM_GC_S: Final = 10.0
@@ -1074,8 +1076,9 @@ PARTITION_OWNER_S_MAX: Final = 5.0
 PROXY_PIECE_BYTES: Final = 1 << 16
 """Bytes of an answer that a proxy passes on at once."""
 GC_YOUNG_OBJECTS: Final = 500_000
-"""Allocations between two looks of the collector for young cycles: the default of 700 costs a sixth of ingress and a
-tenth of a delivery, and the full looks that follow stop the loop for as long as the events of the cache take."""
+"""Allocations between two looks of the collector for young cycles: the default of 700 costs a sixth of ingress, a
+tenth of a delivery and a quarter of a table's build, and the full looks that follow stop a loop for as long as the
+events of its cache take."""
 THREAD_SWITCH_S: Final = 0.001
 """How long the front's event loop waits for each computing thread: forty times the default of 5 ms is noticeable."""
 REPORT_S_MIN: Final = 1.0

@@ -39,6 +39,9 @@ from tests.match.frames import BROKER, frame_of, match, verdicts
 
 pytestmark = pytest.mark.spark
 
+LINES = ("*(", "BroadcastExchange", "InMemory", "LocalTableScan", "RowScan")
+"""What a line of a plan may begin with: generated code, and what comes to it."""
+
 TYPE = Operand(Root.CE, ("type",))
 
 
@@ -411,10 +414,13 @@ def test_the_plan_is_two_joins_in_generated_code(spark: SparkSession) -> None:
     table = build_table(spark, ((number, BROKER, compile_cel(text)) for number, text in enumerate(filters)))
     plan = match_events(frame_of(spark, [event()]), table)._jdf.queryExecution().executedPlan().toString()
     assert plan.count("BroadcastHashJoin") == 2
+    assert plan.count("BroadcastExchange") == 1  # the brokers'; the rows have been broadcast before
     assert plan.count("static_invoke(dev.headgate.connector.keys.KeyExtraction.invoke(") == 1
     assert not [name for name in ("Sort", "Aggregate", "Python", "Subquery", "Window", "Arrow") if name in plan]
     for line in plan.splitlines():
-        assert line.lstrip(" :+-").startswith(("*(", "BroadcastExchange", "InMemory", "LocalTableScan")), line
+        assert line.lstrip(" :+-").startswith(("*(", "BroadcastExchange", "InMemory", "LocalTableScan", "RowScan")), (
+            line
+        )
 
 
 def test_filters_that_are_equal_share_a_row_and_each_is_answered(spark: SparkSession) -> None:
@@ -447,4 +453,6 @@ def test_with_marks_every_event_ends_with_one_even_where_nobody_wants_it(spark: 
         frame.unpersist()
     plan = match_events(frame_of(spark, events), table, marks=True)._jdf.queryExecution().executedPlan().toString()
     for line in plan.splitlines():
-        assert line.lstrip(" :+-").startswith(("*(", "BroadcastExchange", "InMemory", "LocalTableScan")), line
+        assert line.lstrip(" :+-").startswith(("*(", "BroadcastExchange", "InMemory", "LocalTableScan", "RowScan")), (
+            line
+        )

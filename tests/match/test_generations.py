@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from pyspark.sql import SparkSession
 
+from headgate.event.model import DataKind, Event
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.match import key_specs
+from headgate.match import table as match_table
 from headgate.match.key_specs import BrokerTableBuilder
 from headgate.match.keys import Secrets
 from headgate.match.table import TableBuilder, build_table
@@ -18,6 +21,10 @@ from tests.filter.strategies import random_filter
 from tests.match.frames import BROKER, frame_of, verdicts
 
 SECRETS = Secrets(5, 7)
+
+
+def event(data: str) -> Event:
+    return Event("1.0", "1", "/a", "t", data_kind=DataKind.JSON, data=data.encode())
 
 
 def some(rng: random.Random, numbers: range) -> list[tuple[int, CompiledFilter]]:
@@ -36,6 +43,158 @@ def test_changed_filters_match_as_new_ones_do(spark: SparkSession) -> None:
         targets = [(number, BROKER, one) for number, one in filters]
         assert verdicts(frame, builder.build(targets)) == verdicts(frame, build_table(spark, targets))
     frame.unpersist()
+
+
+def few_changes(
+    rng: random.Random, filters: dict[int, CompiledFilter], pool: Sequence[CompiledFilter], fresh: int
+) -> dict[int, CompiledFilter]:
+    """One filter is another, one is gone, and two are new, one of which says what another one says."""
+    changed, gone, twin = rng.sample(sorted(filters), 3)
+    after = {number: one for number, one in filters.items() if number != gone}
+    after[changed], after[fresh], after[fresh + 1] = rng.choice(pool), rng.choice(pool), filters[twin]
+    return after
+
+
+@pytest.mark.spark
+def test_a_few_changed_filters_stand_over_the_broadcast_table_and_match_as_new_ones_do(spark: SparkSession) -> None:
+    rng = random.Random(4)
+    frame = frame_of(spark, [random_event(rng) for _ in range(200)])
+    builder = TableBuilder(spark)
+    pool = [one for _, one in some(rng, range(25))]
+    filters = dict(enumerate(rng.choices(pool, k=60)))
+    overlaid = []
+    for generation in range(6):
+        targets = [(number, BROKER, one) for number, one in filters.items()]
+        table = builder.build(targets)
+        overlaid.append(table.overlaid_rows)
+        assert verdicts(frame, table) == verdicts(frame, build_table(spark, targets))
+        filters = few_changes(rng, filters, pool, 1_000 + 2 * generation)
+    assert overlaid[0] == 0
+    assert sum(count > 0 for count in overlaid) >= 3, overlaid
+    frame.unpersist()
+
+
+@pytest.mark.spark
+def test_nothing_of_a_changed_filter_is_left(spark: SparkSession) -> None:
+    frame = frame_of(spark, [event('{"n":1}'), event('{"n":2}')])
+    one, two, more = (compile_cel(f"data.n == {number}") for number in (1, 2, 3))
+    others = [(number, "ns/other/1", compile_cel(f"data.n == {number}")) for number in range(100, 200)]
+    builder = TableBuilder(spark)
+
+    def matches(*targets: tuple[int, str, CompiledFilter]) -> set[tuple[int, int]]:
+        table = builder.build([*targets, *others])
+        found = verdicts(frame, table)
+        assert {*found.values()} <= {Verdict.MATCH}
+        overlaid.append(table.overlaid_rows)
+        return {*found}
+
+    overlaid: list[int] = []
+    assert matches((1, BROKER, one), (2, BROKER, one), (3, BROKER, two)) == {(0, 1), (0, 2), (1, 3)}
+    assert matches((1, BROKER, one), (2, BROKER, two), (3, BROKER, two)) == {(0, 1), (1, 2), (1, 3)}  # changed
+    assert matches((2, BROKER, two), (3, BROKER, two)) == {(1, 2), (1, 3)}  # gone, and no row of its key is left
+    assert matches((2, BROKER, two), (3, BROKER, more)) == {(1, 2)}
+    assert matches((1, BROKER, one), (2, BROKER, two), (3, BROKER, two)) == {(0, 1), (1, 2), (1, 3)}  # as before
+    assert matches() == set()  # the broker has no filters any more
+    assert matches((1, "ns/other/1", one), (2, BROKER, two)) == {(1, 2)}  # another broker's
+    assert overlaid[0] == 0
+    assert all(overlaid[1:]), "no generation broadcast the table anew"
+    frame.unpersist()
+
+
+@pytest.mark.spark
+def test_the_table_is_broadcast_anew_for_another_pattern_and_for_too_many_rows(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(match_table, "MATCH_OVERLAY_ROWS_MAX", 3)
+    builder = TableBuilder(spark)
+    filters = {number: compile_cel(f"data.n == {number}") for number in range(50)}
+
+    def overlaid() -> int:
+        return builder.build([(number, BROKER, one) for number, one in filters.items()]).overlaid_rows
+
+    assert overlaid() == 0
+    for number in (50, 51, 52):
+        filters[number] = compile_cel(f"data.n == {number}")
+        assert overlaid() == number - 49
+    filters[53] = compile_cel("data.n == 53")
+    assert overlaid() == 0
+    del filters[0]
+    assert overlaid() == 1  # a key without rows
+    filters[54] = compile_cel("data.n == 54 && data.m > 1")
+    assert overlaid() == 0
+    filters[55] = compile_cel("data.n == 55 && data.k > 1")
+    assert overlaid() == 1
+
+
+@pytest.mark.spark
+def test_rows_that_go_to_an_executor_are_the_same(spark: SparkSession) -> None:
+    builder = TableBuilder(spark)
+    filters = [(number, BROKER, compile_cel(f"data.n == {number}")) for number in range(50)]
+    builder.build(filters)
+    changed = builder.build(filters[1:])
+    assert changed.overlaid_rows == 1
+    jvm = spark._jvm
+    assert jvm is not None
+    sent = changed.rows._jdf.queryExecution().executedPlan().executeBroadcast().value()
+    tag = jvm.scala.reflect.ClassTag.Any()
+    serializer = jvm.org.apache.spark.SparkEnv.get().serializer().newInstance()
+    got = serializer.deserialize(serializer.serialize(sent, tag), sent.getClass().getClassLoader(), tag)
+    rows = changed.rows.collect()
+    assert sorted(target for row in rows for target in row.targets) == [-1, *range(1, 50)]
+    for relation in (sent.asReadOnlyCopy(), got.asReadOnlyCopy()):
+        for row in rows:
+            found = relation.getValue(row.row_key)
+            assert (found.getLong(0), found.getLong(1)) == (row.row_key, row.row_check)
+
+
+@pytest.mark.spark
+def test_after_a_failure_the_table_is_broadcast_anew(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = TableBuilder(spark)
+    filters = [(number, f"ns/{number % 2}/1", compile_cel(f"data.n == {number}")) for number in range(50)]
+    builder.build(filters)
+    with monkeypatch.context() as patched:
+        patched.setattr(BrokerTableBuilder, "build", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            builder.build(filters[1:])
+    assert builder.build(filters[1:]).overlaid_rows == 0
+    assert builder.build(filters[2:]).overlaid_rows == 1
+
+
+@pytest.mark.spark
+def test_over_a_table_with_too_many_patterns_others_are_candidates(spark: SparkSession) -> None:
+    frame = frame_of(spark, [event('{"n":1,"s":"x","f":true,"m":4}')])
+    texts = ["data.m > 3", "data.s != 'y'", "data.m < 3", "data.m != 3"]
+    filters = [(number, BROKER, compile_cel(f"data.n == {number} && {texts[number % 4]}")) for number in range(40)]
+    builder = TableBuilder(spark, patterns_max=2)
+    builder.build(filters)
+    new = (50, BROKER, compile_cel("data.n == 1 && data.m >= 2 && data.m <= 5"))
+    after = builder.build([*filters, new])
+    assert after.overlaid_rows > 0
+    assert verdicts(frame, after)[0, 50] is Verdict.CANDIDATE
+    frame.unpersist()
+
+
+def test_a_table_tells_all_keys_that_changed() -> None:
+    rng = random.Random(4)
+    builder = BrokerTableBuilder(BROKER, SECRETS)
+    pool = [one for _, one in some(rng, range(200))]
+    filters = dict(enumerate(rng.choices(pool, k=60)))
+    before: dict[object, object] = {}
+    sizes = []
+    for generation in range(20):
+        built = builder.build([*filters.items()])
+        rows = list(built.rows.items())
+        after: dict[object, dict[object, list[int]]] = {}
+        for pattern, of_pattern in rows:
+            for row, targets in of_pattern.items():
+                after.setdefault(row[0], {})[pattern, row] = sorted(targets)
+        found = {target for entries in after.values() for targets in entries.values() for target in targets}
+        assert found == {number for number, one in filters.items() if one.rows}
+        assert {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)} <= built.changed
+        sizes.append(len(built.changed))
+        before = dict(after)
+        filters = few_changes(rng, filters, pool, 1_000 + 2 * generation)
+    assert min(sizes) < len(before) / 2
 
 
 def test_one_filter_more_makes_the_rows_of_one_filter() -> None:
@@ -62,7 +221,7 @@ def test_a_broker_with_too_many_kinds_of_keys_loses_no_match(
 ) -> None:
     rng = random.Random(2)
     frame = frame_of(spark, [random_event(rng) for _ in range(200)])
-    filters = [(number, BROKER, one) for number, one in some(rng, range(40))]
+    filters = [(number, BROKER, one) for number, one in some(rng, range(25))]
     exact = verdicts(frame, build_table(spark, filters))
     monkeypatch.setattr(key_specs, "BROKER_KEYS_MAX", 4)
     builder = TableBuilder(spark)

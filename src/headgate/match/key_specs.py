@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
@@ -42,6 +42,10 @@ ANYWHERE: Final = Operand(Root.DATA, ())
 
 Row = tuple[object, ...]
 """row_key, row_check, exact, the number of each residual's operand, each residual's constant if it takes one."""
+Rows = dict[Pattern, dict[Row, list[int]]]
+"""By pattern, each row with its targets. Tables share what did not change: never changed in place."""
+_Parts = list[tuple[Pattern, Row]]
+"""What a filter is in the table."""
 
 _KINDS: Final = (KeyKind.STRING, KeyKind.NUMBER, KeyKind.BOOL, KeyKind.PREFIX, KeyKind.SUFFIX)
 """Numbered as in `keys/KeySpec.java`."""
@@ -56,12 +60,14 @@ class BrokerTable:
         key_spec: JSON, as `keys/KeySpec.java` reads it.
         columns: Columns of the log that hold its operands.
         rows: By pattern, each row with the targets whose filters have it: equal filters are compared once.
+        changed: Keys of rows that the builder's table before did not have like that, and of those that only it had.
     """
 
     state: int
     key_spec: str
     columns: frozenset[str]
-    rows: dict[Pattern, dict[Row, list[int]]]
+    rows: Rows
+    changed: frozenset[object] = field(compare=False)
 
 
 def takes_constant(test: Residual) -> bool:
@@ -114,6 +120,7 @@ class BrokerTableBuilder:
         self._broker = broker
         self._secrets = secrets
         self._state = broker_state(secrets.seed, broker)
+        self._rows: Rows = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -123,41 +130,40 @@ class BrokerTableBuilder:
         # By identity: to hash a signature costs more than all else here. The signature is kept, so that it stays one.
         self._signatures: dict[int, tuple[Signature, _SignatureRows]] = {}
         self._patterns: dict[Pattern, Pattern] = {}  # each once, so that they can be told apart by identity
-        self._made: dict[int, tuple[CompiledFilter, list[tuple[Pattern, Row]]]] = {}
+        self._made: dict[int, tuple[CompiledFilter, _Parts]] = {}
         self._gone = 0
 
     def build(self, targets: Sequence[tuple[int, CompiledFilter]]) -> BrokerTable:
         """The key spec of all filters of the broker, and their rows; costs some 5 us a new row."""
-        new = [(target, one) for target, one in targets if (old := self._made.get(target)) is None or old[0] is not one]
-        self._gone += len(self._made) - (len(targets) - len(new))
-        if 2 * self._gone > len(targets):
+        before, now = self._made, {target for target, _ in targets}
+        new = [(target, one) for target, one in targets if (old := before.get(target)) is None or old[0] is not one]
+        gone = [*(before.keys() - now), *(target for target, _ in new if target in before)]
+        left = [(target, before[target][1]) for target in gone]
+        self._gone += len(gone)
+        from_nothing = len(new) == len(targets) or 2 * self._gone > len(targets)
+        if from_nothing:
             self._forget()
             new = list(targets)
         if not self._add(new):
+            from_nothing = True
             self._forget()
-            self._add(targets, self._chosen(targets))
+            new = list(targets)
+            self._add(new, self._chosen(targets))
         made = self._made
         self._made = {target: made[target] for target, _ in targets}
+        joined = _grouped((target, made[target][1]) for target, _ in new)
+        if from_nothing:
+            changed = frozenset(chain(_keys(self._rows), _keys(joined)))
+            self._rows = joined
+        else:
+            leaving = _grouped(left)
+            changed = frozenset(chain(_keys(leaving), _keys(joined)))
+            self._rows = _replaced(self._rows, leaving, joined)
         columns = frozenset(chain.from_iterable(map(columns_of, self._operands)))
-        table = BrokerTable(self._state, self._key_spec(), columns, self._rows())
+        table = BrokerTable(self._state, self._key_spec(), columns, self._rows, changed)
         if self._coarse:
             self._forget()  # which keys are left depends on all filters together
         return table
-
-    def _rows(self) -> dict[Pattern, dict[Row, list[int]]]:
-        rows: dict[Pattern, dict[Row, list[int]]] = {}
-        known: dict[int, dict[Row, list[int]]] = {}  # by the pattern's identity: to hash it costs more than all else
-        for target, (_, some) in self._made.items():
-            for pattern, row in some:
-                of_pattern = known.get(id(pattern))
-                if of_pattern is None:
-                    of_pattern = known[id(pattern)] = rows.setdefault(pattern, {})
-                sharing = of_pattern.get(row)
-                if sharing is None:
-                    of_pattern[row] = [target]
-                else:
-                    sharing.append(target)
-        return rows
 
     def _add(self, targets: Sequence[tuple[int, CompiledFilter]], chosen: Mapping[Key, Key] | None = None) -> bool:
         """Make the rows of these filters; False when there are more kinds of keys than there may be."""
@@ -217,6 +223,45 @@ class BrokerTableBuilder:
         keys = [(number, [self._parts[part] for part in key]) for key, number in self._keys.items()]
         operands = [(operand.root, operand.form, _steps(operand)) for operand in self._operands]
         return msgspec.json.encode({"operands": operands, "parts": parts, "keys": keys}).decode()
+
+
+def _grouped(filters: Iterable[tuple[int, _Parts]]) -> Rows:
+    rows: Rows = {}
+    known: dict[int, dict[Row, list[int]]] = {}  # by the pattern's identity: to hash it costs more than all else
+    for target, some in filters:
+        for pattern, row in some:
+            of_pattern = known.get(id(pattern))
+            if of_pattern is None:
+                of_pattern = known[id(pattern)] = rows.setdefault(pattern, {})
+            sharing = of_pattern.get(row)
+            if sharing is None:
+                of_pattern[row] = [target]
+            else:
+                sharing.append(target)
+    return rows
+
+
+def _replaced(rows: Rows, leaving: Rows, joined: Rows) -> Rows:
+    """The rows after some targets have left and others have joined; what is not concerned is shared, not copied."""
+    after = dict(rows)
+    for pattern in leaving.keys() | joined.keys():
+        some = dict(after.get(pattern, {}))
+        for row, targets in leaving.get(pattern, {}).items():
+            gone = set(targets)
+            left = [target for target in some.pop(row) if target not in gone]
+            if left:
+                some[row] = left
+        for row, targets in joined.get(pattern, {}).items():
+            some[row] = [*some.get(row, ()), *targets]
+        if some:
+            after[pattern] = some
+        else:
+            del after[pattern]
+    return after
+
+
+def _keys(rows: Rows) -> Iterator[object]:
+    return (row[0] for some in rows.values() for row in some)
 
 
 def _steps(operand: Operand) -> tuple[str, ...]:

@@ -19,6 +19,9 @@ import xxhash
 
 from headgate.filter.compile.plan import Constant
 
+Digests = tuple[bytes, int]
+"""Of one value: what a chain of XXH64 takes up, and what a chain of Murmur3 does."""
+_PACK: Final = struct.Struct("<Q").pack
 _SPARK_SEED: Final = 42
 """Where the chain that ends in a broker's state starts."""
 _MASK: Final = 0xFFFF_FFFF
@@ -65,10 +68,10 @@ class Secrets:
 
 
 @lru_cache(maxsize=_DIGESTS_KEPT, typed=True)  # True and 1 are equal, but not the same value
-def digest(constant: Constant, secrets: Secrets) -> tuple[bytes, bytes]:
+def digest(constant: Constant, secrets: Secrets) -> Digests:
     """The two hashes of one constant, as the chains take them up."""
     value = _bytes(constant)
-    return struct.pack("<Q", _chain(value, secrets.seed)), struct.pack("<I", _murmur(value, secrets.check))
+    return _PACK(_chain(value, secrets.seed)), _murmur(value, secrets.check)
 
 
 def key_state(broker: int, number: int) -> int:
@@ -76,18 +79,18 @@ def key_state(broker: int, number: int) -> int:
     return _chain(struct.pack("<q", number), broker & (1 << 64) - 1)
 
 
-def row_key(state: int, digests: Iterable[tuple[bytes, bytes]]) -> int:
+def row_key(state: int, digests: Iterable[Digests]) -> int:
     """The key of a row: `key_state` continued with the constants of its key parts; int64."""
     for value, _ in digests:
         state = _chain(value, state)
     return _signed(state)
 
 
-def row_check(secrets: Secrets, digests: Iterable[tuple[bytes, bytes]]) -> int:
+def row_check(secrets: Secrets, digests: Iterable[Digests]) -> int:
     """The check of a row, not negative, below 2**32."""
     state = secrets.check
-    for _, value in digests:
-        state = _murmur(value, state)
+    for _, block in digests:
+        state = _ended(_mixed(block, state), 4)
     return state
 
 
@@ -99,11 +102,19 @@ def _murmur(value: bytes, state: int) -> int:
         *struct.unpack_from(f"{len(value) - whole}b", value, whole),
     ]
     for block in blocks:
-        mixed = block * 0xCC9E2D51 & _MASK
-        mixed = (mixed << 15 | mixed >> 17) * 0x1B873593 & _MASK
-        state ^= mixed
-        state = (state << 13 & _MASK | state >> 19) * 5 + 0xE6546B64 & _MASK
-    state ^= len(value)
+        state = _mixed(block, state)
+    return _ended(state, len(value))
+
+
+def _mixed(block: int, state: int) -> int:
+    mixed = block * 0xCC9E2D51 & _MASK
+    mixed = (mixed << 15 | mixed >> 17) * 0x1B873593 & _MASK
+    state ^= mixed
+    return (state << 13 & _MASK | state >> 19) * 5 + 0xE6546B64 & _MASK
+
+
+def _ended(state: int, length: int) -> int:
+    state ^= length
     state = (state ^ state >> 16) * 0x85EBCA6B & _MASK
     state = (state ^ state >> 13) * 0xC2B2AE35 & _MASK
     return state ^ state >> 16

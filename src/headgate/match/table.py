@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import Final
 
 import pyarrow as pa
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.filter.compile.plan import CompiledFilter, ConstantKind, Op
-from headgate.limits import PATTERNS_COMPILED_MAX
+from headgate.limits import MATCH_OVERLAY_ROWS_MAX, PATTERNS_COMPILED_MAX
 from headgate.match.key_specs import BrokerTable, BrokerTableBuilder, Pattern, Row, takes_constant
 from headgate.match.keys import Secrets
 
@@ -68,6 +69,61 @@ class CompiledPattern:
 
 
 @dataclass(frozen=True, slots=True)
+class _Base:
+    """Rows that are broadcast once for many generations.
+
+    Attributes:
+        patterns: By number.
+        is_coarse: Whether there were more patterns than the plan may hold.
+        row_count: How many rows they are.
+        kept: Them in the JVM (`KeptRows`).
+    """
+
+    patterns: tuple[CompiledPattern, ...]
+    is_coarse: bool
+    row_count: int
+    kept: JavaObject
+
+    def holds(self, patterns: Iterable[Pattern]) -> bool:
+        """Whether rows of these patterns can stand over it, as exact as in a base of their own."""
+        known = {one.pattern for one in self.patterns}
+        return self.is_coarse or known.issuperset(patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Overlaid:
+    """What stands over a base.
+
+    Attributes:
+        rows: By pattern, all rows of keys that are not as in the base.
+        empty: Such keys without any row.
+    """
+
+    rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]]
+    empty: Sequence[object]
+
+
+def _overlaid(
+    base: _Base | None, rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]], changed: Set[object]
+) -> _Overlaid | None:
+    """The rows of changed keys; None when they need a new base, or it costs less than to carry so many along."""
+    if base is None or not base.holds(rows):
+        return None
+    rows_max = min(MATCH_OVERLAY_ROWS_MAX, base.row_count // 2)
+    if len(changed) > rows_max:
+        return None
+    found = {
+        pattern: [{row: targets for row, targets in some.items() if row[0] in changed} for some in groups]
+        for pattern, groups in rows.items()
+    }
+    found = {pattern: taken for pattern, groups in found.items() if (taken := [one for one in groups if one])}
+    if sum(len(some) for groups in found.values() for some in groups) > rows_max:
+        return None
+    there = {row[0] for groups in found.values() for some in groups for row in some}
+    return _Overlaid(found, [key for key in changed if key not in there])
+
+
+@dataclass(frozen=True, slots=True)
 class MatchTable:
     """The filters of one generation, ready to be joined.
 
@@ -79,6 +135,7 @@ class MatchTable:
         columns: Columns of events that a key spec reads.
         secrets: Of the keys and checks.
         row_count: Rows of `rows`.
+        overlaid_rows: How many of them stand over those that an earlier generation broadcast; 0: it was none.
     """
 
     brokers: DataFrame
@@ -87,6 +144,7 @@ class MatchTable:
     columns: frozenset[str]
     secrets: Secrets
     row_count: int
+    overlaid_rows: int
 
 
 def build_table(
@@ -121,29 +179,51 @@ class TableBuilder:
         self._spark = spark
         self._patterns_max = patterns_max
         self._known: dict[str, tuple[_Filters, BrokerTable, BrokerTableBuilder]] = {}
+        self._base: _Base | None = None
+        self._changed: set[object] = set()
+        """Keys whose rows are not as in the base."""
         self._numbered: dict[str, int] = {}
 
     def build(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> MatchTable:
-        """The tables of these targets: target (int32, not negative), its broker's name, its filter."""
+        """The tables of these targets: target (int32, not negative), its broker's name, its filter.
+
+        Raises:
+            Py4JError: Spark could not broadcast the rows.
+        """
+        base, self._base = self._base, None  # after a failure no row of it may count: what has changed is not known
         tables = self._broker_tables(targets)
-        rows: defaultdict[Pattern, list[Mapping[Row, list[int]]]] = defaultdict(list)
+        by_pattern: defaultdict[Pattern, list[Mapping[Row, list[int]]]] = defaultdict(list)
         for one in tables.values():
             for pattern, some in one.rows.items():
-                rows[pattern].append(some)
+                by_pattern[pattern].append(some)
+        overlaid = _overlaid(base, by_pattern, self._changed)
+        if base is None or overlaid is None:
+            base, overlaid = self._new_base(by_pattern), _Overlaid({}, [])
+        table = _arrow(base.patterns, overlaid.rows, overlaid.empty)
+        rows = base.kept.overlaid(self._spark.createDataFrame(table)._jdf)
+        self._base = base
+        return MatchTable(
+            self._spark.createDataFrame(self._brokers(tables)),
+            DataFrame(rows, self._spark),
+            base.patterns,
+            frozenset(chain.from_iterable(one.columns for one in tables.values())),
+            _SECRETS,
+            1 + sum(len(some) for groups in by_pattern.values() for some in groups),
+            table.num_rows - 1,
+        )
+
+    def _new_base(self, rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]]) -> _Base:
         sizes = {pattern: sum(map(len, some)) for pattern, some in rows.items()}
         ranked = sorted(sizes, key=lambda pattern: (-sizes[pattern], pattern))
         whole = ranked if len(ranked) <= self._patterns_max else ranked[: self._patterns_max - 1]
         patterns = [_compiled(pattern) for pattern in (whole if len(whole) == len(ranked) else [*whole, ()])]
         patterns = list({one.pattern: one for one in patterns}.values()) or [_compiled(())]
-        table = _arrow(patterns, rows)
-        return MatchTable(
-            self._spark.createDataFrame(self._brokers(tables)),
-            self._spark.createDataFrame(table),
-            tuple(patterns),
-            frozenset(chain.from_iterable(one.columns for one in tables.values())),
-            _SECRETS,
-            table.num_rows,
-        )
+        jvm = self._spark._jvm
+        assert jvm is not None
+        frame = self._spark.createDataFrame(_arrow(patterns, rows))
+        kept = jvm.dev.headgate.connector.rows.KeptRows.of(frame._jdf)
+        self._changed = set()
+        return _Base(tuple(patterns), len(whole) < len(ranked), sum(sizes.values()), kept)
 
     def _broker_tables(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> dict[str, BrokerTable]:
         brokers: defaultdict[str, _Filters] = defaultdict(list)
@@ -152,10 +232,16 @@ class TableBuilder:
         known = self._known
         self._known = {}
         for broker, filters in brokers.items():
-            before = known.get(broker)
+            before = known.pop(broker, None)
             builder = BrokerTableBuilder(broker, _SECRETS) if before is None else before[2]
-            table = before[1] if before is not None and _same(before[0], filters) else builder.build(filters)
-            self._known[broker] = filters, table, builder
+            if before is not None and _same(before[0], filters):
+                self._known[broker] = filters, before[1], builder
+            else:
+                table = builder.build(filters)
+                self._known[broker] = filters, table, builder
+                self._changed |= table.changed
+        for _, table, _ in known.values():
+            self._changed.update(row[0] for some in table.rows.values() for row in some)
         return {broker: table for broker, (_, table, _) in self._known.items()}
 
     def _brokers(self, tables: Mapping[str, BrokerTable]) -> pa.Table:
@@ -201,10 +287,15 @@ def _compiled(pattern: Pattern) -> CompiledPattern:
     return CompiledPattern(pattern, tuple(column("operand") for _ in pattern), constants)
 
 
-def _arrow(patterns: Sequence[CompiledPattern], rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]]) -> pa.Table:
+def _arrow(
+    patterns: Sequence[CompiledPattern],
+    rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]],
+    empty: Sequence[object] = (),
+) -> pa.Table:
     """All rows, in one chunk, rows of one key and pattern together: they are read together, and memory is slow.
 
-    The rows of a pattern that is not compiled lose their residuals and become candidates.
+    The rows of a pattern that is not compiled lose their residuals and become candidates. A key of `empty` has a row
+    without targets.
     """
     names = dict.fromkeys(name for one in patterns for name in (*one.operands, *one.constants) if name)
     schema = pa.schema(
@@ -218,7 +309,8 @@ def _arrow(patterns: Sequence[CompiledPattern], rows: Mapping[Pattern, Sequence[
         ]
     )
     numbers = {one.pattern: number for number, one in enumerate(patterns)}
-    batches = [_batch(schema, MARK, [(MARK_KEY, MARK_CHECK, True)], [[MARK]], ())]
+    marks: list[Row] = [(MARK_KEY, MARK_CHECK, True), *((key, MARK_CHECK, True) for key in empty)]
+    batches = [_batch(schema, MARK, marks, [[MARK], *([] for _ in empty)], ())]
     for pattern, groups in rows.items():
         some, targets = list(chain(*groups)), list(chain.from_iterable(group.values() for group in groups))
         number = numbers.get(pattern)

@@ -13,6 +13,7 @@ from headgate.server.matcher_stop import MatcherStop
 
 def run(context: child.Context) -> None:
     """Matches until told to stop."""
+    child.spare_collector()  # a table of many filters is made of millions of objects that stay
     settings, stop = context.settings, MatcherStop()
     mark = ready.Mark(settings.run_directory, context.part.name)
     mark.note("Spark starts")

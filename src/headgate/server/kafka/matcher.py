@@ -12,6 +12,7 @@ from headgate.store.kafka.matcher import MatcherHooks, serve_kafka
 
 def run(context: child.Context) -> None:
     """Matches or stands by until told to stop."""
+    child.spare_collector()  # a table of many filters is made of millions of objects that stay
     settings, stop = context.settings, MatcherStop()
     mark = ready.Mark(settings.run_directory, context.part.name)
     mark.note("Spark starts")
