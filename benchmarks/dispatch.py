@@ -287,27 +287,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=40_000)
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with tempfile.TemporaryDirectory() as scratch, subscriber() as (url, pipe):
         base = Path(scratch)
-        print(f"fdatasync of 4 KiB: p50 {sync_ms(base):.2f} ms; load {os.getloadavg()[0]:.1f}")
+        if not options.json:
+            print(f"fdatasync of 4 KiB: p50 {sync_ms(base):.2f} ms; load {os.getloadavg()[0]:.1f}")
         child.spare_collector()
-        alone, used_s = uvloop.run(client_alone(url, options.count))
-        pipe.send("all")
-        pipe.recv()
-        per_post = used_s / options.count * 1e6
-        print(f"{'HTTP client alone':34s} {alone:9,.0f} POSTs/s, CPU {per_post:.0f} us each")
-        for targets in (1, 8, 100):
-            rate, used_s = uvloop.run(throughput(base / f"t{targets}", url, pipe, options.count, targets))
-            per_post = used_s / options.count * 1e6
-            name = f"link to subscriber, {targets} triggers"
-            print(f"{name:34s} {rate:9,.0f} POSTs/s, CPU {per_post:.0f} us each ({rate / alone:.0%} of the client)")
-        for pace in (200.0, 2_000.0, 5_000.0):
-            times = uvloop.run(latency(base / f"l{pace}", url, pipe, pace, options.seconds))
-            p50, p90, p99 = (times[int(len(times) * q)] * 1e3 for q in (0.5, 0.9, 0.99))
-            name = f"row to subscriber at {pace:,.0f}/s"
-            print(f"{name:34s} p50 {p50:.2f} ms  p90 {p90:.2f}  p99 {p99:.2f}  max {times[-1] * 1e3:.1f}")
+        for what, figures in measured(base, url, pipe, options):
+            if options.json:
+                print(json.dumps(figures), flush=True)
+            else:
+                print(f"{what:34s} " + "  ".join(f"{name} {value:,.6g}" for name, value in figures.items()), flush=True)
+
+
+def measured(
+    base: Path, url: str, pipe: Connection, options: argparse.Namespace
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """What each part did, by its name for people."""
+    alone, used_s = uvloop.run(client_alone(url, options.count))
+    pipe.send("all")
+    pipe.recv()
+    yield "HTTP client alone", {"posts_per_s": round(alone), "cpu_us": round(used_s / options.count * 1e6, 1)}
+    for targets in (1, 8, 100):
+        rate, used_s = uvloop.run(throughput(base / f"t{targets}", url, pipe, options.count, targets))
+        figures = {
+            "triggers": targets,
+            "deliveries_per_s": round(rate),
+            "cpu_us": round(used_s / options.count * 1e6, 1),
+        }
+        yield f"link to subscriber, {targets} triggers", figures
+    for pace in (200.0, 2_000.0, 5_000.0):
+        times = uvloop.run(latency(base / f"l{pace}", url, pipe, pace, options.seconds))
+        quantiles = {f"p{q}_ms": round(times[int(len(times) * q / 100)] * 1e3, 2) for q in (50, 90, 99)}
+        yield "row to subscriber", {"rows_per_s": pace} | quantiles | {"max_ms": round(times[-1] * 1e3, 1)}
 
 
 if __name__ == "__main__":
