@@ -12,6 +12,7 @@ it happens; `until it matches` is what is left when the query has been started. 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import tempfile
@@ -33,6 +34,7 @@ from benchmarks.tables import print_whole
 from headgate.control.routing import Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
+from headgate.limits import GC_YOUNG_OBJECTS
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.dataframe import TableBuilder, match_events
@@ -146,6 +148,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    gc.set_threshold(GC_YOUNG_OBJECTS)  # as the matcher does
     found: list[Part] = []
 
     def on_found(part: Part) -> None:
