@@ -247,11 +247,11 @@ def test_filters_of_an_older_version_get_their_cost(admission: Admission, tmp_pa
     connection.execute("UPDATE targets SET cost = NULL")
     connection.close()
     generation = store.desired_generation()
-    assert store.plans_left() == 1
+    assert store.plans.left() == 1
     after: int | None = 0
     while after is not None:
-        after = store.recompile(after)
-    assert (store.plans_left(), store.desired_generation()) == (0, generation)
+        after = store.plans.recompile(after)
+    assert (store.plans.left(), store.desired_generation()) == (0, generation)
     admission.create(Kind.RESOURCE_QUOTA, limiting(FILTER_COST, 1))
     Reconciler(store).step()
     assert used(store) == {FILTER_COST: "1"}

@@ -211,8 +211,8 @@ def test_plans_survive_the_file(filter_object: dict[str, object] | None) -> None
 def recompile_all(store: Store) -> None:
     after: int | None = 0
     while after is not None:
-        after = store.recompile(after)
-    assert store.plans_left() == 0
+        after = store.plans.recompile(after)
+    assert store.plans.left() == 0
 
 
 def test_a_restart_compiles_nothing_and_a_new_compiler_everything(tmp_path: Path) -> None:
@@ -301,10 +301,10 @@ def test_filters_are_compiled_anew_in_slices_beside_other_writes(
             Admission(store).create(Kind.TRIGGER, trigger(f"t{number}", filter=GOLD))
     plan_of_another_version(path)
     with contextlib.closing(Store.open(path)) as store, contextlib.closing(Store.open(path)) as other:
-        after, left = 0, [store.plans_left()]
-        while (done := store.recompile(after)) is not None:
+        after, left = 0, [store.plans.left()]
+        while (done := store.plans.recompile(after)) is not None:
             after = done
-            left.append(store.plans_left())
+            left.append(store.plans.left())
             assert other.snapshot().plans_outdated == left[-1]
             Admission(other).create(Kind.TRIGGER, trigger(f"new{after}"))
             if len(left) == 2:  # deleted, and written, before their turn
@@ -323,7 +323,7 @@ def test_what_is_written_while_it_is_compiled_anew_stays(tmp_path: Path) -> None
 
         plan_of_another_version(path)
         with contextlib.closing(Store.open(path, compiler=FilterCompiler(7, compile_late))) as store:
-            store.recompile()
+            store.plans.recompile()
         assert [one.filter.cel for one in other.snapshot().targets] == ['ce.id == "new"']
 
 
@@ -339,7 +339,7 @@ def test_the_front_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.Monke
         plan_of_another_version(path)
         asyncio.run(migrations.recompile_all(store, notes.append))
         assert notes == [*(f"compiles stored filters anew: {done} of 3 done" for done in (0, 2, 3)), ""]
-        assert store.plans_left() == 0
+        assert store.plans.left() == 0
 
 
 def test_opening_waits_for_nobody_who_writes(tmp_path: Path) -> None:

@@ -107,6 +107,17 @@ def test_json_as_cel_reads_it(text: bytes, value: object) -> None:
     assert repr(decoded[0]) == repr(value)
 
 
+@pytest.mark.parametrize("number", [b"18446744073709551616", b"18446744073709551615", b"1e400"])
+def test_a_long_number_is_read_at_any_depth(number: bytes) -> None:
+    depth = 700  # a walk by calls through what was read would need more than Python's stack
+    decoded = decode_json(b"[" * depth + number + b"]" * depth)
+    assert decoded is not None
+    (value,) = decoded
+    while isinstance(value, list):
+        (value,) = value
+    assert repr(value) == repr(decode_json(number)[0])  # type: ignore[index]
+
+
 def test_numbers_of_every_size_are_readable() -> None:
     of = event(b'{"big": 99999999999999999999, "uint": 18446744073709551615, "int": -9223372036854775808, "x": 1}')
     assert holds("data.big == 1e20 && data.big > 18446744073709551615u", of)

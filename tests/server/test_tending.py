@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import sqlite3
-import types
 from pathlib import Path
 
 import pytest
@@ -113,7 +112,7 @@ def test_an_error_nobody_expected_ends_the_front(tmp_path: Path, monkeypatch: py
 
     for name in ("on_stop", "on_drain", "raise_file_limit"):
         monkeypatch.setattr(child, name, lambda _: None)
-    monkeypatch.setattr(front, "gc", types.SimpleNamespace(freeze=lambda: None, set_threshold=lambda _: None))
+    monkeypatch.setattr(child, "spare_collector", lambda: None)
     monkeypatch.setattr(retention, "trim_log", trim_log)
     settings = Settings(data=tmp_path, listen=f"127.0.0.1:{free_port()}", grpc="off", metrics=False)
     settings.run_directory.mkdir()

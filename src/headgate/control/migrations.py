@@ -33,10 +33,10 @@ async def recompile_all(store: Store, note: Callable[[str], None]) -> None:
     while after is not None:
         try:
             if count < 0:
-                count = await asyncio.to_thread(store.plans_left)
+                count = await asyncio.to_thread(store.plans.left)
             if count:
                 note(f"compiles stored filters anew: {done:,} of {count:,} done")
-            after = await asyncio.to_thread(store.recompile, after)
+            after = await asyncio.to_thread(store.plans.recompile, after)
             done = min(count, done + RECOMPILED_FILTERS_MAX)
         except UnavailableError as error:
             _log.warning("cannot compile stored filters anew", reason=error.message)

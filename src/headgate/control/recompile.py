@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.compiling import FilterCompiler
+from headgate.control.database import Database
 from headgate.control.delivery_spec import keeps_filter_errors
 from headgate.control.objects import DeliverySpec
 from headgate.control.plans import encode_plan
@@ -107,3 +108,44 @@ def put(
         generation = bump(connection, "desired_generation")
         rows = [(generation, target) for target in different]
         connection.executemany("UPDATE targets SET needs = CASE WHEN routed THEN ? ELSE 0 END WHERE id = ?", rows)
+
+
+class StoredPlans:
+    """The plans of all targets, of which some may be another compiler's.
+
+    Args:
+        database: Holds them.
+        compiler: This process's.
+    """
+
+    def __init__(self, database: Database, compiler: FilterCompiler) -> None:
+        self._database = database
+        self._compiler = compiler
+
+    def left(self) -> int:
+        """How many filters were compiled by another compiler than this one."""
+        with self._database.read() as connection:
+            return count_left(connection, self._compiler.version)
+
+    def recompile(self, after: int = 0) -> int | None:
+        """Compile the next filters anew that another compiler compiled. The owner of the file alone calls this.
+
+        Others wait for one short transaction a slice: filters are compiled outside of it.
+
+        Args:
+            after: The target id to go on behind.
+
+        Returns:
+            The last target id of the slice; None when there was nothing left.
+
+        Raises:
+            StoreUnavailableError: The slice could not be written.
+        """
+        with self._database.read() as connection:
+            found = next_slice(connection, self._compiler.version, after)
+        if not found:
+            return None
+        anew = [compiled(one, self._compiler) for one in found]
+        with self._database.write() as connection:
+            put(connection, found, anew, self._compiler.version)
+        return found[-1].target

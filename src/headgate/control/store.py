@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from headgate.control import history, recompile
+from headgate.control import history
 from headgate.control.attention import AttentionReader
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
@@ -33,6 +33,7 @@ from headgate.control.objects import (
 )
 from headgate.control.pages import BodyTest, Page, Selector, Stored, read_page
 from headgate.control.quota_usage import QuotaTable
+from headgate.control.recompile import StoredPlans
 from headgate.control.routing import RoutingTable, TargetReport
 from headgate.control.rows import (
     RowSelection,
@@ -50,28 +51,13 @@ from headgate.control.store_changes import StoreChanges
 from headgate.control.stored_form import SEALED_KINDS, StoredForm
 from headgate.control.target_reports import ReportTable
 from headgate.control.targets import SnapshotCache, move_public_url
-from headgate.control.writes import ObjectWriter, default_broker, kube_time, load
+from headgate.control.writes import ObjectWriter, Write, default_broker, kube_time, load
 from headgate.errors import HeadgateError
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.storage.commit import Committer
 from headgate.storage.keyring import Keyring
 
 _T = TypeVar("_T")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Write:
-    """One of several writes of a transaction.
-
-    Attributes:
-        obj: Validated, defaults set.
-        plan: The compiled filter of a trigger or subscription.
-        is_new: Whether it is to be created; else it is put in the place of what is stored.
-    """
-
-    obj: Object
-    plan: CompiledFilter | None
-    is_new: bool
 
 
 class _DryRun(Exception):
@@ -106,6 +92,7 @@ class Store:
         self.reports = ReportTable(database)
         self.attention = AttentionReader(database)
         self.event_types = EventTypeTable(database)
+        self.plans = StoredPlans(database, compiler)
         self._cache = SnapshotCache()
         self._cache_lock = threading.Lock()
         self._on_broker: list[Callable[[], object]] = []
@@ -264,7 +251,7 @@ class Store:
         """
 
         def work(writer: ObjectWriter) -> list[Object | HeadgateError]:
-            return [writer.tried(one.obj, one.plan, is_new=one.is_new) for one in writes]
+            return [writer.tried(one) for one in writes]
 
         assert not any(one.obj.kind in FRONT_KINDS for one in writes)
         return self._transaction(work, dry_run=dry_run)
@@ -437,36 +424,6 @@ class Store:
         with self._database.write() as connection:
             if public_url(connection) != url:
                 move_public_url(connection, url)
-
-    # --- stored plans ----------------------------------------------------------------------------
-
-    def plans_left(self) -> int:
-        """How many filters were compiled by another compiler than this one."""
-        with self._database.read() as connection:
-            return recompile.count_left(connection, self.compiler.version)
-
-    def recompile(self, after: int = 0) -> int | None:
-        """Compile the next filters anew that another compiler compiled. The owner of the file alone calls this.
-
-        Others wait for one short transaction a slice: filters are compiled outside of it.
-
-        Args:
-            after: The target id to go on behind.
-
-        Returns:
-            The last target id of the slice; None when there was nothing left.
-
-        Raises:
-            StoreUnavailableError: The slice could not be written.
-        """
-        with self._database.read() as connection:
-            found = recompile.next_slice(connection, self.compiler.version, after)
-        if not found:
-            return None
-        anew = [recompile.compiled(one, self.compiler) for one in found]
-        with self._database.write() as connection:
-            recompile.put(connection, found, anew, self.compiler.version)
-        return found[-1].target
 
     # --- watching --------------------------------------------------------------------------------
 

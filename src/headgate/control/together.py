@@ -13,7 +13,7 @@ from headgate.control.filter_causes import refuse_erased_filter
 from headgate.control.grants import Grants
 from headgate.control.managers import Manager
 from headgate.control.objects import Kind, Object, ObjectKey, key_of
-from headgate.control.store import Write
+from headgate.control.writes import Write
 from headgate.errors import HeadgateError
 from headgate.filter.compile.plan import CompiledFilter
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -80,6 +81,21 @@ _GIVEN: Final = ("uid", "generate_name", "creation_timestamp", "deletion_timesta
 """Metadata that the server writes once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One of several writes of a transaction.
+
+    Attributes:
+        obj: Validated, defaults set.
+        plan: The compiled filter of a trigger or subscription.
+        is_new: Whether it is to be created; else it is put in the place of what is stored.
+    """
+
+    obj: Object
+    plan: CompiledFilter | None
+    is_new: bool
+
+
 class ObjectWriter:
     """Writes of one transaction.
 
@@ -134,7 +150,7 @@ class ObjectWriter:
             self._refresh_statuses(key.path)
         return new
 
-    def tried(self, obj: Object, plan: CompiledFilter | None, *, is_new: bool) -> Object | HeadgateError:
+    def tried(self, write: Write) -> Object | HeadgateError:
         """The object as stored, or why it is not; what fails takes nothing else of the transaction with it.
 
         Raises:
@@ -142,7 +158,7 @@ class ObjectWriter:
         """
         self._connection.execute("SAVEPOINT object")
         try:
-            return self.create(obj, plan) if is_new else self.replace(obj, plan)
+            return self.create(write.obj, write.plan) if write.is_new else self.replace(write.obj, write.plan)
         except UnavailableError:
             raise
         except HeadgateError as error:

@@ -9,8 +9,8 @@ so that a filter that reads it has an error and one that does not works as ever.
 from __future__ import annotations
 
 import json
-import math
 import re
+from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
@@ -29,6 +29,8 @@ JsonValue = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"
 """Decoded JSON. An int lies within int64 or uint64; every other number is a float."""
 
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+_DIGITS_MAX: Final = len(str(UINT64_MAX))
+"""Also of the smallest int64 with its sign."""
 _VALUES_COUNTED_MAX: Final = 20_000
 """JSON values that are looked at one by one for an event's size: some 2 ms."""
 _DECODER: Final = msgspec.json.Decoder()
@@ -127,40 +129,31 @@ def decode_json(text: bytes) -> tuple[JsonValue] | None:
     """
     if b"\\u0000" in text and NUL_ESCAPED.search(text) is not None:
         return None  # cel-expr-python would cut the string there
-    try:
-        value = _DECODER.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _decode_slowly(text)
-    return (_within_64_bits(value) if _LONG_NUMBER.search(text) else value,)
+    if _LONG_NUMBER.search(text) is None:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return (_DECODER.decode(text),)
+    return _decode_slowly(text)
 
 
 def _decode_slowly(text: bytes) -> tuple[JsonValue] | None:
-    """What msgspec refuses and JSON allows: numbers beyond a double, which become infinite."""
+    """Also what msgspec refuses and JSON allows: numbers beyond a double, which become infinite."""
     try:
-        value = json.loads(text.decode(), parse_constant=_refuse_constant)
+        value = json.loads(text.decode(), parse_constant=_refuse_constant, parse_int=_within_64_bits)
         json.dumps(value, ensure_ascii=False).encode()  # lone surrogates have no UTF-8
     except (ValueError, RecursionError):
         return None
-    return (_within_64_bits(value),)
+    return (value,)
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _within_64_bits(value: JsonValue) -> JsonValue:
-    match value:
-        case dict():
-            return {name: _within_64_bits(item) for name, item in value.items()}
-        case list():
-            return [_within_64_bits(item) for item in value]
-        case int() if not INT64_MIN <= value <= UINT64_MAX:
-            try:
-                return float(value)
-            except OverflowError:
-                return math.inf if value > 0 else -math.inf
-        case _:
-            return value
+def _within_64_bits(digits: str) -> int | float:
+    """An integer as it is read: while it is parsed, as a walk through what was parsed may go too deep."""
+    if len(digits) <= _DIGITS_MAX and INT64_MIN <= (value := int(digits)) <= UINT64_MAX:
+        return value
+    return float(digits)
 
 
 def _timestamp(text: str) -> object:
