@@ -33,7 +33,7 @@ from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.protocol import http_config
-from headgate.limits import GC_YOUNG_OBJECTS
+from headgate.limits import GC_YOUNG_OBJECTS, THREAD_SWITCH_S
 from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
 
@@ -260,6 +260,7 @@ def main() -> None:
     parser.add_argument("--serve", choices=["bare", "ingress"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
+        sys.setswitchinterval(THREAD_SWITCH_S)  # as the front has it
         uvloop.run(serve(arguments.serve, arguments.directory, arguments.partitions))
         return
     if not arguments.json:
