@@ -41,7 +41,7 @@ from benchmarks import latency
 from benchmarks.churn import descendants
 from benchmarks.dispatch import subscriber
 from benchmarks.ingress import drive
-from benchmarks.shards import SETTLED_S, own_s, processor_s, publish, request
+from benchmarks.shards import own_s, processor_s, request, rounded, steady
 from benchmarks.system import arrived, load
 from benchmarks.tables import print_whole
 from headgate.testing import Server
@@ -147,26 +147,14 @@ def full_set(folder: Path) -> Iterator[Form]:
         yield Form("kafka, full set", machines.servers, others)
 
 
-def steady(form: Form, pipe: Connection, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Processor time per event at a steady rate.
-
-    Raises:
-        RuntimeError: Events were refused or not delivered.
-    """
-    warm = int(arguments.rate * arguments.warm)
-    requests = [request(number, WANTED, keyed=False) for number in range(warm + arguments.events)]
-    uvloop.run(publish(form.servers[0].port, requests[:warm], arguments.rate))
-    arrived(pipe, warm)
-    time.sleep(SETTLED_S)
-    idle_from = form.processor_s()
-    time.sleep(arguments.idle)
-    began = form.processor_s()
-    uvloop.run(publish(form.servers[0].port, requests[warm:], arguments.rate))
-    arrived(pipe, len(requests))
-    time.sleep(SETTLED_S)
-    ended = form.processor_s()
-    us = {role: round((ended[role] - began[role]) / arguments.events * 1e6, 1) for role in ROLES}
-    idle = {role: round((began[role] - idle_from[role]) / arguments.idle * 1e3, 1) for role in ROLES}
+def paced(form: Form, pipe: Connection, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Processor time per event at a steady rate; see `shards.steady`."""
+    events = [
+        request(number, WANTED, keyed=False)
+        for number in range(int(arguments.rate * arguments.warm) + arguments.events)
+    ]
+    taken = steady(form.processor_s, ROLES, form.servers[0].port, pipe, events, arguments)
+    us, idle = rounded(taken.us_per_event), rounded(taken.idle_ms_per_s)
     return {"us_per_event": us, "idle_ms_per_s": idle, "total_us": round(sum(us.values()), 1)}
 
 
@@ -193,7 +181,7 @@ def measure(form: Form, arguments: argparse.Namespace, tell: Callable[[str], Non
     with subscriber() as (url, pipe):
         tell(f"{form.name}: processor time of {arguments.events:,} events")
         load(form.servers[0], WANTED, url, prefix="w")
-        by_role = steady(form, pipe, arguments)
+        by_role = paced(form, pipe, arguments)
         tell(f"{form.name}: events/s of {arguments.connections} connections")
         rates = throughput(form, pipe, arguments)
     return Result(

@@ -16,12 +16,9 @@ import asyncio
 import json
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-
-import uvloop
 
 from benchmarks.dispatch import subscriber
 from benchmarks.objects import create_all, wait_ready
@@ -29,8 +26,7 @@ from benchmarks.published import results
 from benchmarks.published.page import write
 from benchmarks.published.setups import filter_text, http
 from benchmarks.published.tables import show
-from benchmarks.shards import ROLES, SETTLED_S, processor_s, publish
-from benchmarks.system import arrived
+from benchmarks.shards import ROLES, processor_s, steady
 from headgate.testing import Server, object_of
 from headgate.testing.server import Object
 
@@ -66,20 +62,8 @@ def point(filters: int, form: str, options: argparse.Namespace) -> dict[str, Any
             triggers = list(triggers_of(filters, url))
             asyncio.run(create_all(server, "triggers", triggers))
             wait_ready(server, triggers)
-            uvloop.run(publish(server.port, events[:warm], options.rate))
-            arrived(pipe, warm)
-            time.sleep(SETTLED_S)
-            idle_from = processor_s(server)
-            time.sleep(options.idle)
-            began = processor_s(server)
-            uvloop.run(publish(server.port, events[warm:], options.rate))
-            arrived(pipe, len(events))
-            time.sleep(SETTLED_S)
-            ended = processor_s(server)
-    return {
-        "us": {role: (ended[role] - began[role]) / options.events * 1e6 for role in ROLES},
-        "idle_ms_per_s": sum((began[role] - idle_from[role]) / options.idle * 1e3 for role in ROLES),
-    }
+            taken = steady(lambda: processor_s(server), ROLES, server.port, pipe, events, options)
+    return {"us": taken.us_per_event, "idle_ms_per_s": sum(taken.idle_ms_per_s.values())}
 
 
 def measured(filters: int, form: str, found: list[dict[str, Any]]) -> dict[str, Any]:

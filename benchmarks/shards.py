@@ -19,7 +19,9 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import uvloop
@@ -124,6 +126,62 @@ def own_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@dataclass(frozen=True)
+class Taken:
+    """Processor time by role.
+
+    Attributes:
+        us_per_event: For an event of a steady load, microseconds.
+        idle_ms_per_s: While nothing happens, milliseconds a second.
+    """
+
+    us_per_event: dict[str, float]
+    idle_ms_per_s: dict[str, float]
+
+
+def steady(
+    processor: Callable[[], Counter[str]],
+    roles: Sequence[str],
+    port: int,
+    pipe: Connection,
+    events: Sequence[bytes],
+    arguments: argparse.Namespace,
+) -> Taken:
+    """What events at a steady rate take, behind a load that is not counted and a while of nothing.
+
+    Args:
+        processor: Processor time so far, seconds by role.
+        roles: Of which it is told.
+        port: Where events go.
+        pipe: To the subscriber.
+        events: Requests; the last `arguments.events` of them are counted.
+        arguments: With `events`, `rate` and `idle`.
+
+    Raises:
+        RuntimeError: Events were refused or not delivered.
+    """
+    warm = len(events) - arguments.events
+    uvloop.run(publish(port, events[:warm], arguments.rate))
+    arrived(pipe, warm)
+    time.sleep(SETTLED_S)
+    idle_from = processor()
+    time.sleep(arguments.idle)
+    began = processor()
+    uvloop.run(publish(port, events[warm:], arguments.rate))
+    arrived(pipe, len(events))
+    time.sleep(SETTLED_S)
+    ended = processor()
+    return Taken(
+        {role: (ended[role] - began[role]) / arguments.events * 1e6 for role in roles},
+        {role: (began[role] - idle_from[role]) / arguments.idle * 1e3 for role in roles},
+    )
+
+
+def rounded(figures: Mapping[str, float]) -> dict[str, float]:
+    """To a tenth."""
+    return {role: round(figure, 1) for role, figure in figures.items()}
+
+
 def measure(number: int, arguments: argparse.Namespace) -> Result:
     """One server with so many fronts and dispatchers.
 
@@ -137,20 +195,11 @@ def measure(number: int, arguments: argparse.Namespace) -> Result:
         folder = Path(scratch)
         with Server(folder / "data", log=folder / "server.log", arguments=flags) as server:
             load(server, arguments.triggers, url)
-            uvloop.run(publish(server.port, requests[:warm], arguments.rate))
-            arrived(pipe, warm)
-            time.sleep(SETTLED_S)
-            parts, idle_from = parts_of(server.pid), processor_s(server)
-            time.sleep(arguments.idle)
-            began = processor_s(server)
-            uvloop.run(publish(server.port, requests[warm:], arguments.rate))
-            arrived(pipe, len(requests))
-            time.sleep(SETTLED_S)
-            ended = processor_s(server)
+            parts = parts_of(server.pid)
+            taken = steady(lambda: processor_s(server), ROLES, server.port, pipe, requests, arguments)
             if parts_of(server.pid) != parts:
                 raise RuntimeError("a process of the server was started again")
-    us = {role: round((ended[role] - began[role]) / arguments.events * 1e6, 1) for role in ROLES}
-    idle = {role: round((began[role] - idle_from[role]) / arguments.idle * 1e3, 1) for role in ROLES}
+    us, idle = rounded(taken.us_per_event), rounded(taken.idle_ms_per_s)
     return Result(number, number, us, idle, round(sum(us.values()), 1))
 
 

@@ -13,15 +13,13 @@ from headgate.cli.client import ApiRefusedError, api_path, object_path, request
 from headgate.cli.description import COPIES
 from headgate.control.bodies import kind_of
 from headgate.control.manifests import Document
-from headgate.control.objects import OWN_API_VERSION, Kind
+from headgate.control.objects import APPLIED_TOGETHER, OWN_API_VERSION, Kind
 from headgate.errors import InvalidInputError
 from headgate.limits import APPLY_BYTES_MAX, APPLY_OBJECTS_MAX
 
 _SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTimestamp"})
 """Metadata that the server writes: in a file that `get --json` has printed it says nothing of what is wanted."""
 _MANAGER: Final = "fieldManager=headgate"
-_TOGETHER: Final = {Kind.TRIGGER: "triggerapplies", Kind.SUBSCRIPTION: "subscriptionapplies"}
-"""Kinds of which several go in one request, and where it goes."""
 _ENVELOPE_BYTES: Final = 64
 """What a request has around its objects."""
 
@@ -101,7 +99,7 @@ def _wanted(document: Document, namespace: str) -> _Wanted:
         metadata = body["metadata"] = {key: value for key, value in written.items() if key not in _SERVERS}
     place = str(metadata.get("namespace") or namespace)
     # Finalizers that a file names take the place of those that are there, which only a write of one object does.
-    if kind not in _TOGETHER or "finalizers" in metadata:
+    if kind not in APPLIED_TOGETHER or "finalizers" in metadata:
         return _Wanted(document, kind, place, body, None)
     try:
         return _Wanted(document, kind, place, body, msgspec.Raw(msgspec.json.encode(body)))
@@ -128,7 +126,7 @@ def _sent(server: str, wanted: Sequence[_Wanted]) -> Iterator[tuple[Document, st
 
 def _sent_together(server: str, wanted: Sequence[_Wanted]) -> list[str | InvalidInputError]:
     kind = wanted[0].kind
-    path = api_path(OWN_API_VERSION, wanted[0].namespace, _TOGETHER[kind])
+    path = api_path(OWN_API_VERSION, wanted[0].namespace, APPLIED_TOGETHER[kind])
     items = b",".join(bytes(one.encoded) for one in wanted if one.encoded is not None)
     answer = request(server, "POST", f"{path}?{_MANAGER}", body=msgspec.Raw(b'{"items":[' + items + b"]}"))
     return [_said(kind, item) for item in answer["items"]]

@@ -7,8 +7,10 @@ JSON names are camelCase. What Knative has and Headgate does not do yet is no fi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated, Final
 
 import msgspec
@@ -127,6 +129,10 @@ RBAC_KINDS: Final = (Kind.ROLE, Kind.CLUSTER_ROLE, Kind.ROLE_BINDING, Kind.CLUST
 """Who may do what."""
 CORE_KINDS: Final = (Kind.SECRET, Kind.RESOURCE_QUOTA)
 """Of Kubernetes' oldest group, which has no name."""
+APPLIED_TOGETHER: Final[Mapping[Kind, str]] = MappingProxyType(
+    {Kind.TRIGGER: "triggerapplies", Kind.SUBSCRIPTION: "subscriptionapplies"}
+)
+"""Kinds of which several are applied by one request, and the last segment of its path."""
 EVENTING_KINDS: Final = (Kind.BROKER, Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.EVENT_POLICY, Kind.EVENT_TYPE)
 """What events are about."""
 KINDS_WITH_STATUS: Final = (*EVENTING_KINDS, Kind.RESOURCE_QUOTA)

@@ -10,7 +10,7 @@ sends forty waits for forty. The answer has an item for each that came, in the s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -24,14 +24,11 @@ from headgate.control.errors import MalformedObjectError
 from headgate.control.grants import Grants
 from headgate.control.http import Handler, json_response, read_body
 from headgate.control.kube_status import Status, failure_of
-from headgate.control.objects import Kind
+from headgate.control.objects import APPLIED_TOGETHER, Kind
 from headgate.control.queries import WriteOptions, write_options
 from headgate.control.together import Result, TogetherApply
 from headgate.errors import HeadgateError, TooLargeError
 from headgate.limits import APPLY_BYTES_MAX, APPLY_OBJECTS_MAX, OBJECT_BYTES_MAX
-
-NAMES: Final = {Kind.TRIGGER: "triggerapplies", Kind.SUBSCRIPTION: "subscriptionapplies"}
-"""The last segment of the path, of kinds of which many are applied at once."""
 
 
 class ApplyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,7 +72,7 @@ class TogetherApi:
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
-        for kind, name in NAMES.items():
+        for kind, name in APPLIED_TOGETHER.items():
             yield Route(f"/apis/headgate.dev/v1/namespaces/{{namespace}}/{name}", self._handler(kind), methods=["POST"])
 
     def _handler(self, kind: Kind) -> Handler:

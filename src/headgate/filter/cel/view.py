@@ -139,7 +139,8 @@ def _decode_slowly(text: bytes) -> tuple[JsonValue] | None:
     """Also what msgspec refuses and JSON allows: numbers beyond a double, which become infinite."""
     try:
         value = json.loads(text.decode(), parse_constant=_refuse_constant, parse_int=_within_64_bits)
-        json.dumps(value, ensure_ascii=False).encode()  # lone surrogates have no UTF-8
+        if b"\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # lone surrogates have no UTF-8, and come by escapes alone
     except (ValueError, RecursionError):
         return None
     return (value,)
