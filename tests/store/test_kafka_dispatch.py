@@ -8,7 +8,7 @@ import json
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from headgate import limits
 from headgate.server.kafka.group import KafkaDispatcher, KafkaDispatcherOptions, kafka_dispatcher
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.admin import Admin
+from headgate.store.kafka.outbox_reader import OutboxMember
 from headgate.testing.kafka import Kafka
 from tests.delivery.harness import Request, Routes, Subscriber, run
 from tests.store.dispatch_feed import KEYS, SOURCES, Feed, in_order, made_target
@@ -178,6 +179,39 @@ def test_an_orderly_change_of_owners_repeats_nothing_and_keeps_dead_letters(
             print(f"{len(subscriber.requests)} deliveries, {ledger.repeats(targets)} of them again")
             assert ledger.repeats([*targets, refusing]) == 0
             assert all(ledger.keeps_order(each) for each in targets)
+
+    run(main())
+
+
+def test_pages_that_come_while_others_are_walked_do_not_pause_their_partition(
+    config: KafkaConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[int] = []
+    pause = OutboxMember.pause
+
+    def noted(member: OutboxMember, partitions: Collection[int]) -> None:
+        paused.extend(partitions)
+        pause(member, partitions)
+
+    monkeypatch.setattr(OutboxMember, "pause", noted)
+    targets = [1, 2, 3, 4]
+    feed = Feed(config, lambda source, offset: targets)
+    ledger = Ledger(taken)
+
+    async def main() -> None:
+        async with Subscriber(ledger.behave) as subscriber:
+            routes = Routes(*(made_target(number, f"{subscriber.url}{number}") for number in targets))
+            async with dispatching(config, tmp_path, routes):
+                for _ in range(50):
+                    await asyncio.to_thread(feed.store, 2)
+                await until(lambda: ledger.has(feed, targets))
+                assert not paused
+                monkeypatch.setattr(limits, "OUTBOX_PARTITION_WAITING_BYTES_MAX", 1)
+                for _ in range(50):
+                    await asyncio.to_thread(feed.store, 2)
+                await until(lambda: ledger.has(feed, targets))
+                assert paused, "what has no room is paused, and goes on"
+            assert ledger.repeats(targets) == 0
 
     run(main())
 

@@ -8,7 +8,7 @@ goes: attempts in flight end or are broken off, cursors and commit are stored, a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -116,6 +116,23 @@ class KafkaDispatcherOptions:
     clocks: Clocks = SYSTEM
 
 
+def without_room(waiting_bytes: Mapping[int, int], paused: Set[int]) -> frozenset[int]:
+    """The partitions of which nothing more is read for now. Pure.
+
+    A partition that was paused stays so until all of it is walked: resuming costs a wait for Kafka.
+
+    Args:
+        waiting_bytes: Of each partition, the memory of what was read and not walked.
+        paused: Those of which nothing is read already.
+    """
+    if sum(waiting_bytes.values()) >= limits.OUTBOX_WAITING_BYTES_MAX:
+        return frozenset(waiting_bytes)
+    bound = limits.OUTBOX_PARTITION_WAITING_BYTES_MAX
+    return frozenset(
+        number for number, size in waiting_bytes.items() if size >= bound or (size > 0 and number in paused)
+    )
+
+
 @asynccontextmanager
 async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event) -> AsyncIterator[KafkaDispatcher]:
     """A dispatcher that is about to join the group; at the block's end it has left it, and everything is stored.
@@ -203,9 +220,8 @@ class KafkaDispatcher:
         """Delivers until the stop."""
         is_ready = False
         while not self._stop.is_set():
-            waiting = {number: each.pages_waiting for number, each in self.partitions.items()}
-            is_full = sum(waiting.values()) >= limits.OUTBOX_PAGES_WAITING_MAX
-            full = frozenset(number for number, count in waiting.items() if count or is_full)
+            waiting = {number: each.waiting_bytes for number, each in self.partitions.items()}
+            full = without_room(waiting, self._paused)
             for page in await self._loop.run_in_executor(self._thread, self._read, full):
                 if (partition := self.partitions.get(page.checkpoint.partition)) is not None:
                     partition.take(page)
@@ -221,13 +237,13 @@ class KafkaDispatcher:
 
     # --- in the member's thread -------------------------------------------------------------------------
 
-    def _read(self, full: Collection[int]) -> list[OutboxPage]:
-        """The next pages, but none of the partitions that have enough to do."""
+    def _read(self, full: Set[int]) -> list[OutboxPage]:
+        """The next pages, but none of the partitions that have no room for more."""
         member = self._member
         assert member is not None, "`join` made it"
-        if resumed := self._paused - set(full):
+        if resumed := self._paused - full:
             member.resume(resumed)
-        if paused := set(full) - self._paused:
+        if paused := full - self._paused:
             member.pause(paused)
         self._paused = set(full)
         pages = member.read(_READ_PAUSED_S if full else _READ_S)

@@ -100,10 +100,12 @@ class PartitionDispatcher:
     Attributes:
         api: Answers questions about what it keeps; None until its state is read, and once it goes.
         pulls: Answers consumers; None at the same times.
+        waiting_bytes: Memory of pages that were read and not walked to their end.
     """
 
     api: ASGIApp | None
     pulls: PartitionPulls | None
+    waiting_bytes: int
 
     def __init__(self, number: int, writer: ChangelogWriter, options: PartitionOptions) -> None:
         self._number = number
@@ -119,7 +121,7 @@ class PartitionDispatcher:
         self._begins_at = self._position = 0
         self._pages: deque[OutboxPage] = deque()
         self._page_came = asyncio.Event()
-        self._is_walking = False
+        self.waiting_bytes = 0
         self._is_progress_alone = False
         self._progress_timer: asyncio.TimerHandle | None = None
         self._stack = AsyncExitStack()
@@ -129,11 +131,6 @@ class PartitionDispatcher:
         self._drain_s = 0.0
         self._task = self._loop.create_task(self._run())
         self._task.add_done_callback(partial(tell_failure, what="a partition of the outbox has ended"))
-
-    @property
-    def pages_waiting(self) -> int:
-        """Pages that were read and not walked to their end."""
-        return len(self._pages) + self._is_walking
 
     @property
     def scheduler(self) -> Scheduler | None:
@@ -148,6 +145,7 @@ class PartitionDispatcher:
     def take(self, page: OutboxPage) -> None:
         """The next page of the partition."""
         self._pages.append(page)
+        self.waiting_bytes += page.size_bytes
         self._page_came.set()
 
     async def close(self, *, is_lost: bool, drain_s: float) -> None:
@@ -180,9 +178,9 @@ class PartitionDispatcher:
             await self._page_came.wait()
             self._page_came.clear()
             while self._pages:
-                self._is_walking = True
-                await self._walk(self._pages.popleft())
-                self._is_walking = False
+                page = self._pages.popleft()
+                await self._walk(page)
+                self.waiting_bytes -= page.size_bytes
 
     async def _on_files(self, work: Callable[[], _T]) -> _T:
         """Does it in a thread, and ends with it also where it is cancelled: the thread works on the files."""

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.errors import UnavailableError
-from headgate.limits import KAFKA_ADMIN_S_MAX, KAFKA_FETCH_BYTES_MAX, KAFKA_READ_S_MAX, KAFKA_RECORD_BYTES_MAX
+from headgate.limits import (
+    KAFKA_ADMIN_S_MAX,
+    KAFKA_FETCH_BYTES_MAX,
+    KAFKA_FETCH_PAUSE_MS,
+    KAFKA_READ_S_MAX,
+    KAFKA_RECORD_BYTES_MAX,
+)
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.library import Faults, library, made_client, translated
 
@@ -17,6 +24,14 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+BOUNDED_FETCH: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "fetch.message.max.bytes": KAFKA_RECORD_BYTES_MAX,
+        "queued.max.messages.kbytes": KAFKA_FETCH_BYTES_MAX >> 10,
+        "fetch.queue.backoff.ms": KAFKA_FETCH_PAUSE_MS,
+    }
+)
+"""Options of a consumer: what it fetches ahead."""
 ELECTION_S: Final = 0.1
 """Pause before a group or partition is asked again whose leader is being elected: nothing tells when there is one."""
 _FETCH_WAIT_MS: Final = 50
@@ -46,9 +61,8 @@ def committed_reader(
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
         "fetch.wait.max.ms": fetch_wait_ms,
-        "fetch.message.max.bytes": KAFKA_RECORD_BYTES_MAX,
         "fetch.max.bytes": KAFKA_FETCH_BYTES_MAX,
-        "queued.max.messages.kbytes": KAFKA_FETCH_BYTES_MAX >> 10,
+        **BOUNDED_FETCH,
     }
     consumer: Consumer = made_client(kafka.Consumer, config, faults, own)
     return consumer

@@ -60,11 +60,13 @@ class OutboxPage:
         events: Those that count, in the order in which they count; of a source partition by offset. May be empty.
         runs: What became of runs.
         checkpoint: To be committed once these events and all before them need not come again.
+        size_bytes: What the events take in memory, about.
     """
 
     events: list[OutboxEvent]
     runs: list[RunActive | RunRejected]
     checkpoint: Checkpoint
+    size_bytes: int
 
 
 class OutboxListener(Protocol):

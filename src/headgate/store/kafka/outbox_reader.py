@@ -7,7 +7,9 @@ at another member.
 
 Bounds: the library fetches KAFKA_FETCH_BYTES_MAX ahead, `read` returns at most OUTBOX_READ_RECORDS records and
 OUTBOX_READ_BYTES_MAX bytes, and nothing is kept between two calls. An owner that has no room for a partition calls
-`pause`, and goes on calling `read`: Kafka takes a member that does not for dead.
+`pause`, and goes on calling `read`: Kafka takes a member that does not for dead. A pause is for the rare case: the
+library throws away what it has fetched of the partition, and the fetch that is under way, of all partitions, must end
+before the partition is asked for again (_FETCH_WAIT_MS).
 """
 
 from __future__ import annotations
@@ -18,15 +20,13 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError
 from headgate.limits import (
-    KAFKA_FETCH_BYTES_MAX,
-    KAFKA_RECORD_BYTES_MAX,
     OUTBOX_READ_BYTES_MAX,
     OUTBOX_READ_RECORDS,
     OUTBOX_SESSION_S,
 )
 from headgate.outbox.takeover import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.consumers import committed_places, watermarks
+from headgate.store.kafka.consumers import BOUNDED_FETCH, committed_places, watermarks
 from headgate.store.kafka.library import Faults, library, made_client, translated
 from headgate.store.kafka.lost_topics import ends_before
 from headgate.store.kafka.outbox_decoder import decode, decode_event
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 _DOING: Final = "the outbox cannot be read"
+_FETCH_WAIT_MS: Final = 100
+"""How long a broker keeps a fetch that finds nothing new."""
+_EVENT_BYTES: Final = 2_000
+_TARGET_BYTES: Final = 100
+"""What an event takes in memory beside its data, and each of its targets."""
 
 
 @dataclass(slots=True)
@@ -50,6 +55,7 @@ class _Assigned:
     assignment: int
     events: list[OutboxEvent] = field(default_factory=list)
     runs: list[RunActive | RunRejected] = field(default_factory=list)
+    size_bytes: int = 0
     has_moved: bool = False
 
 
@@ -85,8 +91,8 @@ class OutboxMember:
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
-            "fetch.message.max.bytes": KAFKA_RECORD_BYTES_MAX,
-            "queued.max.messages.kbytes": KAFKA_FETCH_BYTES_MAX >> 10,
+            "fetch.wait.max.ms": _FETCH_WAIT_MS,
+            **BOUNDED_FETCH,
             **({"client.id": name} if name else {}),
         }
         self._consumer: Consumer = made_client(kafka.Consumer, config, self._faults, own)
@@ -125,8 +131,9 @@ class OutboxMember:
         pages = []
         for partition, assigned in sorted(self._assigned.items()):
             if assigned.has_moved:
-                pages.append(OutboxPage(assigned.events, assigned.runs, _checkpoint(partition, assigned)))
-                assigned.events, assigned.runs, assigned.has_moved = [], [], False
+                checkpoint = _checkpoint(partition, assigned)
+                pages.append(OutboxPage(assigned.events, assigned.runs, checkpoint, assigned.size_bytes))
+                assigned.events, assigned.runs, assigned.size_bytes, assigned.has_moved = [], [], 0, False
         return pages
 
     def pause(self, partitions: Collection[int]) -> None:
@@ -206,6 +213,7 @@ class OutboxMember:
                 continue
             try:
                 assigned.events.append(matched_event(outcome, offset))
+                assigned.size_bytes += len(message) + _EVENT_BYTES + _TARGET_BYTES * len(outcome.targets)
             except RecordError as error:
                 self._listener.passed_over(partition, offset, error)
 

@@ -20,7 +20,6 @@ import structlog
 from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate.event.identity import namespace_of
 from headgate.limits import (
-    KAFKA_FETCH_BYTES_MAX,
     KAFKA_READ_S_MAX,
     KAFKA_RECORD_BYTES_MAX,
     KAFKA_TRANSACTION_S_MAX,
@@ -30,7 +29,7 @@ from headgate.limits import (
     SOURCE_SESSION_S,
 )
 from headgate.store.config import KafkaConfig, SourceConfig
-from headgate.store.kafka.consumers import ELECTION_S, watermarks
+from headgate.store.kafka.consumers import BOUNDED_FETCH, ELECTION_S, watermarks
 from headgate.store.kafka.library import Faults, library, made_client, translated
 from headgate.store.kafka.pages import headers_of, offset_of
 from headgate.store.kafka.records import KafkaRecord, RecordError
@@ -290,8 +289,7 @@ class SourceReader:
             "enable.auto.offset.store": False,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
-            "fetch.message.max.bytes": KAFKA_RECORD_BYTES_MAX,
-            "queued.max.messages.kbytes": KAFKA_FETCH_BYTES_MAX >> 10,
+            **BOUNDED_FETCH,
             "topic.metadata.refresh.interval.ms": 30_000,  # new partitions are found so late
         }
         consumer: Consumer = made_client(library().Consumer, self._config, self._faults, own)
