@@ -6,7 +6,7 @@
 Of each form, one after the other on the same machine:
 
 * Latency, from before the POST to its arrival at a subscriber, with `--triggers` triggers and `--rate` events/s, as in
-  `benchmarks.latency`. The goal of one broker is p50 8 ms and p99 40 ms on a quiet machine with two cores.
+  `benchmarks.latency`, when the JVM has compiled the query of that many filters. The goal of one broker is p50 8 ms and p99 40 ms on a quiet machine with two cores.
 * A steady load of single POSTs, one match each, as in `benchmarks.shards`: the processor time of every process for an
   event, from /proc, from the first event to the last delivery.
 * As many single POSTs as `--connections` connections send one after the other: events/s stored, and delivered.
@@ -225,7 +225,9 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=300, help="events a second (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=30, help="of the latency; the closed loop takes a third of it")
     parser.add_argument("--events", type=int, default=6_000, help="of the steady load (default: %(default)s)")
-    parser.add_argument("--warm", type=float, default=10, help="seconds of it that are not counted")
+    parser.add_argument(
+        "--warm", type=float, default=60, help="seconds of each load that are not counted (default: %(default)g)"
+    )
     parser.add_argument("--idle", type=float, default=5, help="seconds without any load, before it")
     parser.add_argument("--connections", type=int, default=16, help="of the closed loop (default: %(default)s)")
     parser.add_argument("--full", action="store_true", help="the whole set as well")

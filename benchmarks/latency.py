@@ -165,7 +165,7 @@ async def measure(server: Server, receiver: Receiver, arguments: argparse.Namesp
     url = f"http://127.0.0.1:{receiver.port}/all"
     loaded_s = await load(server, arguments.triggers, url, 1)
     publish_url = f"{server.url}/default/default"
-    await produce(publish_url, arguments.rate, 3)
+    await produce(publish_url, arguments.rate, arguments.warm)
     await asyncio.sleep(1)
     receiver.latencies_ms.clear()
     changing = asyncio.create_task(change(server, arguments.changes, url, arguments.seconds))
@@ -195,6 +195,7 @@ def main() -> None:
     parser.add_argument("--triggers", type=int, default=10_000)
     parser.add_argument("--rate", type=int, default=500, help="events per second")
     parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--warm", type=float, default=3, help="seconds of the same load that are not counted")
     parser.add_argument("--changes", type=int, default=0, help="triggers added during the run")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
