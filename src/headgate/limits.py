@@ -1001,6 +1001,9 @@ REBALANCE_S_MAX: Final = 30.0
 """Until a partition that goes is given up: over it the dispatcher ends, as it cannot say what it still does."""
 ELECTION_SESSION_S: Final = 6.0
 """A process that leads and is silent for so long leads no more: the shortest session that brokers admit by default."""
+MATCHER_YIELD_S: Final = 15.0
+"""So much later Spark starts in a matcher whose predecessor has died while another one takes part: that one takes over
+first, with the machine and the cluster's cores to itself."""
 ELECTION_LEAVE_S_MAX: Final = 2.0
 """A process that ends leaves its election within milliseconds. While Kafka waits for a candidate that has died it takes
 5 s, which is all that the control process has for its stop: then it goes without."""

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headgate.errors import InvalidInputError
-from headgate.limits import ELECTION_SESSION_S
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.admin import Admin
-from headgate.store.kafka.election import Election
+from headgate.store.kafka.election import Election, Loss
+from headgate.store.kafka.matcher import is_followed
 from headgate.testing.kafka import Kafka
 from tests.store.stores import kafka_config
 from tests.support import eventually
@@ -29,7 +29,8 @@ from tests.store.stores import kafka_config
 say = lambda text: print(text, flush=True)
 lost = lambda reason: say(f"lost: {reason}")
 config = kafka_config(sys.argv[1], sys.argv[2])
-Election(config, topic="runs", group="matcher", on_gained=lambda: say("gained"), on_lost=lost).run(threading.Event())
+own = {"on_gained": lambda: say("gained"), "on_lost": lost, "name": "other"}
+Election(config, topic="runs", group="matcher", **own).run(threading.Event())
 """
 
 
@@ -102,7 +103,7 @@ def test_who_stops_hands_the_lead_over_at_once(config: KafkaConfig) -> None:
         second.wait(lambda: second.told == ["gained"])
         took_s = time.monotonic() - before
         assert len(first.told) == 2
-        assert first.told[-1] in ("the lead goes to another process", "this process ends")
+        assert first.told[-1] in (Loss.GIVEN_AWAY, Loss.ENDS)
         assert second.election.leads
         print(f"handed over in {took_s:.1f} s")
     finally:
@@ -112,10 +113,14 @@ def test_who_stops_hands_the_lead_over_at_once(config: KafkaConfig) -> None:
 def test_a_killed_leader_is_followed_after_its_session(config: KafkaConfig, other: subprocess.Popen[str]) -> None:
     stand_by = Candidate(config)
     try:
+        eventually(lambda: stand_by.election.is_decided)
         assert not stand_by.election.leads
         before = time.monotonic()
         other.kill()
+        assert is_followed(config, "other"), "it is a member until its session ends"
+        assert not is_followed(config, "a third one")
         stand_by.wait(lambda: stand_by.told == ["gained"])
+        assert not is_followed(config, "other")
         print(f"followed after {time.monotonic() - before:.1f} s")
     finally:
         stand_by.stop()
@@ -129,7 +134,7 @@ def test_a_leader_that_stood_still_learns_that_it_leads_no_more(
         other.send_signal(signal.SIGSTOP)
         stand_by.wait(lambda: stand_by.told == ["gained"])
         other.send_signal(signal.SIGCONT)
-        wait_said(other, f"lost: Kafka has not heard of this process for {ELECTION_SESSION_S:.0f} s\n")
+        wait_said(other, f"lost: {Loss.SILENT}\n")
         assert stand_by.told == ["gained"], "the one that came back took the lead again"
     finally:
         stand_by.stop()

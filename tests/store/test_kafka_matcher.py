@@ -16,7 +16,9 @@ from pyspark.sql import SparkSession
 
 from headgate.match.errors import SparkSlotsError
 from headgate.store.config import KafkaConfig
+from headgate.store.kafka import matcher as matcher_module
 from headgate.store.kafka.admin import Admin
+from headgate.store.kafka.election import Election, Loss
 from headgate.store.kafka.generations import follow_generations
 from headgate.store.kafka.matcher import KafkaMatcher, MatcherHooks, wait_slots
 from headgate.testing.kafka import Kafka
@@ -127,6 +129,29 @@ def test_changes_of_filters_under_load_lose_nothing(spark: SparkSession, world: 
     )
     assert true > len(world.load.stored)
     assert counted > CHANGES / 2
+
+
+def test_a_leader_of_which_kafka_has_not_heard_goes_on_and_one_that_gave_the_lead_away_ends(
+    spark: SparkSession, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Callable[[Loss], object]] = []
+
+    def made(*arguments: object, on_lost: Callable[[Loss], object], **more: object) -> Election:
+        told.append(on_lost)
+        return Election(*arguments, on_lost=on_lost, **more)
+
+    monkeypatch.setattr(matcher_module, "Election", made)
+    notes: list[str] = []
+    world.add(KafkaMatcher(spark, world.config, world.filters, tmp_path, MatcherHooks(on_note=notes.append)).run)
+    world.filters.wait_active(1, world.check_alive)
+    told[0](Loss.SILENT)
+    world.filters.generation = 2
+    world.filters.wait_active(2, world.check_alive)
+    assert notes.count("leads") == 1, "its loop has not ended"
+    told[0](Loss.GIVEN_AWAY)
+    world.wait(lambda: notes.count("leads") == 2, "the loop has ended, and begins anew: Kafka has taken nothing")
+    world.settle()
+    check_rows(world.reader, world.load.stored)
 
 
 def test_a_killed_driver_is_followed_by_the_one_that_stands_by(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from headgate.server import child, ready
+from headgate.server.kafka import instance
 from headgate.server.matcher_stop import MatcherStop
 from headgate.store.kafka.cache import open_cache
 from headgate.store.kafka.matcher import MatcherHooks, serve_kafka
@@ -25,4 +26,5 @@ def run(context: child.Context) -> None:
             hooks=MatcherHooks(on_ready=mark.ready, on_note=mark.note, on_step=mark.beat),
             on_started=stop.started,
             heap_mib=settings.jvm_memory_mb,
+            name=instance.advertised_url(settings),
         )

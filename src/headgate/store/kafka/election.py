@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -30,6 +31,14 @@ _RETRY_S: Final = 1.0
 _log = structlog.get_logger(__name__)
 
 
+class Loss(StrEnum):
+    """Why a process leads no more."""
+
+    GIVEN_AWAY = "the lead goes to another process"
+    SILENT = "Kafka has not heard of this process in time; another one may lead"
+    ENDS = "this process ends"
+
+
 class Election:
     """A candidate; `run` takes part. Blocking, for a thread of its own.
 
@@ -39,9 +48,9 @@ class Election:
         group: The consumer group, without the prefix of topics: one for each office that is to be held.
         on_gained: Called in the thread of `run` when this process has the lead. It must return within
             ELECTION_POLL_S_MAX, and may not raise.
-        on_lost: Called in the thread of `run` with the reason when the lead is gone, or goes in an orderly way: then
-            the next process has it once this returns. Once for every `on_gained`. It must return soon, and may not
-            raise.
+        on_lost: Called in the thread of `run` when the lead is gone, or goes in an orderly way: then the next process
+            has it once this returns. Once for every `on_gained`. It must return soon, and may not raise.
+        name: By which the group knows this process (`client.id`); empty for the library's own.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
@@ -54,7 +63,8 @@ class Election:
         topic: str,
         group: str,
         on_gained: Callable[[], object],
-        on_lost: Callable[[str], object],
+        on_lost: Callable[[Loss], object],
+        name: str = "",
     ) -> None:
         kafka = library()
         self._config = config
@@ -76,6 +86,7 @@ class Election:
             "max.poll.interval.ms": round(ELECTION_POLL_S_MAX * 1_000),
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
+            **({"client.id": name} if name else {}),
         }
         self._consumer: Consumer = made_client(kafka.Consumer, config, self._faults, own)
 
@@ -111,7 +122,7 @@ class Election:
                     stop.wait(_RETRY_S)
         finally:
             self._leave()
-            self._lose("this process ends")
+            self._lose(Loss.ENDS)
 
     def _leave(self) -> None:
         """Leaves the group; Kafka does not let a candidate go while it waits for one that has died."""
@@ -149,16 +160,16 @@ class Election:
 
     def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         if any(place.partition == 0 for place in places):
-            self._lose("the lead goes to another process")
+            self._lose(Loss.GIVEN_AWAY)
 
     def _session_lost(self, _consumer: Consumer, _places: list[TopicPartition]) -> None:
-        self._lose(f"Kafka has not heard of this process for {ELECTION_SESSION_S:.0f} s")
+        self._lose(Loss.SILENT)
 
-    def _lose(self, reason: str) -> None:
+    def _lose(self, loss: Loss) -> None:
         if self._leading.is_set():
             self._leading.clear()
-            _log.warning("leads no more", group=self._group, reason=reason)
-            self._call(lambda: self._on_lost(reason))
+            _log.warning("leads no more", group=self._group, reason=loss.value)
+            self._call(lambda: self._on_lost(loss))
 
     def _call(self, told: Callable[[], object]) -> None:
         try:

@@ -4,7 +4,9 @@
     leads       one `Matcher` loop; the numbers of runs are fenced            lead lost, or fenced -> stands by
 
 Two processes that both believe to lead harm nothing but speed: the newer one has fenced the numbers of runs, and has
-declared every earlier run over (`run_registry.py`).
+declared every earlier run over (`run_registry.py`). So a leader goes on when Kafka has not heard of it in time. Perhaps
+the broker that counts its heartbeats has died, and nobody else leads. If somebody does, its runs are refused, and it
+learns from that.
 """
 
 from __future__ import annotations
@@ -21,14 +23,15 @@ from typing import Final
 import structlog
 from pyspark.sql import SparkSession
 
-from headgate.errors import InvalidInputError, UnavailableError
-from headgate.limits import ELECTION_SESSION_S, JVM_HEAP_MIB, MATCH_RETRY_S_MIN, RUN_TASKS_S_MAX
+from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate.limits import ELECTION_SESSION_S, JVM_HEAP_MIB, MATCH_RETRY_S_MIN, MATCHER_YIELD_S, RUN_TASKS_S_MAX
 from headgate.match.errors import SparkGoneError, SparkSlotsError
 from headgate.match.matcher import Matcher, RoutingSource
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, stop_session, task_slots
 from headgate.store.config import ClusterConfig, KafkaConfig, resolved
-from headgate.store.kafka.election import Election
+from headgate.store.kafka.election import Election, Loss
+from headgate.store.kafka.group_members import GroupMembers
 from headgate.store.kafka.kafka_runner import KafkaLink, KafkaRouting, KafkaRunner, KafkaTables
 from headgate.store.kafka.match_run import OutboxDriver, check_slots
 from headgate.store.kafka.outbox_places import OutboxPlaces
@@ -84,6 +87,7 @@ class KafkaMatcher:
         filters: The store over a cache of the objects that another thread follows.
         scratch: Directory for checkpoints.
         hooks: Whom it tells.
+        name: By which the group of the matchers knows it; empty for none.
     """
 
     def __init__(
@@ -93,7 +97,9 @@ class KafkaMatcher:
         filters: RoutingSource,
         scratch: Path,
         hooks: MatcherHooks | None = None,
+        name: str = "",
     ) -> None:
+        self._name = name
         self._config = config
         self._filters = filters
         self._scratch = scratch
@@ -132,12 +138,13 @@ class KafkaMatcher:
     @contextmanager
     def _election(self) -> Iterator[Election]:
         """Takes part in a thread, which ends with the block."""
+
+        def lost(loss: Loss) -> None:
+            if loss is not Loss.SILENT:
+                self._lead.ended.set()
+
         election = Election(
-            self._config,
-            topic="runs",
-            group=GROUP,
-            on_gained=lambda: self._hooks.on_note("leads"),
-            on_lost=lambda _reason: self._lead.ended.set(),
+            self._config, topic="runs", group=GROUP, on_gained=lambda: None, on_lost=lost, name=self._name
         )
         left = threading.Event()
 
@@ -186,6 +193,7 @@ class KafkaMatcher:
             return
 
         self._hooks.on_ready(False)
+        self._hooks.on_note("leads")
 
         def on_step() -> None:
             self._hooks.on_step()
@@ -233,6 +241,7 @@ def serve_kafka(
     hooks: MatcherHooks,
     on_started: Callable[[], None] = lambda: None,
     heap_mib: int = JVM_HEAP_MIB,
+    name: str = "",
 ) -> None:
     """Stands by and matches until `stop` is set: the whole life of a matcher process.
 
@@ -244,6 +253,7 @@ def serve_kafka(
         hooks: Whom it tells.
         on_started: Called once, when Spark has started: from then on `stop` is looked at.
         heap_mib: The JVM's heap.
+        name: By which the group of the matchers knows it, the same after a restart; empty for none.
 
     Raises:
         SparkMissingError: Spark cannot start here.
@@ -253,6 +263,9 @@ def serve_kafka(
         HeadgateError: What Kafka refuses for good.
     """
     shutil.rmtree(scratch, ignore_errors=True)  # a killed process before this one cleaned nothing up
+    if name and is_followed(config.kafka, name):
+        hooks.on_note("lets another matcher take over first")
+        stop.wait(MATCHER_YIELD_S)
     spark = start_session(
         jar=connector_jar(),
         threads=task_slots(config.kafka.topics.events.partitions),
@@ -265,12 +278,28 @@ def serve_kafka(
     on_started()
     _log.info("spark started", version=spark.version, master=spark.sparkContext.master)
     try:
-        KafkaMatcher(spark, config.kafka, filters, scratch, hooks).run(stop)
+        KafkaMatcher(spark, config.kafka, filters, scratch, hooks, name).run(stop)
     except SparkGoneError:
         if not stop.is_set():
             raise  # else a signal to all processes has ended the JVM as well
     finally:
         stop_session(spark, scratch)
+
+
+def is_followed(config: KafkaConfig, name: str) -> bool:
+    """Whether a process of this name has died as a member of the matchers' group, in which another one is, too.
+
+    False where Kafka does not say: who takes part next has the same question, and an error for people.
+
+    Args:
+        config: Of the deployment.
+        name: Of this process, which is no member yet.
+    """
+    try:
+        names = set(GroupMembers(config, GROUP, "runs").names())
+    except HeadgateError:
+        return False
+    return name in names and len(names) > 1
 
 
 def wait_slots(spark: SparkSession, partitions: int, stop: threading.Event) -> None:
