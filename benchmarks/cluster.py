@@ -6,7 +6,8 @@
 Of each form, one after the other on the same machine:
 
 * Latency, from before the POST to its arrival at a subscriber, with `--triggers` triggers and `--rate` events/s, as in
-  `benchmarks.latency`, when the JVM has compiled the query of that many filters. The goal of one broker is p50 8 ms and p99 40 ms on a quiet machine with two cores.
+  `benchmarks.latency`, when the JVM has compiled the query of that many filters. The goal of one broker is p50 8 ms and
+  p99 40 ms on a quiet machine with two cores.
 * A steady load of single POSTs, one match each, as in `benchmarks.shards`: the processor time of every process for an
   event, from /proc, from the first event to the last delivery.
 * As many single POSTs as `--connections` connections send one after the other: events/s stored, and delivered.
