@@ -931,8 +931,8 @@ KAFKA_READ_S_MAX: Final = 15.0
 KAFKA_FETCH_BYTES_MAX: Final = 8 << 20
 """What a reader fetches ahead."""
 KAFKA_FETCH_PAUSE_MS: Final = 10
-"""How long a reader that has so much fetches nothing more. The library's own second is longer than it takes to read
-that."""
+"""A reader whose buffer is full looks again after so long. By itself the library waits a second, which is longer than
+it takes to empty the buffer."""
 KAFKA_SCAN_CONSUMERS_MAX: Final = 16
 """Consumers of a process that scans, of a thread a broker and KAFKA_FETCH_BYTES_MAX each. More scans take turns with
 them; those that wait for new events need none."""
@@ -961,8 +961,7 @@ OUTBOX_READ_BYTES_MAX: Final = 8 << 20
 OUTBOX_SESSION_S: Final = 6.0
 """A dispatcher that Kafka has not heard of for so long is dead: the others take its partitions over."""
 OUTBOX_WAITING_BYTES_MAX: Final = 32 << 20
-"""Memory of records of the outbox in a dispatcher that wait for their rows to be walked: over it, nothing more is
-read."""
+"""Memory of pages of the outbox in a dispatcher whose rows wait to be walked: over it, nothing more is read."""
 OUTBOX_PARTITION_WAITING_BYTES_MAX: Final = 8 << 20
 """The same of one partition: over it, nothing more of this one is read until all that waits is walked."""
 OUTBOX_SWEEP_RECORDS: Final = 20_000

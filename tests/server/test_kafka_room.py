@@ -1,12 +1,16 @@
-"""Which partitions of the outbox a dispatcher on Kafka reads on."""
+"""Which partitions of the outbox a dispatcher on Kafka reads on, by the size of what waits."""
 
 from __future__ import annotations
 
 import pytest
 
+from headgate.event.arrow import StoredEvent
+from headgate.event.model import DataKind, Event
 from headgate.limits import OUTBOX_PARTITION_WAITING_BYTES_MAX as OF_ONE
 from headgate.limits import OUTBOX_WAITING_BYTES_MAX as OF_ALL
 from headgate.server.kafka.group import without_room
+from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxPage
+from headgate.store.kafka.outbox_state import OutboxState
 
 
 @pytest.mark.parametrize(
@@ -23,3 +27,11 @@ from headgate.server.kafka.group import without_room
 )
 def test_what_waits_decides(waiting: dict[int, int], paused: set[int], found: set[int]) -> None:
     assert without_room(waiting, paused) == found
+
+
+def test_a_page_without_events_has_a_size_and_more_events_have_a_larger_one() -> None:
+    checkpoint = Checkpoint(0, 1, OutboxState(), 1)
+    stored = StoredEvent("default/default", Event("1.0", "1", "/s", "t", data_kind=DataKind.BINARY, data=bytes(5_000)))
+    event = OutboxEvent(0, 0, 0, 1, ((1, 3),), stored, 0)
+    none, one, two = (OutboxPage([event] * count, [], checkpoint).size_bytes for count in range(3))
+    assert 0 < none < none + 5_000 < one < two

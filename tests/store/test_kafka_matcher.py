@@ -111,7 +111,8 @@ def world(config: KafkaConfig) -> Iterator[World]:
 def test_changes_of_filters_under_load_lose_nothing(spark: SparkSession, world: World, tmp_path: Path) -> None:
     world.add(KafkaMatcher(spark, world.config, world.filters, tmp_path).run)
     world.filters.wait_active(1, world.check_alive)
-    world.wait(lambda: world.reader.has(list(world.load.stored)[-1]), "what came before the first run is read")
+    newest = list(world.load.stored)[-1]
+    world.wait(lambda: world.reader.has(newest), "what came before the first run is read")
     before = len(world.load.stored)
     began = time.monotonic()
     for generation in range(2, CHANGES + 2):

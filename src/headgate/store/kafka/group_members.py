@@ -18,21 +18,20 @@ class GroupMembers:
     Args:
         config: Of the deployment.
         group: The group, without the prefix.
-        topic: The topic that it shares, likewise.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
     """
 
-    def __init__(self, config: KafkaConfig, group: str = "dispatchers", topic: str = "outbox") -> None:
+    def __init__(self, config: KafkaConfig, group: str = "dispatchers") -> None:
         self._config = config
         self._group = config.topic(group)
-        self._topic = config.topic(topic)
+        self._topic = config.topic("outbox")
         self._faults = Faults()
         self._admin: AdminClient = admin_client(config, self._faults)
 
     def owners(self) -> dict[int, str]:
-        """The name of each partition's member; a partition that moves has none. Blocking, raises as `names`."""
+        """The member of each partition of the outbox; one that moves has none. Blocking, raises as `names`."""
         return {
             place.partition: str(member.client_id)
             for member in self._members()

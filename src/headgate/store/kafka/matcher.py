@@ -1,7 +1,7 @@
 """The matcher of a deployment on Kafka: it stands by with a warm Spark, and leads when it is elected.
 
     stands by   filters followed, tables built, rehearsals, no run            elected             -> leads
-    leads       one `Matcher` loop; the numbers of runs are fenced            lead lost, or fenced -> stands by
+    leads       one `Matcher` loop; the numbers of runs are fenced            given away, or fenced -> stands by
 
 Two processes that both believe to lead harm nothing but speed: the newer one has fenced the numbers of runs, and has
 declared every earlier run over (`run_registry.py`). So a leader goes on when Kafka has not heard of it in time. Perhaps
@@ -99,11 +99,11 @@ class KafkaMatcher:
         hooks: MatcherHooks | None = None,
         name: str = "",
     ) -> None:
-        self._name = name
         self._config = config
         self._filters = filters
         self._scratch = scratch
         self._hooks = hooks or MatcherHooks()
+        self._name = name
         self._tables = KafkaTables(spark)
         self._lead = _Lead()
         self._seen: int | None = None  # generation of the tables
@@ -296,7 +296,7 @@ def is_followed(config: KafkaConfig, name: str) -> bool:
         name: Of this process, which is no member yet.
     """
     try:
-        names = set(GroupMembers(config, GROUP, "runs").names())
+        names = set(GroupMembers(config, GROUP).names())
     except HeadgateError:
         return False
     return name in names and len(names) > 1

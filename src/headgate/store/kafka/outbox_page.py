@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from headgate.event.arrow import StoredEvent
 from headgate.outbox.takeover import RunActive, RunRejected
 from headgate.store.kafka.outbox_state import OutboxState
 from headgate.store.kafka.records import RecordError
+
+_PAGE_BYTES: Final = 16_000
+_EVENT_BYTES: Final = 2_000
+_TARGET_BYTES: Final = 100
+"""What a page takes in memory with its checkpoint, an event beside its data, and each of its targets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +65,18 @@ class OutboxPage:
         events: Those that count, in the order in which they count; of a source partition by offset. May be empty.
         runs: What became of runs.
         checkpoint: To be committed once these events and all before them need not come again.
-        size_bytes: What the events take in memory, about.
     """
 
     events: list[OutboxEvent]
     runs: list[RunActive | RunRejected]
     checkpoint: Checkpoint
-    size_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """What the page takes in memory, about; never 0, as pages without events wait, too."""
+        data = sum(len(event.stored.event.data or b"") for event in self.events)
+        targets = sum(len(event.targets) for event in self.events)
+        return _PAGE_BYTES + _EVENT_BYTES * len(self.events) + data + _TARGET_BYTES * targets
 
 
 class OutboxListener(Protocol):

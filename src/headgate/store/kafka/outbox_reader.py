@@ -19,11 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError
-from headgate.limits import (
-    OUTBOX_READ_BYTES_MAX,
-    OUTBOX_READ_RECORDS,
-    OUTBOX_SESSION_S,
-)
+from headgate.limits import OUTBOX_READ_BYTES_MAX, OUTBOX_READ_RECORDS, OUTBOX_SESSION_S
 from headgate.outbox.takeover import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import BOUNDED_FETCH, committed_places, watermarks
@@ -42,9 +38,6 @@ if TYPE_CHECKING:
 _DOING: Final = "the outbox cannot be read"
 _FETCH_WAIT_MS: Final = 100
 """How long a broker keeps a fetch that finds nothing new."""
-_EVENT_BYTES: Final = 2_000
-_TARGET_BYTES: Final = 100
-"""What an event takes in memory beside its data, and each of its targets."""
 
 
 @dataclass(slots=True)
@@ -55,7 +48,6 @@ class _Assigned:
     assignment: int
     events: list[OutboxEvent] = field(default_factory=list)
     runs: list[RunActive | RunRejected] = field(default_factory=list)
-    size_bytes: int = 0
     has_moved: bool = False
 
 
@@ -131,9 +123,8 @@ class OutboxMember:
         pages = []
         for partition, assigned in sorted(self._assigned.items()):
             if assigned.has_moved:
-                checkpoint = _checkpoint(partition, assigned)
-                pages.append(OutboxPage(assigned.events, assigned.runs, checkpoint, assigned.size_bytes))
-                assigned.events, assigned.runs, assigned.size_bytes, assigned.has_moved = [], [], 0, False
+                pages.append(OutboxPage(assigned.events, assigned.runs, _checkpoint(partition, assigned)))
+                assigned.events, assigned.runs, assigned.has_moved = [], [], False
         return pages
 
     def pause(self, partitions: Collection[int]) -> None:
@@ -213,7 +204,6 @@ class OutboxMember:
                 continue
             try:
                 assigned.events.append(matched_event(outcome, offset))
-                assigned.size_bytes += len(message) + _EVENT_BYTES + _TARGET_BYTES * len(outcome.targets)
             except RecordError as error:
                 self._listener.passed_over(partition, offset, error)
 
