@@ -29,7 +29,7 @@ from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import decode_batch
 from headgate.event.trace import Context
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
-from headgate.outbox.writer import DurableChunk, RowGroup
+from headgate.outbox.writer import OutboxChunk, RowGroup
 from tests.delivery.harness import BROKER, attempt_service, event, run, target
 from tests.support import until
 
@@ -48,11 +48,11 @@ class Rows:
         self.blocked = False
         self.pause = 0
 
-    def append(self, rows: list[tuple[int, int]]) -> DurableChunk:
+    def append(self, rows: list[tuple[int, int]]) -> OutboxChunk:
         first = len(self.rows)
         self.rows += rows
         row_group = RowGroup(0, 1, [(offset, t, 3) for offset, t in rows])
-        return DurableChunk(first, [row_group], len(self.rows), {0: rows[-1][0] + 1})
+        return OutboxChunk(first, [row_group], len(self.rows), {0: rows[-1][0] + 1})
 
     def position(self, index: int) -> int:
         return self.rows[index][0] if self.shares else index
@@ -68,11 +68,11 @@ class Rows:
             return
         for offset, rows in itertools.groupby(self.rows[first:], key=lambda row: row[0]):
             group = RowGroup(0, 1, [(offset, t, 3) for _, t in rows])
-            scheduler.hand(DurableChunk(offset, [group], offset + 1, {}, row_step=0))
+            scheduler.hand(OutboxChunk(offset, [group], offset + 1, {}, row_step=0))
 
-    def chunk_from(self, position: int) -> DurableChunk:
+    def chunk_from(self, position: int) -> OutboxChunk:
         row_group = RowGroup(0, 1, [(offset, t, 3) for offset, t in self.rows[position:]])
-        return DurableChunk(position, [row_group] if row_group.rows else [], len(self.rows), {})
+        return OutboxChunk(position, [row_group] if row_group.rows else [], len(self.rows), {})
 
     async def read(
         self, number: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row

@@ -12,7 +12,7 @@ from headgate import limits
 from headgate.log.errors import LogUnavailableError
 from headgate.log.writer import Encoded
 from headgate.outbox.takeover import Accepted
-from headgate.outbox.writer import OUTBOX_SCHEMA, DurableChunk, Outbox, RowGroup, decode_chunk, encode_chunk
+from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, OutboxChunk, RowGroup, decode_chunk, encode_chunk
 from tests.delivery.harness import run
 from tests.support import until
 
@@ -21,7 +21,7 @@ class Disk:
     """A writer whose appends wait until they are let through, or fail."""
 
     def __init__(self) -> None:
-        self.chunks: list[DurableChunk] = []
+        self.chunks: list[OutboxChunk] = []
         self.filter_values: list[list[str | None]] = []
         self.next_offset = 0
         self.gate = threading.Semaphore(1_000_000)
@@ -44,18 +44,31 @@ def accepted(first: int, count: int, *, partition: int = 0, generation: int = 1)
     return Accepted(partition, generation, rows, first + count)
 
 
+def plain(chunks: list[OutboxChunk]) -> list[object]:
+    """Chunks without the borders of their row groups, which the disk does not keep."""
+    return [
+        (
+            chunk.first_position,
+            [(group.partition, group.generation, *row) for group in chunk.row_groups for row in group.rows],
+            chunk.next_position,
+            chunk.watermarks,
+        )
+        for chunk in chunks
+    ]
+
+
 def test_a_chunk_holds_everything_that_waited_and_ends_with_progress():
     async def work() -> None:
-        disk, durable = Disk(), []
+        disk, handed = Disk(), []
+        durable = disk.chunks
         disk.gate = threading.Semaphore(0)
-        outbox = Outbox(disk, durable.append)
+        outbox = Outbox(disk, handed.append)
         for first in range(0, 10, 2):
             outbox.add(accepted(first, 2))
         outbox.add(accepted(0, 1, partition=1, generation=2))
-        await asyncio.sleep(0.02)
-        assert durable == []
         disk.gate.release(2)
         await until(lambda: len(durable) == 2)
+        assert plain(handed) == plain(durable)
         assert [chunk.first_position for chunk in durable] == [0, 5]
         assert durable[0].watermarks == {0: 2}
         assert durable[1].watermarks == {0: 10, 1: 1}
@@ -110,6 +123,8 @@ def test_a_disk_that_refuses_loses_nothing_and_keeps_the_order(monkeypatch):
             outbox.add(accepted(first, 10))
         assert outbox.rows_pending == 200
         await until(lambda: sum(len(s.rows) for chunk in durable for s in chunk.row_groups) == 200)
+        await until(lambda: not outbox.rows_pending)
+        assert plain(durable) == plain(disk.chunks)
         offsets = [offset for chunk in durable for row_group in chunk.row_groups for offset, _, _ in row_group.rows]
         assert offsets == sorted(offsets)
         assert room[-1] == outbox.rows_pending == 0
@@ -120,12 +135,44 @@ def test_a_disk_that_refuses_loses_nothing_and_keeps_the_order(monkeypatch):
 
 def test_closing_on_a_disk_that_refuses_ends():
     async def work() -> None:
-        disk, durable = Disk(), []
+        disk, handed = Disk(), []
         disk.failures = 1_000_000
-        outbox = Outbox(disk, durable.append)
+        outbox = Outbox(disk, handed.append)
         outbox.add(accepted(0, 1))
         await outbox.close()
-        assert durable == []
+        assert (outbox.durable, outbox.end, disk.chunks) == (0, 3, [])
+
+    run(work())
+
+
+def test_rows_are_handed_on_once_while_they_are_written_and_what_needs_them_on_disk_waits(monkeypatch):
+    monkeypatch.setattr(limits, "OUTBOX_RETRY_S", 0.01)
+
+    async def work() -> None:
+        disk, handed = Disk(), []
+        disk.gate = threading.Semaphore(0)
+        disk.failures = 2
+        outbox = Outbox(disk, handed.append)
+        told: list[tuple[str, int]] = []
+        outbox.when_durable(0, lambda: told.append(("nothing", outbox.durable)))
+        outbox.add(accepted(0, 1))
+        assert [chunk.next_position for chunk in handed] == [outbox.end] == [3]
+        outbox.when_durable(3, lambda: told.append(("first", outbox.durable)))
+        outbox.add(accepted(1, 1))
+        disk.gate.release(2)
+        await until(lambda: not disk.failures)
+        await asyncio.sleep(0.03)
+        assert (told, outbox.durable, len(handed)) == ([("nothing", 0)], 0, 1)
+        disk.gate.release(1)
+        await until(lambda: len(handed) == 2)
+        assert told[1:] == [("first", 3)]
+        outbox.when_durable(2, lambda: told.append(("read", outbox.durable)))
+        outbox.when_durable(6, lambda: told.append(("second", outbox.durable)))
+        disk.gate.release(1)
+        await until(lambda: not outbox.rows_pending)
+        assert told[2:] == [("read", 3), ("second", 6)]
+        assert plain(handed) == plain(disk.chunks)
+        await outbox.close()
 
     run(work())
 

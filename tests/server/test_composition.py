@@ -71,27 +71,6 @@ def test_every_target_of_an_event_gets_it_once_over_kept_connections(tmp_path: P
     run(work())
 
 
-def test_nothing_is_dispatched_before_its_outbox_chunk_is_durable(tmp_path: Path, log: EventLog):
-    async def look(request: Request) -> tuple[int, bytes]:
-        rows = await asyncio.to_thread(outbox_rows, tmp_path)
-        seen.append((int(request.id[1:]), 1, int(Verdict.MATCH)) in rows)
-        return 202, b""
-
-    seen: list[bool] = []
-
-    async def work() -> None:
-        async with Subscriber(look) as subscriber, running(tmp_path, Routes(target(1, subscriber.url))) as work:
-            log.append([event(n) for n in range(20)])
-            async with matcher(work) as peer:
-                for offset in range(20):
-                    peer.match((offset, 1))
-                    await asyncio.sleep(0.001)
-                await until(lambda: len(seen) == 20)
-            assert all(seen)
-
-    run(work())
-
-
 def test_verdicts_of_one_event_and_target_are_one_row(tmp_path: Path, log: EventLog):
     async def work() -> None:
         async with Subscriber() as subscriber:

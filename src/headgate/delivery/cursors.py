@@ -7,10 +7,11 @@
   construction; the ended ones above a low watermark would not be), `lag_from`, from which on the target has not
   read, and `retries`, which of the pending have failed how often, for how long, and when they are due again.
 
-Everything else below G has ended. A flush is one transaction, every CURSOR_FLUSH_S. WAL without a sync per commit
-(synchronous=NORMAL): after a power cut the file is whole but may be some flushes old, after kill -9 at most one. Old
-cursors only repeat deliveries, which at-least-once allows; they never skip one, because G and all rows move
-together. A cursor above the outbox's end (the outbox was removed) is worth nothing and is dropped with a warning.
+Everything else below G has ended. A flush is one transaction, every CURSOR_FLUSH_S, and waits until the outbox is
+durable up to G. WAL without a sync per commit (synchronous=NORMAL): after a power cut the file is whole but may be some
+flushes old, after kill -9 at most one. Old cursors only repeat deliveries, which at-least-once allows; they never skip
+one, because G and all rows move together. A cursor above the outbox's end (the outbox was removed) is worth nothing and
+is dropped with a warning.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from headgate import limits
+from headgate.outbox.writer import WhenDurable, always_durable
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, decoding, read_only
 
@@ -192,6 +194,7 @@ class Flusher:
         store: The file.
         take: Gives what changed since it was last asked.
         on_flush: Called on the loop after a transaction.
+        when_durable: Each change waits for the rows below its position.
         pause_s: Between two transactions at least.
     """
 
@@ -200,9 +203,11 @@ class Flusher:
         store: CursorStore,
         take: Callable[[], CursorChange],
         on_flush: Callable[[], None],
+        when_durable: WhenDurable = always_durable,
         pause_s: float = limits.CURSOR_FLUSH_S,
     ) -> None:
         self._store = store
+        self._when_durable = when_durable
         self._pause_s = pause_s
         self._take = take
         self._on_flush = on_flush
@@ -229,8 +234,13 @@ class Flusher:
         if self._timer is not None:
             self._timer.cancel()
         change = _merged(self._unwritten, self._take())
+        durable: list[bool] = []
+        self._when_durable(change.position, lambda: durable.append(True))
         try:
-            await self._loop.run_in_executor(self._thread, self._store.flush, change)
+            if durable:
+                await self._loop.run_in_executor(self._thread, self._store.flush, change)
+            else:
+                _log.error("the outbox cannot be written, what is delivered of its last rows is repeated")
         except sqlite3.OperationalError as error:  # the rest of the stop is not to be left out for it
             _log.error("cursors cannot be written, their deliveries are repeated", error=str(error))
         finally:
@@ -240,6 +250,11 @@ class Flusher:
         self._timer = None
         self._writing, self._again = True, False
         change = self._unwritten = _merged(self._unwritten, self._take())
+        self._when_durable(change.position, lambda: self._write(change))
+
+    def _write(self, change: CursorChange) -> None:
+        if self._closed:  # which has written it
+            return
         future = self._thread.submit(self._store.flush, change)
         future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._flushed, done))
 

@@ -39,7 +39,7 @@ from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import Backlog
-from headgate.outbox.writer import DurableChunk
+from headgate.outbox.writer import OutboxChunk
 
 _RESULTS: Final = ("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered", "expired")
 _ENDED: Final = {result: metrics.DELIVERIES.labels(result) for result in _RESULTS}
@@ -105,7 +105,7 @@ class Scheduler:
         self._states: dict[int, TargetState] = {}
         self._dirty: set[TargetState] = set()
         self._gone: list[int] = []  # targets of an earlier process whose rows in dispatch.db are to go
-        self._incoming: deque[DurableChunk] = deque()
+        self._incoming: deque[OutboxChunk] = deque()
         self._walk: Iterator[None] | None = None
         self._handed = 0
         self._is_within_record = False
@@ -175,7 +175,7 @@ class Scheduler:
 
     # --- rows in --------------------------------------------------------------------------------------
 
-    def hand(self, chunk: DurableChunk) -> None:
+    def hand(self, chunk: OutboxChunk) -> None:
         """Take the rows of a durable outbox chunk, which begins where the last one ended.
 
         They are walked in turns, so that answers are heard in between.

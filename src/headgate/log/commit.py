@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence, Sized
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, Protocol, TypeVar
 
 import structlog
@@ -56,7 +56,7 @@ class SubmitChain:
         """The error of those behind it, which may be retried."""
         return LogUnavailableError(f"one before it was not stored: {self.problem.message if self.problem else ''}")
 
-    def end(self, error: Exception) -> None:
+    def end(self, error: BaseException) -> None:
         """One has failed; the first error is kept."""
         if self.problem is None:
             self.problem = error if isinstance(error, HeadgateError) else LogUnavailableError(f"not stored: {error}")
@@ -71,7 +71,7 @@ class _Submit(Generic[T]):
         self.chain = chain
         self.done = done
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Nothing of it is stored."""
         if self.chain is not None:
             self.chain.end(error)
@@ -109,11 +109,14 @@ class GroupCommit(Generic[T]):
         self._batch_items_max = batch_items_max
         self._batch_bytes_max = batch_bytes_max
         self._waiting: deque[_Submit[T]] = deque()
+        self._suspects: deque[_Submit[T]] = deque()
+        """Of a group that could not be encoded: each is tried alone, before any that waits."""
         self._items = 0
         self._bytes = 0
         self._chunks = CHUNK_RECORDS.labels("events")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-commit")
-        self._task: asyncio.Task[None] | None = None
+        self._is_writing = False
+        self._idle: asyncio.Future[None] | None = None
         self._closing = False
         self._problem = ""
 
@@ -146,7 +149,8 @@ class GroupCommit(Generic[T]):
         """
         if not len(items):
             raise ValueError("a submit has at least one item")
-        submit = _Submit(items, size_bytes, chain, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        submit = _Submit(items, size_bytes, chain, loop.create_future())
         try:
             self._admit(len(items), size_bytes, chain)
         except HeadgateError as error:
@@ -155,8 +159,9 @@ class GroupCommit(Generic[T]):
         self._items += len(items)
         self._bytes += size_bytes
         self._waiting.append(submit)
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="log-commit")
+        if not self._is_writing:
+            self._is_writing = True
+            loop.call_soon(self._write_next, loop)  # behind whatever else the loop has read by now: one chunk has all
         return submit.done
 
     def _admit(self, count: int, size_bytes: int, chain: SubmitChain | None) -> None:
@@ -175,7 +180,7 @@ class GroupCommit(Generic[T]):
 
     async def probe(self) -> None:
         """Find out whether a log that refused its last chunk takes records again; nothing where it did not."""
-        if not self._problem or self._task is not None or self._closing:
+        if not self._problem or self._is_writing or self._closing:
             return
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._writer.probe)
@@ -187,20 +192,29 @@ class GroupCommit(Generic[T]):
     async def close(self) -> None:
         """Refuse new submits, store those that wait, end the thread; idempotent."""
         self._closing = True
-        if self._task is not None:
-            await self._task
+        if self._is_writing:
+            self._idle = self._idle or asyncio.get_running_loop().create_future()
+            await self._idle
         self._thread.shutdown()
 
-    async def _run(self) -> None:
-        """Write group after group until the queue is empty; the next submit starts it again."""
-        loop = asyncio.get_running_loop()
-        try:
-            while group := self._take():
-                await self._store(loop, group)
-        finally:
-            self._task = None
+    def _write_next(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Has the thread write the next group; without one, the next submit begins again."""
+        group = self._take()
+        if not group:
+            self._is_writing = False
+            if self._idle is not None:
+                self._idle.set_result(None)
+            return
+        # Our own hop back instead of run_in_executor: its future would cost one more turn of the loop.
+        self._thread.submit(self._append, group).add_done_callback(
+            lambda done: loop.call_soon_threadsafe(self._written, loop, group, done)
+        )
 
     def _take(self) -> list[_Submit[T]]:
+        while self._suspects:
+            submit = self._suspects.popleft()
+            if not self._has_failed(submit):
+                return [submit]
         group: list[_Submit[T]] = []
         items = size = 0
         while self._waiting:
@@ -231,27 +245,26 @@ class GroupCommit(Generic[T]):
         self._items -= len(submit.items)
         self._bytes -= submit.size_bytes
 
-    async def _store(self, loop: asyncio.AbstractEventLoop, group: list[_Submit[T]]) -> None:
-        try:
-            first = await loop.run_in_executor(self._thread, self._append, group)
-        except Exception as error:  # noqa: BLE001 - handed to the submitters
-            if len(group) > 1 and not isinstance(error, UnavailableError):
-                for submit in group:
-                    if not self._has_failed(submit):
-                        await self._store(loop, [submit])
-                return
+    def _written(self, loop: asyncio.AbstractEventLoop, group: list[_Submit[T]], done: Future[int]) -> None:
+        """The thread has written a group, or failed: its submits learn so."""
+        error = done.exception()
+        if error is None:
+            self._problem = ""
+            first = done.result()
+            for submit in group:
+                self._release(submit)
+                if not submit.done.done():
+                    submit.done.set_result(first)
+                first += len(submit.items)
+        elif len(group) > 1 and not isinstance(error, UnavailableError):
+            self._suspects.extend(group)
+        else:
             if isinstance(error, UnavailableError):
                 self._report(str(error))
             for submit in group:
                 self._release(submit)
                 submit.fail(error)
-            return
-        self._problem = ""
-        for submit in group:
-            self._release(submit)
-            if not submit.done.done():
-                submit.done.set_result(first)
-            first += len(submit.items)
+        self._write_next(loop)
 
     def _report(self, problem: str) -> None:
         """Keeps why nothing is stored, and logs it when it is new: once for a full disk, not for each request."""
@@ -266,7 +279,7 @@ class GroupCommit(Generic[T]):
         return first
 
 
-def _own(error: Exception) -> Exception:
+def _own(error: BaseException) -> BaseException:
     """An exception of the caller's own: one object raised in many tasks would collect all their tracebacks."""
     if isinstance(error, HeadgateError) and type(error).__init__ is HeadgateError.__init__:
         copy = type(error)(error.message, hint=error.hint, detail=error.detail)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
-from headgate.outbox.writer import OUTBOX_SCHEMA
+from headgate.outbox.writer import OUTBOX_SCHEMA, WhenDurable
 
 _THREADS: Final = 2
 _TARGET: Final = OUTBOX_SCHEMA.get_field_index("target")
@@ -117,3 +117,25 @@ class OutboxReader:
                             return RowPage(found, position + 1)
                 reached = min(chunk.next_offset, upto)
         return RowPage(found, reached)
+
+
+class DurableBacklog:
+    """A backlog of rows that are handed on while they are written: a read waits until all that it may find is durable.
+
+    Args:
+        rows: Reads what is durable.
+        when_durable: The outbox's.
+    """
+
+    def __init__(self, rows: Backlog, when_durable: WhenDurable) -> None:
+        self._rows = rows
+        self._when_durable = when_durable
+
+    async def read(
+        self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
+    ) -> RowPage:
+        """See `Backlog`."""
+        durable = asyncio.Event()
+        self._when_durable(upto, durable.set)
+        await durable.wait()
+        return await self._rows.read(target, start, upto, count_max, wants)

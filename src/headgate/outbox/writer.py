@@ -7,7 +7,11 @@ nothing ever stands above the watermark, and a restart has nothing to compare: i
 
 Group commit: while one chunk is written and synced by a thread, rows collect; they are the next chunk. Rows are
 written at once; progress alone (events that match nothing) waits up to OUTBOX_PROGRESS_S_MAX, because losing it
-costs no delivery, only a restart that matches those events again. Nothing is handed on before its chunk is durable.
+costs no delivery, only a restart that matches those events again.
+
+Rows are handed on while their chunk is written: deliveries do not wait for the disk. A crash before the chunk is
+durable takes its watermark with it, so those events are matched and delivered again, which at-least-once allows. What
+is written down about a row, or is read from the outbox, waits for its chunk: see `Outbox.when_durable`.
 """
 
 from __future__ import annotations
@@ -47,6 +51,15 @@ _CHUNKS: Final = CHUNK_RECORDS.labels("outbox")
 _log = structlog.get_logger(__name__)
 
 
+WhenDurable = Callable[[int, Callable[[], None]], None]
+"""Calls back on the loop once every row of the outbox below a position is durable; see `Outbox.when_durable`."""
+
+
+def always_durable(position: int, call: Callable[[], None]) -> None:
+    """The `WhenDurable` of an outbox whose rows are durable before they are handed on: Kafka's."""
+    call()
+
+
 class ChunkWriter(Protocol):
     """What the outbox needs of `log.writer.PartitionWriter`."""
 
@@ -68,8 +81,8 @@ class RowGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class DurableChunk:
-    """A chunk of the outbox that is on disk.
+class OutboxChunk:
+    """Rows that stand together in the outbox.
 
     Attributes:
         first_position: Outbox offset of the first row.
@@ -133,7 +146,7 @@ def _column(form: tuple[pa.DataType, str], values: list[int]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(array(code, values))])
 
 
-def decode_chunk(first_position: int, batch: pa.RecordBatch) -> DurableChunk:
+def decode_chunk(first_position: int, batch: pa.RecordBatch) -> OutboxChunk:
     """The inverse of `encode_chunk`, for what a restart reads."""
     row_groups: list[RowGroup] = []
     watermarks: dict[int, int] = {}
@@ -147,26 +160,26 @@ def decode_chunk(first_position: int, batch: pa.RecordBatch) -> DurableChunk:
             row_groups.append(RowGroup(partition, generation, []))
             last = (partition, generation)
         row_groups[-1].rows.append((offset, target, verdict))
-    return DurableChunk(first_position, row_groups, first_position + batch.num_rows, watermarks)
+    return OutboxChunk(first_position, row_groups, first_position + batch.num_rows, watermarks)
 
 
 class Outbox:
-    """Collects accepted rows, writes them in chunks, and reports when they are durable. Lives on one event loop.
+    """Collects accepted rows, writes them in chunks and hands them on. Lives on one event loop.
 
     Args:
         writer: The outbox partition; from now on only this object appends.
-        on_durable: Called on the loop with every chunk, in order, as soon as it is durable.
+        on_chunk: Called on the loop with every chunk once, in order, while it is written.
         on_room: Called on the loop when rows have left the queue.
     """
 
     def __init__(
         self,
         writer: ChunkWriter,
-        on_durable: Callable[[DurableChunk], None],
+        on_chunk: Callable[[OutboxChunk], None],
         on_room: Callable[[], None] = lambda: None,
     ) -> None:
         self._writer = writer
-        self._on_durable = on_durable
+        self._on_chunk = on_chunk
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
@@ -176,6 +189,29 @@ class Outbox:
         self._retry_timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
         self._failing = False
+        self._durable = self._end = writer.next_offset
+        self._until_durable: list[Callable[[], None]] = []
+        """Called when the chunk that is being written is durable: no position is beyond it."""
+
+    @property
+    def durable(self) -> int:
+        """Every row below this position is durable."""
+        return self._durable
+
+    @property
+    def end(self) -> int:
+        """The position behind the last row that was handed on."""
+        return self._end
+
+    def when_durable(self, position: int, call: Callable[[], None]) -> None:
+        """Calls back on the loop as soon as every row below a position, at most `end`, is durable; at once if it is.
+
+        While the disk refuses rows, it does not call.
+        """
+        if position <= self._durable:
+            call()
+        else:
+            self._until_durable.append(call)
 
     @property
     def failing(self) -> bool:
@@ -223,8 +259,12 @@ class Outbox:
         self._cancel_timer()
         if self._writing is not None:
             return
-        chunk = self._writing = self._take()
-        self._submit(chunk)
+        pending = self._writing = self._take()
+        first = self._end
+        self._end += pending.rows_count + len(pending.progress)
+        self._submit(pending)
+        watermarks = {partition: watermark for partition, (watermark, _) in pending.progress.items()}
+        self._on_chunk(OutboxChunk(first, pending.row_groups, self._end, watermarks))
 
     def _submit(self, chunk: _Pending) -> None:
         # Our own hop back instead of run_in_executor: its future would cost one more turn of the loop.
@@ -263,19 +303,20 @@ class Outbox:
                 return
             self._retry_timer = self._loop.call_later(limits.OUTBOX_RETRY_S, self._submit, chunk)
             return
-        first = done.result()
+        assert done.result() == self._durable  # where its rows were said to stand
         _CHUNKS.observe(chunk.rows_count)
         if self._failing:
             self._failing = False
             _log.info("outbox takes rows again")
         self._writing = None
+        self._durable = self._end
+        calls, self._until_durable = self._until_durable, []
         if self._waiting.row_groups or (self._waiting.progress and self._idle is not None):
             self._start()
         elif self._waiting.progress and self._progress_timer is None:
             self._progress_timer = self._loop.call_later(limits.OUTBOX_PROGRESS_S_MAX, self._start)
-        next_position = first + chunk.rows_count + len(chunk.progress)
-        watermarks = {partition: watermark for partition, (watermark, _) in chunk.progress.items()}
-        self._on_durable(DurableChunk(first, chunk.row_groups, next_position, watermarks))
+        for call in calls:
+            call()
         self._on_room()
         if self._writing is None and self._idle is not None:
             self._idle.set_result(None)

@@ -35,6 +35,7 @@ from headgate.log.writer import PartitionWriter
 from headgate.observe.logs import Recurring
 from headgate.observe.tracing import Tracing
 from headgate.outbox.link import MatchLinkServer
+from headgate.outbox.reader import DurableBacklog
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.takeover import Takeover
 from headgate.outbox.writer import Outbox, decode_chunk
@@ -172,6 +173,7 @@ class Dispatcher:
         self.log = files.log
         self._stop = stop
         self._takeover = Takeover({})
+        self._outbox = outbox = Outbox(files.writer, lambda chunk: self.scheduler.hand(chunk), self.rows_walked)
         self._deliveries = deliveries = ShardDeliveries(
             shard,
             DeliveryMeans(
@@ -186,11 +188,12 @@ class Dispatcher:
             ),
             ShardState(
                 events=files.events,
-                backlog=files.outbox,
+                backlog=DurableBacklog(files.outbox, outbox.when_durable),
                 cursors=files.cursors,
                 dead_letters=own.dead_letters,
                 reports=options.store,
                 quotas=options.quotas,
+                when_durable=outbox.when_durable,
             ),
             self,
             on_table=lambda table: self.subscriptions.update(table),
@@ -198,7 +201,6 @@ class Dispatcher:
         self._routing, self._look, self._flusher = deliveries.routing, deliveries.look, deliveries.flusher
         self.dead_letters, self.scheduler = deliveries.dead_letters, deliveries.scheduler
         self.subscriptions = self._subscriptions(scanner)
-        outbox = self._outbox = Outbox(files.writer, self.scheduler.hand, self.rows_walked)
         self.matches = MatchReceiver(outbox, self.scheduler, self._routing, self._takeover, files.ends)
         self._link = MatchLinkServer(options.token, self._takeover, self.matches, self.matches.resume, shard)
         self.replays = Replaying(
@@ -229,7 +231,7 @@ class Dispatcher:
     def _subscriptions(self, scanner: Scanner) -> Subscriptions:
         files = self._files
         resources = SubscriptionResources(
-            outbox=OutboxView(ChunkRowPlaces(files.writer.partition), files.outbox, lambda: self.scheduler.handed),
+            outbox=OutboxView(ChunkRowPlaces(files.writer.partition), files.outbox, self._readable),
             log=ChunkLog(files.log),
             scanner=scanner,
             rule_of=self._routing.rule_of,
@@ -240,6 +242,10 @@ class Dispatcher:
             clock_us=self._options.clocks.now_us,
         )
         return Subscriptions(files.subscriptions, resources, self._options.quotas)
+
+    def _readable(self) -> int:
+        """The position below which every row of the outbox is durable and was handed to the scheduler."""
+        return min(self.scheduler.handed, self._outbox.durable)
 
     @property
     def unfinished(self) -> int:
@@ -326,7 +332,7 @@ class Dispatcher:
 
     def row_kept(self, target: int) -> None:
         """See `scheduler.SchedulerListener`."""
-        self.subscriptions.wake(target)
+        self._outbox.when_durable(self._outbox.end, partial(self.subscriptions.wake, target))
 
     # --- routing --------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from headgate.delivery.webhook_handshake import GrantStore, Handshakes
 from headgate.observe.tracing import Tracing
 from headgate.outbox.reader import Backlog
 from headgate.outbox.shards import Shard
+from headgate.outbox.writer import WhenDurable, always_durable
 from headgate.server.inward import inside
 from headgate.server.policy import url_policy
 from headgate.server.reporting import TargetReporter
@@ -122,6 +123,7 @@ class ShardState:
         committer: Ends the transactions of dead letters; None for SQLite alone.
         quotas: How many dead letters a namespace may have; None: any number.
         flush_s: Between two transactions of cursors at least.
+        when_durable: Of the outbox: cursors are written behind their rows.
     """
 
     events: Events
@@ -132,6 +134,7 @@ class ShardState:
     committer: Committer | None = None
     quotas: SharedQuotas | None = None
     flush_s: float = limits.CURSOR_FLUSH_S
+    when_durable: WhenDurable = always_durable
 
 
 class ShardDeliveries:
@@ -200,7 +203,13 @@ class ShardDeliveries:
             dead_letters=self.dead_letters,
             sharers=sharers,
         )
-        self.flusher = Flusher(state.cursors, self.scheduler.take_change, self.reporter.wake, state.flush_s)
+        self.flusher = Flusher(
+            state.cursors,
+            self.scheduler.take_change,
+            self.reporter.wake,
+            state.when_durable,
+            state.flush_s,
+        )
 
     async def refresh(self) -> None:
         """Takes up what has changed: routing, Secrets, permissions of receivers."""

@@ -33,7 +33,7 @@ from headgate.errors import HeadgateError, UnavailableError
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.outbox.shards import Shard
-from headgate.outbox.writer import DurableChunk, RowGroup
+from headgate.outbox.writer import OutboxChunk, RowGroup
 from headgate.replay.api import ReplaysApi
 from headgate.replay.sender import Replaying
 from headgate.replay.store import ReplayStore
@@ -378,7 +378,7 @@ class PartitionDispatcher:
             rows = [(event.offset, target, verdict) for target, verdict in event.targets]
             group = RowGroup(event.source, event.generation, rows)
             self._position = event.position + 1
-            scheduler.hand(DurableChunk(event.position, [group], self._position, {}, row_step=0))
+            scheduler.hand(OutboxChunk(event.position, [group], self._position, {}, row_step=0))
             if number % _EVENTS_PER_TURN == 0 or scheduler.rows_waiting > limits.HAND_ROWS_PER_TURN:
                 await self._walked(scheduler)
         await self._walked(scheduler)
@@ -386,7 +386,7 @@ class PartitionDispatcher:
         self._position = end = max(self._position, checkpoint.offset)
         self._checkpoints.add(KnownPlace(end, checkpoint.offset, checkpoint.state))
         self._is_progress_alone = not page.events
-        scheduler.hand(DurableChunk(end, [], end, {}, row_step=0))
+        scheduler.hand(OutboxChunk(end, [], end, {}, row_step=0))
         self._is_progress_alone = False
 
     async def _walked(self, scheduler: Scheduler) -> None:
