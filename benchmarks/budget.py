@@ -7,6 +7,8 @@ One server takes a steady flow of single POSTs, each wanted by one trigger. Wait
 histograms of its stages, from /metrics. Processor time is that of every process, from /proc, without what the server
 takes idle. Beside both stand the limits of the same machine in the same run:
 
+* the processor time of a server that only answers, for a POST at the same rate: what comes alone finds a core asleep
+  and its caches cold, so the same work costs several times as much at a low rate;
 * an fdatasync behind a write of the size of an event, in the folder of the log;
 * a POST to a server that does nothing but answer, one after the other;
 * one thread that wakes another one up and is woken by it.
@@ -19,6 +21,8 @@ import asyncio
 import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -34,7 +38,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.table import Table
 
 from benchmarks.dispatch import subscriber
-from benchmarks.shards import ROLES, processor_s, publish, request
+from benchmarks.shards import ROLES, own_s, processor_s, publish, request
 from benchmarks.system import arrived, load
 from benchmarks.tables import print_whole
 from headgate.testing import Server
@@ -64,6 +68,7 @@ class Budget:
         send_us: From its request to the end of the subscriber's answer.
         deliver_us: From the event on disk to that answer.
         processor_us: Of each role.
+        bare_us: Processor time of a server that only answers, for a POST at the same rate.
     """
 
     rate: float
@@ -73,6 +78,7 @@ class Budget:
     send_us: float
     deliver_us: float
     processor_us: dict[str, float]
+    bare_us: float
 
 
 def stages(server: Server) -> dict[str, tuple[float, float]]:
@@ -107,7 +113,7 @@ class Flow:
         time.sleep(SETTLED_S)
 
 
-def measure(server: Server, flow: Flow, rate: float, seconds: float) -> Budget:
+def measure(server: Server, flow: Flow, rate: float, seconds: float, bare_us: float) -> Budget:
     """The budget of one event at a rate."""
     flow.send(int(rate * min(seconds, 5)), rate)
     idle_from, idle_s = processor_s(server), 5.0
@@ -130,10 +136,28 @@ def measure(server: Server, flow: Flow, rate: float, seconds: float) -> Budget:
         send_us=round(mean_us["send"]),
         deliver_us=round(mean_us["deliver"]),
         processor_us={role: round(max(0.0, us)) for role, us in used.items()},
+        bare_us=round(bare_us),
     )
 
 
 # --- limits of the machine ------------------------------------------------------------------------
+
+
+def bare_us(rate: float, seconds: float, folder: Path) -> float:
+    """Processor time of a server that only answers, for one of the POSTs that it gets at a rate."""
+    count = int(rate * seconds)
+    posts = [request(number, 1, keyed=False) for number in range(count)]
+    command = [sys.executable, "-m", "benchmarks.ingress", "--serve", "bare", "--directory", str(folder / "bare")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        uvloop.run(publish(port, posts[: int(rate)], rate))
+        before_s = own_s(process.pid)
+        uvloop.run(publish(port, posts, rate))
+        used_s = own_s(process.pid) - before_s
+        process.stdin.close()
+    return used_s / count * 1e6
 
 
 def sync_us(folder: Path) -> Iterator[float]:
@@ -196,11 +220,12 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as scratch, subscriber() as (url, pipe):
         folder = Path(scratch)
+        bare = {rate: bare_us(rate, arguments.seconds, folder) for rate in arguments.rates}
         with Server(folder / "data", log=folder / "server.log") as server:
             load(server, arguments.triggers, url)
             flow = Flow(server, arguments.triggers, lambda count: arrived(pipe, count))
             flow.send(5_000, 500.0)  # the JVM is warm after it
-            budgets = [measure(server, flow, rate, arguments.seconds) for rate in arguments.rates]
+            budgets = [measure(server, flow, rate, arguments.seconds, bare[rate]) for rate in arguments.rates]
         limits = {
             "fdatasync": statistics.median(sync_us(folder)),
             "POST": statistics.median(uvloop.run(posts_us(url))),
@@ -218,13 +243,15 @@ def show(budgets: list[Budget], limits: dict[str, float]) -> None:
     for name in ("events/s", "store", "match", "schedule", "send", "from disk to answer"):
         waiting.add_column(name, justify="right")
     work = Table(title="Processor time for one event, microseconds, without what the server takes idle")
-    for name in ("events/s", *ROLES, "all"):
+    for name in ("events/s", *ROLES, "all", "bare server"):
         work.add_column(name, justify="right")
     for one in budgets:
         parts = (one.rate, one.store_us, one.match_us, one.schedule_us, one.send_us, one.deliver_us)
         waiting.add_row(*(f"{part:,.0f}" for part in parts))
         used = Counter(one.processor_us)
-        work.add_row(*(f"{part:,.0f}" for part in (one.rate, *(used[role] for role in ROLES), used.total())))
+        work.add_row(
+            *(f"{part:,.0f}" for part in (one.rate, *(used[role] for role in ROLES), used.total(), one.bare_us))
+        )
     beside = Table(title="Limits of this machine, microseconds, medians")
     for name in limits:
         beside.add_column(name, justify="right")

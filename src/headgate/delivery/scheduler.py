@@ -176,7 +176,7 @@ class Scheduler:
     # --- rows in --------------------------------------------------------------------------------------
 
     def hand(self, chunk: OutboxChunk) -> None:
-        """Take the rows of a durable outbox chunk, which begins where the last one ended.
+        """Take the rows of an outbox chunk, which begins where the last one ended; the disk may not have it yet.
 
         They are walked in turns, so that answers are heard in between.
         """

@@ -115,8 +115,9 @@ class GroupCommit(Generic[T]):
         self._bytes = 0
         self._chunks = CHUNK_RECORDS.labels("events")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-commit")
-        self._is_writing = False
-        self._idle: asyncio.Future[None] | None = None
+        self._idle = asyncio.Event()
+        """Nothing waits and nothing is being written."""
+        self._idle.set()
         self._closing = False
         self._problem = ""
 
@@ -159,8 +160,8 @@ class GroupCommit(Generic[T]):
         self._items += len(items)
         self._bytes += size_bytes
         self._waiting.append(submit)
-        if not self._is_writing:
-            self._is_writing = True
+        if self._idle.is_set():
+            self._idle.clear()
             loop.call_soon(self._write_next, loop)  # behind whatever else the loop has read by now: one chunk has all
         return submit.done
 
@@ -180,7 +181,7 @@ class GroupCommit(Generic[T]):
 
     async def probe(self) -> None:
         """Find out whether a log that refused its last chunk takes records again; nothing where it did not."""
-        if not self._problem or self._is_writing or self._closing:
+        if not self._problem or not self._idle.is_set() or self._closing:
             return
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._writer.probe)
@@ -192,18 +193,14 @@ class GroupCommit(Generic[T]):
     async def close(self) -> None:
         """Refuse new submits, store those that wait, end the thread; idempotent."""
         self._closing = True
-        if self._is_writing:
-            self._idle = self._idle or asyncio.get_running_loop().create_future()
-            await self._idle
+        await self._idle.wait()
         self._thread.shutdown()
 
     def _write_next(self, loop: asyncio.AbstractEventLoop) -> None:
         """Has the thread write the next group; without one, the next submit begins again."""
         group = self._take()
         if not group:
-            self._is_writing = False
-            if self._idle is not None:
-                self._idle.set_result(None)
+            self._idle.set()
             return
         # Our own hop back instead of run_in_executor: its future would cost one more turn of the loop.
         self._thread.submit(self._append, group).add_done_callback(

@@ -376,7 +376,7 @@ REPLIES = _counters(
     *("stored", "malformed", "refused", "looped"),
 )
 MATCH_SECONDS = _seconds(
-    "headgate_match_seconds", "Stage matched: event on disk to its match on disk; one event of each read is measured"
+    "headgate_match_seconds", "Stage matched: event on disk to its match; one event of each read is measured"
 )
 SEND_SECONDS = _seconds("headgate_send_seconds", "Stage sent: one attempt, from its request to the end of its answer")
 DELIVERY_SECONDS = _seconds("headgate_delivery_seconds", "End to end: event on disk to the subscriber's good answer")
