@@ -83,18 +83,18 @@ def test_progress_alone_waits_and_goes_with_rows(monkeypatch):
     monkeypatch.setattr(limits, "OUTBOX_PROGRESS_S_MAX", 0.05)
 
     async def work() -> None:
-        disk, durable = Disk(), []
-        outbox = Outbox(disk, durable.append)
+        disk, handed = Disk(), []
+        outbox = Outbox(disk, handed.append)
         for passed in range(1, 100):
             outbox.add(Accepted(0, 1, [], passed))
         assert disk.chunks == []
         outbox.add(Accepted(1, 1, [(0, 7, 3)], 1))
-        await until(lambda: len(durable) == 1)
-        assert durable[0].watermarks == {0: 99, 1: 1}
+        await until(lambda: len(handed) == 1)
+        assert handed[0].watermarks == {0: 99, 1: 1}
         outbox.add(Accepted(0, 1, [], 200))
-        await until(lambda: len(durable) == 2)
-        assert durable[1].watermarks == {0: 200}
-        assert durable[1].row_groups == []
+        await until(lambda: len(handed) == 2)
+        assert handed[1].watermarks == {0: 200}
+        assert handed[1].row_groups == []
         await outbox.close()
 
     run(work())
@@ -102,11 +102,11 @@ def test_progress_alone_waits_and_goes_with_rows(monkeypatch):
 
 def test_closing_writes_what_waits():
     async def work() -> None:
-        disk, durable = Disk(), []
-        outbox = Outbox(disk, durable.append)
+        disk, handed = Disk(), []
+        outbox = Outbox(disk, handed.append)
         outbox.add(Accepted(0, 1, [], 5))
         await outbox.close()
-        assert durable[0].watermarks == {0: 5}
+        assert handed[0].watermarks == {0: 5}
 
     run(work())
 
@@ -115,17 +115,17 @@ def test_a_disk_that_refuses_loses_nothing_and_keeps_the_order(monkeypatch):
     monkeypatch.setattr(limits, "OUTBOX_RETRY_S", 0.01)
 
     async def work() -> None:
-        disk, durable = Disk(), []
+        disk, handed = Disk(), []
         disk.failures = 3
         room: list[int] = []
-        outbox = Outbox(disk, durable.append, lambda: room.append(outbox.rows_pending))
+        outbox = Outbox(disk, handed.append, lambda: room.append(outbox.rows_pending))
         for first in range(0, 100, 10):
             outbox.add(accepted(first, 10))
         assert outbox.rows_pending == 200
-        await until(lambda: sum(len(s.rows) for chunk in durable for s in chunk.row_groups) == 200)
+        await until(lambda: sum(len(s.rows) for chunk in handed for s in chunk.row_groups) == 200)
         await until(lambda: not outbox.rows_pending)
-        assert plain(durable) == plain(disk.chunks)
-        offsets = [offset for chunk in durable for row_group in chunk.row_groups for offset, _, _ in row_group.rows]
+        assert plain(handed) == plain(disk.chunks)
+        offsets = [offset for chunk in handed for row_group in chunk.row_groups for offset, _, _ in row_group.rows]
         assert offsets == sorted(offsets)
         assert room[-1] == outbox.rows_pending == 0
         await outbox.close()
@@ -181,14 +181,14 @@ def test_large_chunks_are_cut_between_events_with_the_right_progress(monkeypatch
     monkeypatch.setattr(limits, "OUTBOX_CHUNK_ROWS_MAX", 10)
 
     async def work() -> None:
-        disk, durable = Disk(), []
+        disk, handed = Disk(), []
         disk.gate = threading.Semaphore(0)
-        outbox = Outbox(disk, durable.append)
+        outbox = Outbox(disk, handed.append)
         for first in range(0, 30, 3):
             outbox.add(accepted(first, 3))
         disk.gate.release(1_000)
-        await until(lambda: bool(durable) and durable[-1].watermarks == {0: 30})
-        for chunk in durable:
+        await until(lambda: bool(handed) and handed[-1].watermarks == {0: 30})
+        for chunk in handed:
             last = chunk.row_groups[-1].rows[-1][0] if chunk.row_groups else 29
             assert chunk.watermarks == {0: last + 1}
             assert sum(len(row_group.rows) for row_group in chunk.row_groups) <= 10
