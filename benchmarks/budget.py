@@ -21,8 +21,6 @@ import asyncio
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -38,6 +36,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.table import Table
 
 from benchmarks.dispatch import subscriber
+from benchmarks.ingress import served
 from benchmarks.shards import ROLES, own_s, processor_s, publish, request
 from benchmarks.system import arrived, load
 from benchmarks.tables import print_whole
@@ -143,20 +142,16 @@ def measure(server: Server, flow: Flow, rate: float, seconds: float, bare_us: fl
 # --- limits of the machine ------------------------------------------------------------------------
 
 
-def bare_us(rate: float, seconds: float, folder: Path) -> float:
+def bare_server_us(rate: float, seconds: float, folder: Path) -> float:
     """Processor time of a server that only answers, for one of the POSTs that it gets at a rate."""
     count = int(rate * seconds)
     posts = [request(number, 1, keyed=False) for number in range(count)]
-    command = [sys.executable, "-m", "benchmarks.ingress", "--serve", "bare", "--directory", str(folder / "bare")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        port = int(process.stdout.readline())
+    with served("bare", folder / "bare") as (process, port):
         uvloop.run(publish(port, posts[: int(rate)], rate))
         before_s = own_s(process.pid)
         uvloop.run(publish(port, posts, rate))
         used_s = own_s(process.pid) - before_s
-        process.stdin.close()
+        process.communicate()
     return used_s / count * 1e6
 
 
@@ -220,7 +215,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as scratch, subscriber() as (url, pipe):
         folder = Path(scratch)
-        bare = {rate: bare_us(rate, arguments.seconds, folder) for rate in arguments.rates}
+        bare = {rate: bare_server_us(rate, arguments.seconds, folder) for rate in arguments.rates}
         with Server(folder / "data", log=folder / "server.log") as server:
             load(server, arguments.triggers, url)
             flow = Flow(server, arguments.triggers, lambda count: arrived(pipe, count))

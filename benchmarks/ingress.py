@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import itertools
 import json
@@ -219,21 +220,25 @@ async def drive(port: int, load: list[bytes], connections: int, seconds: float) 
     return times_s, took_s, sum(len(connection.times_s) for connection in made)
 
 
+@contextlib.contextmanager
+def served(app: str, directory: str | Path, partitions: int = 1) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """An application in a process of its own, and its port; `communicate` ends it and gives its report."""
+    command = [sys.executable, "-m", "benchmarks.ingress", "--serve", app, "--directory", str(directory)]
+    command += ["--partitions", str(partitions)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server, int(server.stdout.readline())
+
+
 def measure(app: str, batch: int, arguments: argparse.Namespace) -> Result:
     """Starts a server, drives it, and checks that everything that was answered is in the log."""
     load = requests(batch)
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
-        command = [sys.executable, "-m", "benchmarks.ingress", "--serve", app, "--directory", directory]
-        command += ["--partitions", str(arguments.partitions)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdin is not None
-            assert server.stdout is not None
-            port = int(server.stdout.readline())
-            try:
-                times_s, took_s, answered = uvloop.run(drive(port, load, arguments.connections, arguments.seconds))
-            finally:
-                server.stdin.close()
-            report = json.loads(server.stdout.readline())
+    with (
+        tempfile.TemporaryDirectory(dir=arguments.directory) as directory,
+        served(app, directory, arguments.partitions) as (server, port),
+    ):
+        times_s, took_s, answered = uvloop.run(drive(port, load, arguments.connections, arguments.seconds))
+        report = json.loads(server.communicate()[0])
     if app != "bare" and report["stored"] != answered * batch:
         raise RuntimeError(f"{answered * batch} events answered, {report['stored']} stored")
     times_s.sort()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import errno
 import threading
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,18 @@ from headgate.delivery.cursors import CursorStore
 from headgate.log.directory import Partition
 from headgate.log.files import FileOps
 from headgate.log.reader import PartitionReader
-from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target
+from tests.delivery.harness import (
+    EventLog,
+    Peer,
+    Routes,
+    Running,
+    Subscriber,
+    event,
+    matcher,
+    run,
+    running,
+    target,
+)
 from tests.subscriptions.test_http import ids, serving, subscription
 from tests.support import until
 
@@ -40,6 +53,14 @@ class HeldDisk(FileOps):
         super().fdatasync(fd)
 
 
+@contextlib.asynccontextmanager
+async def sending(data: Path, subscriber: Subscriber, disk: HeldDisk) -> AsyncIterator[tuple[Running, Peer]]:
+    """A dispatcher on such a disk with one target, and a matcher."""
+    routes = Routes(target(1, subscriber.url))
+    async with running(data, routes, files=disk) as work, matcher(work) as peer:
+        yield work, peer
+
+
 def stored(data: Path) -> tuple[int, int]:
     """The position of the cursors on disk, and the end of the outbox."""
     cursors = CursorStore.read(data / "dispatcher/0/dispatch.db")
@@ -52,20 +73,18 @@ def stored(data: Path) -> tuple[int, int]:
 def test_cursors_wait_until_the_rows_below_them_are_durable(tmp_path: Path, log: EventLog):
     async def work() -> None:
         disk = HeldDisk()
-        async with Subscriber() as subscriber:
-            routes = Routes(target(1, subscriber.url))
-            async with running(tmp_path, routes, files=disk) as work, matcher(work) as peer:
-                log.append([event(n) for n in range(10)])
-                peer.match(*((offset, 1) for offset in range(5)))
-                await until(lambda: stored(tmp_path) == (6, 6))
-                disk.free.clear()
-                peer.match(*((offset, 1) for offset in range(5, 10)))
-                await until(lambda: len(subscriber.requests) == 10)
-                await until(lambda: work.dispatcher.unfinished == 0)
-                await asyncio.sleep(FLUSHES_S)
-                assert stored(tmp_path) == (6, 6)
-                disk.free.set()
-                await until(lambda: stored(tmp_path) == (12, 12))
+        async with Subscriber() as subscriber, sending(tmp_path, subscriber, disk) as (work, peer):
+            log.append([event(n) for n in range(10)])
+            peer.match(*((offset, 1) for offset in range(5)))
+            await until(lambda: stored(tmp_path) == (6, 6))
+            disk.free.clear()
+            peer.match(*((offset, 1) for offset in range(5, 10)))
+            await until(lambda: len(subscriber.requests) == 10)
+            await until(lambda: work.dispatcher.unfinished == 0)
+            await asyncio.sleep(FLUSHES_S)
+            assert stored(tmp_path) == (6, 6)
+            disk.free.set()
+            await until(lambda: stored(tmp_path) == (12, 12))
 
     run(work())
 
@@ -76,32 +95,29 @@ def test_a_target_that_lags_reads_rows_only_when_the_disk_has_them(tmp_path: Pat
 
     async def work() -> None:
         disk = HeldDisk()
-        async with Subscriber() as subscriber:
-            routes = Routes(target(1, subscriber.url))
-            async with running(tmp_path, routes, files=disk) as work, matcher(work) as peer:
-                log.append([event(n) for n in range(count)])
-                disk.free.clear()
-                peer.match(*((offset, 1) for offset in range(count)))
-                await until(lambda: len(subscriber.requests) == 8)
-                await asyncio.sleep(FLUSHES_S)
-                assert len(subscriber.requests) == 8
-                disk.free.set()
-                await until(lambda: len(subscriber.requests) == count)
-                await until(lambda: work.dispatcher.unfinished == 0)
-            assert Counter(subscriber.ids) == {f"e{n}": 1 for n in range(count)}
+        async with Subscriber() as subscriber, sending(tmp_path, subscriber, disk) as (work, peer):
+            log.append([event(n) for n in range(count)])
+            disk.free.clear()
+            peer.match(*((offset, 1) for offset in range(count)))
+            await until(lambda: len(subscriber.requests) == 8)
+            await asyncio.sleep(FLUSHES_S)
+            assert len(subscriber.requests) == 8
+            disk.free.set()
+            await until(lambda: len(subscriber.requests) == count)
+            await until(lambda: work.dispatcher.unfinished == 0)
+        assert Counter(subscriber.ids) == {f"e{n}": 1 for n in range(count)}
 
     run(work())
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_what_the_disk_never_took_is_matched_and_delivered_again(tmp_path: Path, log: EventLog, is_broken: bool):
-    """The disk refuses the last rows until the stop, or the process ends while it has them half."""
+    """Where the disk refuses the last rows until the stop; where it takes them, nothing is repeated."""
 
     async def work() -> None:
         disk = HeldDisk()
         async with Subscriber() as subscriber:
-            routes = Routes(target(1, subscriber.url))
-            async with running(tmp_path, routes, files=disk) as work, matcher(work) as peer:
+            async with sending(tmp_path, subscriber, disk) as (work, peer):
                 log.append([event(n) for n in range(6)])
                 peer.match((0, 1), (1, 1))
                 await until(lambda: stored(tmp_path) == (3, 3))
@@ -111,7 +127,7 @@ def test_what_the_disk_never_took_is_matched_and_delivered_again(tmp_path: Path,
                 await until(lambda: work.dispatcher.unfinished == 0)
             assert stored(tmp_path) == ((3, 3) if is_broken else (8, 8))
             again = 2 if is_broken else 6
-            async with running(tmp_path, routes) as work:
+            async with running(tmp_path, Routes(target(1, subscriber.url))) as work:
                 async with work.peer() as driver:
                     await driver.driver()
                     assert await driver.ask(op="resume") == {"op": "resume", "offsets": {"0": again}}

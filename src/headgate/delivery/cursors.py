@@ -253,7 +253,7 @@ class Flusher:
         self._when_durable(change.position, lambda: self._write(change))
 
     def _write(self, change: CursorChange) -> None:
-        if self._closed:  # which has written it
+        if self._closed:  # `close` has decided about it
             return
         future = self._thread.submit(self._store.flush, change)
         future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._flushed, done))
