@@ -15,6 +15,7 @@ import pytest
 
 from headgate import limits
 from headgate.control.routing import PullRules
+from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorStore
 from headgate.log.directory import Partition
 from headgate.log.files import FileOps
@@ -22,6 +23,7 @@ from headgate.log.reader import PartitionReader
 from tests.delivery.harness import (
     EventLog,
     Peer,
+    Request,
     Routes,
     Running,
     Subscriber,
@@ -106,6 +108,31 @@ def test_a_target_that_lags_reads_rows_only_when_the_disk_has_them(tmp_path: Pat
             await until(lambda: len(subscriber.requests) == count)
             await until(lambda: work.dispatcher.unfinished == 0)
         assert Counter(subscriber.ids) == {f"e{n}": 1 for n in range(count)}
+
+    run(work())
+
+
+def test_a_dead_letter_waits_for_its_row(tmp_path: Path, log: EventLog):
+    async def refuse(_: Request) -> tuple[int, bytes]:
+        return 400, b"no"
+
+    def letters() -> set[int]:
+        with contextlib.closing(DeadLetterStore(tmp_path / "dispatcher/0/deadletters.db")) as store:
+            return store.positions()
+
+    async def work() -> None:
+        disk = HeldDisk()
+        async with Subscriber(refuse) as subscriber:
+            routes = Routes(target(1, subscriber.url, dead_letter_uri=""))
+            async with running(tmp_path, routes, files=disk) as work, matcher(work) as peer:
+                log.append([event(0)])
+                disk.free.clear()
+                peer.match((0, 1))
+                await until(lambda: len(subscriber.requests) == 1)
+                await asyncio.sleep(FLUSHES_S)
+                assert letters() == set()
+                disk.free.set()
+                await until(lambda: letters() == {0})
 
     run(work())
 

@@ -49,6 +49,7 @@ from headgate.event.identity import namespace_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.outbox.shards import WHOLE, Shard
+from headgate.outbox.writer import WhenDurable, always_durable, until_durable
 from headgate.storage.commit import Committer
 
 _T = TypeVar("_T")
@@ -68,6 +69,7 @@ class DeadLetters:
         shard: Which dispatcher's they are.
         committer: Ends the transactions of the file; None for SQLite alone.
         quotas: How many a namespace may have; None: any number.
+        when_durable: Of the outbox: a dead letter is written behind its row, whose position it is known by.
     """
 
     def __init__(
@@ -78,8 +80,10 @@ class DeadLetters:
         shard: Shard = WHOLE,
         committer: Committer | None = None,
         quotas: SharedQuotas | None = None,
+        when_durable: WhenDurable = always_durable,
     ) -> None:
         self._service = service
+        self._when_durable = when_durable
         self._find = find
         self._clocks = service.clocks
         self._loop = asyncio.get_running_loop()
@@ -117,6 +121,7 @@ class DeadLetters:
 
     async def put(self, dead_letter: DeadLetter) -> None:
         """Store a dead letter; returns when it is on disk, which it waits for as long as there is no room."""
+        await until_durable(self._when_durable, dead_letter.position + 1)
         namespace = namespace_of(dead_letter.trigger)
         while self.is_over_quota(namespace):
             await asyncio.sleep(limits.DEADLETTER_RETRY_S)

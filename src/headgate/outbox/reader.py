@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
-from headgate.outbox.writer import OUTBOX_SCHEMA, WhenDurable
+from headgate.outbox.writer import OUTBOX_SCHEMA, WhenDurable, until_durable
 
 _THREADS: Final = 2
 _TARGET: Final = OUTBOX_SCHEMA.get_field_index("target")
@@ -135,7 +135,5 @@ class DurableBacklog:
         self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
     ) -> RowPage:
         """See `Backlog`."""
-        durable = asyncio.Event()
-        self._when_durable(upto, durable.set)
-        await durable.wait()
+        await until_durable(self._when_durable, upto)
         return await self._rows.read(target, start, upto, count_max, wants)

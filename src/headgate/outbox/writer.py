@@ -60,6 +60,13 @@ def always_durable(position: int, call: Callable[[], None]) -> None:
     call()
 
 
+async def until_durable(when_durable: WhenDurable, position: int) -> None:
+    """Returns once every row of the outbox below a position is durable."""
+    durable = asyncio.Event()
+    when_durable(position, durable.set)
+    await durable.wait()
+
+
 class ChunkWriter(Protocol):
     """What the outbox needs of `log.writer.PartitionWriter`."""
 

@@ -231,7 +231,7 @@ class Dispatcher:
     def _subscriptions(self, scanner: Scanner) -> Subscriptions:
         files = self._files
         resources = SubscriptionResources(
-            outbox=OutboxView(ChunkRowPlaces(files.writer.partition), files.outbox, self._readable),
+            outbox=OutboxView(ChunkRowPlaces(files.writer.partition), files.outbox, self.readable),
             log=ChunkLog(files.log),
             scanner=scanner,
             rule_of=self._routing.rule_of,
@@ -243,7 +243,7 @@ class Dispatcher:
         )
         return Subscriptions(files.subscriptions, resources, self._options.quotas)
 
-    def _readable(self) -> int:
+    def readable(self) -> int:
         """The position below which every row of the outbox is durable and was handed to the scheduler."""
         return min(self.scheduler.handed, self._outbox.durable)
 

@@ -123,7 +123,7 @@ class ShardState:
         committer: Ends the transactions of dead letters; None for SQLite alone.
         quotas: How many dead letters a namespace may have; None: any number.
         flush_s: Between two transactions of cursors at least.
-        when_durable: Of the outbox: cursors are written behind their rows.
+        when_durable: Of the outbox: cursors and dead letters are written behind their rows.
     """
 
     events: Events
@@ -193,6 +193,7 @@ class ShardDeliveries:
             shard,
             state.committer,
             state.quotas,
+            state.when_durable,
         )
         self.scheduler = Scheduler(
             listener,
