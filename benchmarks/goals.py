@@ -5,7 +5,8 @@
     python -m benchmarks.goals --only ingress dispatch  these programs alone
 
 Each figure comes from one of the other programs here. With `--rounds` each program runs several times, and the table
-has the medians. The whole takes about half an hour. `benchmarks.budget` says which part of an event's life takes most.
+has the medians. Where a goal is not reached, the table says what takes most: by `benchmarks.budget`, or by the program
+itself. A program that cannot run with the other code leaves its cells empty. The whole takes about half an hour.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ from benchmarks.tables import print_whole
 
 Lines = Sequence[Mapping[str, Any]]
 """What a program prints with `--json`: one object a line."""
+Parts = Callable[[Lines], Mapping[str, float]]
+"""Reads what a figure consists of, by the name of each part."""
 HERE: Final = Path(__file__).resolve().parents[1]
 
 
@@ -39,13 +42,17 @@ class Figure:
         name: What is measured, with its unit.
         goal: What it should be.
         value: Reads it from what the program prints.
+        parts: Reads what it consists of.
         is_rate: More is better; else less is.
+        budget: The line of the program that prints the parts; that of the figure itself when empty.
     """
 
     name: str
     goal: float
     value: Callable[[Lines], float]
+    parts: Parts
     is_rate: bool = False
+    budget: str = ""
 
     def is_reached(self, value: float) -> bool:
         """Whether a value is as good as the goal."""
@@ -59,24 +66,38 @@ class Program:
     Attributes:
         line: Its name and arguments, as behind `python -m benchmarks.`.
         figures: What is read from it.
+        unit: Of the parts of its figures.
     """
 
     line: str
     figures: tuple[Figure, ...]
+    unit: str = "us"
 
     @property
     def name(self) -> str:
         """Of the program, without arguments."""
         return self.line.split()[0]
 
-    def run(self, checkout: Path) -> Lines:
-        """What this folder's program prints with the code of a checkout."""
-        command = [sys.executable, "-m", *f"benchmarks.{self.line}".split()]
-        paths = {"PYTHONPATH": f"{checkout / 'src'}:{HERE}"}
-        done = subprocess.run(command, cwd=HERE, env=os.environ | paths, stdout=subprocess.PIPE, text=True)
-        if done.returncode:
-            raise SystemExit(f"error: {' '.join(command[1:])} ended with {done.returncode} with the code of {checkout}")
-        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+class CannotRunError(Exception):
+    """A program ended with an error."""
+
+
+def printed(line: str, checkout: Path) -> Lines:
+    """What a program of this folder prints with the code of a checkout.
+
+    Raises:
+        CannotRunError: It ended with an error.
+    """
+    command = [sys.executable, "-m", *f"benchmarks.{line}".split()]
+    paths = {"PYTHONPATH": f"{checkout / 'src'}:{HERE}"}
+    done = subprocess.run(command, cwd=HERE, env=os.environ | paths, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise CannotRunError(f"{' '.join(command[1:])} ended with {done.returncode} with the code of {checkout}")
+    return [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
+
+
+# --- what is read -----------------------------------------------------------------------------------
 
 
 def only(**wanted: object) -> Callable[[str], Callable[[Lines], float]]:
@@ -102,45 +123,114 @@ def last(member: str, **wanted: object) -> Callable[[Lines], float]:
     return lambda lines: [float(line[member]) for line in lines if wanted.items() <= line.items()][-1]
 
 
+def waits(rate: float) -> Parts:
+    """Where an event waits at a rate, by `benchmarks.budget`."""
+    stages = {"until stored": "store", "until matched": "match", "until sent": "schedule", "until answered": "send"}
+    return lambda lines: {name: budget_at(rate, lines)[f"{stage}_us"] for name, stage in stages.items()}
+
+
+def work(rate: float) -> Parts:
+    """Which process works for an event at a rate, by `benchmarks.budget`."""
+    return lambda lines: budget_at(rate, lines)["processor_us"]
+
+
+def budget_at(rate: float, lines: Lines) -> Any:
+    """One of the budgets that `benchmarks.budget` prints."""
+    return next(one for one in lines[0]["budgets"] if one["rate"] == rate)
+
+
+def beyond_http(name: str, whole: Callable[[Lines], float], bare: Callable[[Lines], float]) -> Parts:
+    """What is left when a program that only speaks HTTP has taken its part."""
+    return lambda lines: {"HTTP": bare(lines), name: whole(lines) - bare(lines)}
+
+
+def checks(lines: Lines) -> Mapping[str, float]:
+    """What admission consists of."""
+    checked = only(what="checked by 1 thread")("clock_s")(lines)
+    return {"checks": checked, "objects and their store": only(what=TOGETHER)("clock_s")(lines) - checked}
+
+
+def processes(lines: Lines) -> Mapping[str, float]:
+    """Processor time of each process that takes part in an apply."""
+    applied = "by one apply: "
+    return {
+        line["what"].removeprefix(applied): line["cpu_s"] for line in lines if line.get("what", "").startswith(applied)
+    }
+
+
+def sides(what: str) -> Parts:
+    """What filters cost until they are in force: in Python, and while Python waits for Spark."""
+    python, clock = last("cpu_s", what=what), last("clock_s", what=what)
+    return lambda lines: {"Python": python(lines), "Spark": clock(lines) - python(lines)}
+
+
+def requests(mode: str) -> Parts:
+    """Processor time of a request that stores events."""
+    us = "cpu_us_per_request"
+    return beyond_http("decode, check, store", only(app="ingress", mode=mode)(us), only(app="bare", mode=mode)(us))
+
+
 def deliveries(triggers: int) -> Iterator[Figure]:
     """What deliveries to so many triggers cost."""
     of = only(triggers=triggers)
-    yield Figure(f"deliveries/s to {triggers} triggers", 20_000, of("deliveries_per_s"), True)
-    yield Figure("processor time of one, us", 60, of("cpu_us"))
+    parts = beyond_http("rows, events, cursors", of("cpu_us"), lambda lines: float(lines[0]["cpu_us"]))
+    yield Figure(f"deliveries/s to {triggers} triggers", 20_000, of("deliveries_per_s"), parts, is_rate=True)
+    yield Figure("processor time of one, us", 60, of("cpu_us"), parts)
 
 
-SINGLE: Final = only(app="ingress", mode="single")
 ANY: Final = only()
+SINGLE: Final = only(app="ingress", mode="single")
+BATCHES: Final = only(app="ingress", mode="batches of 100")
+STEADY: Final = only(rate=50.0)
+TOGETHER: Final = "admitted 256 together"
+BUDGET: Final = "budget --json"
 PROGRAMS: Final = (
     Program(
         "latency --json",
         (
-            Figure("POST to subscriber, 10,000 triggers, 500 events/s: p50 ms", 1.2, ANY("p50_ms")),
-            Figure("p99 ms", 5, ANY("p99_ms")),
-        ),
-    ),
-    Program(
-        "latency --triggers 100 --rate 50 --json",
-        (
-            Figure("POST to subscriber, 100 triggers, 50 events/s: p50 ms", 1.5, ANY("p50_ms")),
-            Figure("p99 ms", 5, ANY("p99_ms")),
+            Figure("POST to subscriber, 10,000 triggers, 500/s: p50 ms", 1.2, ANY("p50_ms"), waits(500), budget=BUDGET),
+            Figure("p99 ms", 5, ANY("p99_ms"), waits(500), budget=BUDGET),
         ),
     ),
     Program(
         "latency --changes 20 --json",
         (
-            Figure("the first one while 20 triggers are added: p99 ms", 15, ANY("p99_ms")),
-            Figure("most ms", 50, ANY("max_ms")),
+            Figure("the same while 20 triggers are added: p99 ms", 15, ANY("p99_ms"), waits(500), budget=BUDGET),
+            Figure("most ms", 50, ANY("max_ms"), waits(500), budget=BUDGET),
         ),
     ),
-    Program("system", (Figure("whole system, 100 triggers: delivered/s", 12_000, most("delivered_per_s"), True),)),
+    Program(
+        "system",
+        (
+            Figure(
+                "POST to subscriber, 100 triggers, 50/s: p50 ms",
+                1.5,
+                STEADY("deliver_p50_ms"),
+                waits(50),
+                budget=BUDGET,
+            ),
+            Figure("p99 ms", 5, STEADY("deliver_p99_ms"), waits(50), budget=BUDGET),
+            Figure(
+                "whole system, 100 triggers: delivered/s",
+                12_000,
+                most("delivered_per_s"),
+                work(2_000),
+                is_rate=True,
+                budget=BUDGET,
+            ),
+        ),
+    ),
     Program(
         "ingress --json",
         (
-            Figure("single POSTs on disk/s", 30_000, SINGLE("requests_per_s"), True),
-            Figure("processor time of one, us", 30, SINGLE("cpu_us_per_request")),
+            Figure("single POSTs on disk/s", 30_000, SINGLE("requests_per_s"), requests("single"), is_rate=True),
+            Figure("processor time of one, us", 30, SINGLE("cpu_us_per_request"), requests("single")),
             Figure(
-                "in batches of 100: events/s", 500_000, only(app="ingress", mode="batches of 100")("events_per_s"), True
+                "in batches of 100: events/s",
+                500_000,
+                BATCHES("events_per_s"),
+                requests("batches of 100"),
+                is_rate=True,
             ),
         ),
     ),
@@ -148,33 +238,113 @@ PROGRAMS: Final = (
         "dispatch --json",
         (
             *(figure for targets in (1, 8, 100) for figure in deliveries(targets)),
-            Figure("row to subscriber at 2,000/s: p99 ms", 5, only(rows_per_s=2_000)("p99_ms")),
+            Figure(
+                "row to subscriber at 2,000/s: p99 ms",
+                5,
+                only(rows_per_s=2_000)("p99_ms"),
+                work(2_000),
+                budget=BUDGET,
+            ),
         ),
     ),
     Program(
         "admission --json",
         (
-            Figure("10,000 filters admitted, s", 5, only(what="admitted 256 together")("clock_s")),
-            Figure("100,000 triggers by one apply, s", 40, only(what="by one apply: command")("clock_s")),
-            Figure("100,000 filters in force, from nothing, s", 4, only(what="in force, from nothing")("clock_s")),
-            Figure("one more among 100,000, s", 0.5, last("clock_s", what="one more in force")),
+            Figure("10,000 filters admitted, s", 5, only(what=TOGETHER)("clock_s"), checks),
+            Figure("100,000 triggers by one apply, s", 40, only(what="by one apply: command")("clock_s"), processes),
+            Figure(
+                "100,000 filters in force, from nothing, s",
+                4,
+                last("clock_s", what="in force, from nothing"),
+                sides("in force, from nothing"),
+            ),
+            Figure(
+                "one more among 100,000, s", 0.5, last("clock_s", what="one more in force"), sides("one more in force")
+            ),
         ),
+        "s",
     ),
 )
 
 
-def measured(programs: Sequence[Program], checkouts: Sequence[Path], rounds: int) -> dict[tuple[Path, str, int], float]:
-    """The median of each figure, by its checkout, its program's line and its place among the program's figures."""
-    progress = Console(stderr=True)
-    values: dict[tuple[Path, str, int], list[float]] = {}
-    for program in programs:
-        for number in range(rounds):
+# --- the table --------------------------------------------------------------------------------------
+
+
+class Runs:
+    """What the programs have printed.
+
+    Args:
+        rounds: How often each runs.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+        self._lines: dict[tuple[Path, str], list[Lines]] = {}
+        self._progress = Console(stderr=True)
+
+    def run(self, line: str, checkouts: Sequence[Path]) -> None:
+        """Runs a program with the code of each checkout, in turns."""
+        for number in range(self._rounds):
             for checkout in checkouts if number % 2 == 0 else reversed(checkouts):
-                progress.print(f"benchmarks.{program.line}, round {number + 1} of {rounds}, {checkout.name}")
-                lines = program.run(checkout)
-                for place, figure in enumerate(program.figures):
-                    values.setdefault((checkout, program.line, place), []).append(figure.value(lines))
-    return {key: statistics.median(found) for key, found in values.items()}
+                self._progress.print(f"benchmarks.{line}, round {number + 1} of {self._rounds}, {checkout.name}")
+                try:
+                    self._lines.setdefault((checkout, line), []).append(printed(line, checkout))
+                except CannotRunError as error:
+                    if checkout == HERE:
+                        raise SystemExit(f"error: {error}") from None
+                    self._progress.print(f"left out: {error}")
+
+    def median(self, checkout: Path, line: str, read: Callable[[Lines], float]) -> float | None:
+        """Of a figure's values; None when its program could not run."""
+        found = [read(lines) for lines in self._lines.get((checkout, line), [])]
+        return statistics.median(found) if found else None
+
+    def largest(self, program: Program, figure: Figure) -> str:
+        """The largest part of a figure in the last run, and how much all parts are together."""
+        line = figure.budget or program.line
+        if (HERE, line) not in self._lines:
+            self.run(line, [HERE])
+        parts = figure.parts(self._lines[HERE, line][-1])
+        name, value = max(parts.items(), key=lambda part: part[1])
+        return f"{name}: {value:,.3g} of {sum(parts.values()):,.3g} {program.unit}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table.
+
+    Attributes:
+        program: Its line.
+        figure: Its name.
+        before: With the other code; None when that did not run.
+        now: With this code.
+        goal: What it should be.
+        reached: Whether it is.
+        largest: What takes most of it, where it is not reached.
+    """
+
+    program: str
+    figure: str
+    before: float | None
+    now: float
+    goal: float
+    reached: bool
+    largest: str
+
+
+def rows(programs: Sequence[Program], before: Path | None, rounds: int) -> Iterator[Row]:
+    """Runs the programs; a row for each figure."""
+    runs = Runs(rounds)
+    for program in programs:
+        runs.run(program.line, [HERE] if before is None else [before, HERE])
+    for program in programs:
+        for figure in program.figures:
+            earlier = None if before is None else runs.median(before, program.line, figure.value)
+            now = runs.median(HERE, program.line, figure.value)
+            assert now is not None
+            reached = figure.is_reached(now)
+            largest = "" if reached else runs.largest(program, figure)
+            yield Row(program.line, figure.name, earlier, now, figure.goal, reached, largest)
 
 
 def main() -> None:
@@ -186,30 +356,20 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="these programs alone")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line instead of a table")
     arguments = parser.parse_args()
-    checkouts = [HERE] if arguments.before is None else [arguments.before.resolve(), HERE]
     programs = [program for program in PROGRAMS if program.name in arguments.only]
-    values = measured(programs, checkouts, arguments.rounds)
+    found = list(rows(programs, arguments.before and arguments.before.resolve(), arguments.rounds))
+    if arguments.json:
+        for row in found:
+            print(json.dumps(asdict(row)))
+        return
     table = Table(title="figures and their goals")
-    for heading in ("figure", "before", "now", "goal", "reached"):
-        table.add_column(heading, justify="left" if heading == "figure" else "right")
-    for program in programs:
-        for place, figure in enumerate(program.figures):
-            now = values[HERE, program.line, place]
-            before = values[checkouts[0], program.line, place] if len(checkouts) > 1 else None
-            if arguments.json:
-                print(
-                    json.dumps(
-                        {"program": program.line, "figure": figure.name, "before": before, "now": now}
-                        | {"goal": figure.goal}
-                    )
-                )
-                continue
-            reached = "yes" if figure.is_reached(now) else "no"
-            table.add_row(
-                figure.name, "" if before is None else f"{before:,.4g}", f"{now:,.4g}", f"{figure.goal:,g}", reached
-            )
-    if not arguments.json:
-        print_whole(table)
+    for heading in ("figure", "before", "now", "goal", "reached", "what takes most"):
+        table.add_column(heading, justify="left" if heading in ("figure", "what takes most") else "right")
+    for row in found:
+        earlier = "" if row.before is None else f"{row.before:,.4g}"
+        reached = "yes" if row.reached else "no"
+        table.add_row(row.figure, earlier, f"{row.now:,.4g}", f"{row.goal:,g}", reached, row.largest)
+    print_whole(table)
 
 
 if __name__ == "__main__":
