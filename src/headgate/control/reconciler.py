@@ -7,24 +7,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import msgspec
 import structlog
 
+from headgate.control.broker_statuses import BrokerStatuses
 from headgate.control.database import StoreUnavailableError
-from headgate.control.event_policies import applying_policies, policy_status
-from headgate.control.objects import (
-    Eventing,
-    EventPolicy,
-    EventType,
-    Kind,
-    ObjectKey,
-    Routed,
-    WithStatus,
-    decode_stored,
-)
+from headgate.control.objects import EventType, Routed, WithStatus
 from headgate.control.quota_board import Usage
 from headgate.control.rows import RowSelection
-from headgate.control.status import BrokerState, ServerUrls, broker_state, broker_status, served_brokers
+from headgate.control.status import ServerUrls
 from headgate.control.store import Store
 from headgate.control.writes import kube_time
 from headgate.limits import QUOTA_STATUS_S
@@ -56,12 +46,11 @@ class Reconciler:
         usage: Callable[[], Usage] | None = None,
     ) -> None:
         self._store = store
-        self._server = server
         self._clock_s = clock_s
         self._report_s = report_s
         self._seen: dict[str, int] | None = None
         self._public_url = ""
-        self._brokers: dict[str, BrokerState] = {}
+        self._brokers = BrokerStatuses(store, server)
         self._reported_s: dict[int, float] = {}
         self._due_s: dict[int, float] = {}
         self._read_usage = usage
@@ -97,7 +86,7 @@ class Reconciler:
         written: tuple[int, ...] = ()
         moved: tuple[str, ...] = ()
         if seen is None or seen["version"] != counters["version"]:
-            written, moved = self._reconcile_brokers(now_s)
+            written, moved = self._reconcile_brokers(now_s, every=seen is None)
         stale: list[WithStatus] = [*self._stale_routed(seen, counters, moved, now_s)]
         moved_usage = self._look_at_usage(now_s)
         if seen is None or seen["version"] != counters["version"] or moved_usage:
@@ -118,10 +107,9 @@ class Reconciler:
     ) -> list[EventType]:
         if seen is not None and seen["version"] == counters["version"]:
             return []
-        served = {path for path, state in self._brokers.items() if state.served}
         namespaces = {path.partition("/")[0] for path in moved}
         since = seen["version"] if seen is not None else None
-        return self._store.event_types.stale(since, namespaces, served.__contains__, kube_time(now_s))
+        return self._store.event_types.stale(since, namespaces, self._brokers.is_served, kube_time(now_s))
 
     def _is_due(self) -> bool:
         now_s = self._clock_s()
@@ -141,48 +129,14 @@ class Reconciler:
             for namespace, _ in before.get(resource, {}).items() ^ self._usage.get(resource, {}).items()
         }
 
-    def _reconcile_brokers(self, now_s: float) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    def _reconcile_brokers(self, now_s: float, *, every: bool) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Write the statuses of brokers and policies; the second answer names those whose triggers are concerned."""
-        brokers = self._store.brokers()
-        served = served_brokers(brokers)
-        now = kube_time(now_s)
-        server = self._server or ServerUrls((self._public_url,))
-        policies, stale = self._policies(server, now)
-        states: dict[str, BrokerState] = {}
-        for broker in brokers:
-            applying = applying_policies(broker, policies.get(broker.metadata.namespace, ()))
-            status = broker_status(broker, server=server, now=now, is_there=served.__contains__, policies=applying)
-            current = msgspec.structs.replace(broker, status=status)
-            if status != broker.status:
-                stale.append(current)
-            states[broker.metadata.path] = broker_state(current, self._public_url)
+        found = self._brokers.look(self._public_url, kube_time(now_s), every=every)
         written: tuple[int, ...] = ()
-        if stale:
+        if found.stale:
             self._store.tell_of_brokers()  # whoever accepts events knows a broker before its status says Ready
-            written = self._store.write_statuses(stale)
-        before, self._brokers = self._brokers, states
-        moved = tuple(path for path in before.keys() | states.keys() if before.get(path) != states.get(path))
-        return written, moved
-
-    def _policies(self, server: ServerUrls, now: str) -> tuple[dict[str, list[EventPolicy]], list[Eventing]]:
-        """EventPolicies by namespace with the statuses that are true now, and those of which another one is stored."""
-
-        def is_trigger(path: str) -> bool:
-            namespace, _, name = path.partition("/")
-            return self._store.target_id(ObjectKey(Kind.TRIGGER, namespace, name)) is not None
-
-        found: dict[str, list[EventPolicy]] = {}
-        stale: list[Eventing] = []
-        for item in self._store.page(Kind.EVENT_POLICY).items:
-            policy = decode_stored(Kind.EVENT_POLICY, item.body)
-            assert isinstance(policy, EventPolicy)
-            is_known = server.default_mode is not None
-            status = policy_status(policy, knows_users=is_known, is_trigger=is_trigger, now=now)
-            current = msgspec.structs.replace(policy, status=status)
-            if status != policy.status:
-                stale.append(current)
-            found.setdefault(policy.metadata.namespace, []).append(current)
-        return found, stale
+            written = self._store.write_statuses(found.stale)
+        return written, found.moved
 
     def _stale_routed(
         self, seen: dict[str, int] | None, counters: dict[str, int], moved: Iterable[str], now_s: float
@@ -201,7 +155,7 @@ class Reconciler:
             look(RowSelection.CHANGED, seen["version"])
             if self._store.secrets.changed(seen["version"])[1] != frozenset():
                 look(RowSelection.AUTHENTICATING)
-                for path, state in self._brokers.items():
+                for path, state in self._brokers.states.items():
                     if state.auths:
                         look(RowSelection.OF_BROKER, path)
         if seen["routing"] != counters["routing"]:

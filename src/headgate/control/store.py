@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -20,6 +20,7 @@ from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
 from headgate.control.event_type_table import EventTypeTable
 from headgate.control.handshake_grants import HandshakeGrants
+from headgate.control.known_objects import KnownObjects
 from headgate.control.log_spec import ServedBroker
 from headgate.control.namespace_store import NamespaceTable
 from headgate.control.objects import (
@@ -319,6 +320,11 @@ class Store:
         """Every broker."""
         with self._database.read() as connection:
             return tuple(brokers(connection))
+
+    def refresh(self, known: KnownObjects[Any]) -> set[str]:
+        """Brings objects in memory up to date; the paths of those that have changed, see `KnownObjects.read`."""
+        with self._database.read() as connection:
+            return known.read(connection)
 
     def stale_routed(
         self, now_s: float, which: RowSelection = RowSelection.ALL, parameters: tuple[object, ...] = ()

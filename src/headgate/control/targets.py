@@ -12,11 +12,12 @@ from typing import Final
 import msgspec
 
 from headgate.control.delivery_spec import delivery_rules, is_ordered, is_paused
+from headgate.control.known_objects import KnownObjects
 from headgate.control.log_spec import retention_us
-from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, Routed, Subscription, Trigger
+from headgate.control.objects import Broker, DeliverySpec, Kind, Metadata, ObjectKey, Routed, Subscription, Trigger
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
-from headgate.control.rows import Facts, brokers, bump, bump_all, counter, public_url
+from headgate.control.rows import Facts, bump, bump_all, counter, public_url
 from headgate.control.status import (
     StatusInputs,
     auths_of,
@@ -214,7 +215,10 @@ class SnapshotCache:
         self._targets: dict[int, tuple[Target, DeliverySpec | None, bool]] = {}
         self._outdated: set[int] = set()
         """Targets whose plan another version of the compiler wrote."""
+        self._known: KnownObjects[Broker] = KnownObjects(Kind.BROKER)
         self._brokers: dict[str, Broker] = {}
+        """Those that are served."""
+        self._identities: dict[str, str] = {}
         self._public_url = ""
 
     def table(self, connection: sqlite3.Connection) -> RoutingTable:
@@ -222,29 +226,42 @@ class SnapshotCache:
         version = counter(connection, "routing")
         if version == self._table.version:
             return self._table
-        found = {broker.metadata.path: broker for broker in brokers(connection)}
-        served = {path: broker for path, broker in found.items() if is_served(broker)}
-        self._drop_deleted(connection)
-        url, before = public_url(connection), self._brokers
-        self._brokers = served
-        if url != self._public_url or _rules(served) != _rules(before):
-            self._public_url = url
-            for key, (target, own, ordered) in list(self._targets.items()):
-                delivery = self._rules_of(target.name, path_of(target.broker), own, ordered=ordered)
-                if delivery != target.delivery:
-                    self._targets[key] = (dataclasses.replace(target, delivery=delivery), own, ordered)
+        url = public_url(connection)
+        if self._known.read(connection) or url != self._public_url:
+            self._read_brokers(url)
         self._read_changed(connection, self._table.version)
+        self._drop_deleted(connection)
         self._table = RoutingTable(
             generation=counter(connection, "desired_generation"),
             version=version,
-            brokers={path: identity_of(broker) for path, broker in served.items()},
+            brokers=self._identities,
             targets=tuple(self._targets[key][0] for key in sorted(self._targets)),
             plans_outdated=len(self._outdated),
         )
         return self._table
 
+    def _read_brokers(self, url: str) -> None:
+        """Takes up other brokers, or another address of the server, which deliveries may go by."""
+        before, self._brokers = (
+            self._brokers,
+            {path: broker for path, broker in self._known.by_path.items() if is_served(broker)},
+        )
+        self._identities = {path: identity_of(broker) for path, broker in self._brokers.items()}
+        if url == self._public_url and _rules(self._brokers) == _rules(before):
+            return
+        self._public_url = url
+        for key, (target, own, ordered) in list(self._targets.items()):
+            delivery = self._rules_of(target.name, path_of(target.broker), own, ordered=ordered)
+            if delivery != target.delivery:
+                self._targets[key] = (dataclasses.replace(target, delivery=delivery), own, ordered)
+
     def _drop_deleted(self, connection: sqlite3.Connection) -> None:
-        there = {key for (key,) in connection.execute("SELECT id FROM targets WHERE routed AND plan NOTNULL")}
+        """Behind `_read_changed`: all that is stored is among what was read, so as many are the same."""
+        routed = "FROM targets WHERE routed AND plan NOTNULL"
+        (count,) = connection.execute(f"SELECT count(*) {routed}").fetchone()
+        if count == len(self._targets):
+            return
+        there = {key for (key,) in connection.execute(f"SELECT id {routed}")}
         for key in self._targets.keys() - there:
             del self._targets[key]
             self._outdated.discard(key)

@@ -1,0 +1,133 @@
+"""What is brought up to date by changes alone is what a look at everything finds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.auth.event_policies import DefaultMode
+from headgate.control.admission import Admission
+from headgate.control.known_objects import KnownObjects
+from headgate.control.objects import API_VERSION, Broker, Kind, ObjectKey
+from headgate.control.reconciler import Reconciler
+from headgate.control.status import ServerUrls
+from headgate.control.store import Store
+from tests.control.support import broker, trigger
+
+URLS = ServerUrls(("http://127.0.0.1:8080",), default_mode=DefaultMode.ALLOW_SAME_NAMESPACE)
+NAMESPACES = ("red", "blue")
+BROKERS = ("a", "b", "c")
+TRIGGERS = ("t1", "t2", "t3")
+STEPS = 60
+
+
+class Writers:
+    """Random writes of brokers, triggers and policies that refer to one another.
+
+    Args:
+        admission: Where they go.
+        draw: Draws them.
+    """
+
+    def __init__(self, admission: Admission, draw: random.Random) -> None:
+        self._admission = admission
+        self._draw = draw
+
+    def write(self) -> None:
+        """One write; half of them into the one namespace, which so gets many."""
+        kinds: list[tuple[Kind, tuple[str, ...], Callable[[str], dict[str, Any]]]] = [
+            (Kind.BROKER, BROKERS, self._broker),
+            (Kind.TRIGGER, TRIGGERS, self._trigger),
+            (Kind.EVENT_POLICY, ("p1", "p2"), self._policy),
+        ]
+        kind, names, document = self._draw.choice(kinds)
+        key = ObjectKey(kind, self._draw.choice(NAMESPACES), self._draw.choice(names))
+        self._admission.store.delete_if_there(key)
+        if self._draw.random() < 0.7:
+            self._admission.create(kind, document(key.name), namespace=key.namespace)
+
+    def change(self) -> None:
+        """Another spec or other labels for what is there."""
+        for item in self._admission.store.page(Kind.BROKER).items:
+            if self._draw.random() < 0.2:
+                change = self._broker(item.key.name)
+                self._admission.merge(item.key, {"spec": change["spec"], "metadata": change["metadata"]})
+
+    def _broker(self, name: str) -> dict[str, Any]:
+        made = broker(name)
+        made["metadata"]["labels"] = {"colour": self._draw.choice(NAMESPACES)}
+        made["spec"]["delivery"] = self._draw.choice(
+            [None, {"retry": self._draw.randrange(3)}, {"deadLetterSink": {"ref": self._reference()}}]
+        )
+        return made
+
+    def _trigger(self, name: str) -> dict[str, Any]:
+        made = trigger(name, broker=self._draw.choice(BROKERS))
+        if self._draw.random() < 0.5:
+            made["spec"]["subscriber"] = {"ref": self._reference()}
+        return made
+
+    def _policy(self, name: str) -> dict[str, Any]:
+        api = {"apiVersion": API_VERSION}
+        applies = [
+            {"ref": api | {"kind": "Broker", "name": self._draw.choice(BROKERS)}},
+            {"selector": api | {"kind": "Broker", "matchLabels": {"colour": self._draw.choice(NAMESPACES)}}},
+        ]
+        sender = {"ref": api | {"kind": "Trigger", "name": self._draw.choice(TRIGGERS)}}
+        spec = {"to": [self._draw.choice(applies)], "from": [sender]}
+        return {"apiVersion": f"{API_VERSION}alpha1", "kind": "EventPolicy", "metadata": {"name": name}, "spec": spec}
+
+    def _reference(self) -> dict[str, str]:
+        name, namespace = self._draw.choice(BROKERS), self._draw.choice(NAMESPACES)
+        return {"apiVersion": API_VERSION, "kind": "Broker", "name": name, "namespace": namespace}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_brought_up_to_date_is_what_is_read_anew(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    store = Store.open(tmp_path / "control.db")
+    writers, reconciler = Writers(Admission(store), draw), Reconciler(store, server=URLS)
+    known: KnownObjects[Broker] = KnownObjects(Kind.BROKER)
+    before: dict[str, Broker] = {}
+    for _ in range(STEPS):
+        for _ in range(draw.randrange(1, 4)):
+            draw.choice([writers.write, writers.write, writers.change])()
+        if draw.random() < 0.3:
+            store.set_active_generation(store.desired_generation())
+        while reconciler.step():
+            pass
+        assert Reconciler(store, server=URLS).step() == 0, "a look at everything finds a status that is not true"
+        fresh = Store.open(tmp_path / "control.db")
+        assert store.snapshot() == fresh.snapshot()
+        now = {one.metadata.path: one for one in fresh.brokers()}
+        changed = store.refresh(known)
+        assert known.by_path == now
+        assert changed >= {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
+        before = now
+        fresh.close()
+    store.close()
+
+
+def test_a_read_without_changes_decodes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    admission = Admission(store)
+    for name in BROKERS:
+        admission.create(Kind.BROKER, broker(name))
+    known: KnownObjects[Broker] = KnownObjects(Kind.BROKER)
+    assert store.refresh(known) >= {f"default/{name}" for name in BROKERS}
+    monkeypatch.setattr("headgate.control.known_objects.decode_stored", None)
+    admission.create(Kind.TRIGGER, trigger())
+    assert store.refresh(known) == set()
+
+
+def test_what_a_failed_read_had_found_the_next_one_returns(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    Admission(store).create(Kind.BROKER, broker("a"))
+    known: KnownObjects[Broker] = KnownObjects(Kind.BROKER)
+    with monkeypatch.context() as patched:
+        patched.setattr("headgate.control.known_objects.decode_stored", None)
+        with pytest.raises(TypeError):
+            store.refresh(known)
+    assert "default/a" in store.refresh(known)
