@@ -56,6 +56,10 @@ class Writers:
             if self._draw.random() < 0.2:
                 change = self._broker(item.key.name)
                 self._admission.merge(item.key, {"spec": change["spec"], "metadata": change["metadata"]})
+        for item in self._admission.store.page(Kind.TRIGGER).items:
+            if self._draw.random() < 0.2:
+                change = {"subscriber": {"uri": None, "ref": None} | self._subscriber()}
+                self._admission.merge(item.key, {"spec": change})
 
     def _broker(self, name: str) -> dict[str, Any]:
         made = broker(name)
@@ -66,10 +70,12 @@ class Writers:
         return made
 
     def _trigger(self, name: str) -> dict[str, Any]:
-        made = trigger(name, broker=self._draw.choice(BROKERS))
-        if self._draw.random() < 0.5:
-            made["spec"]["subscriber"] = {"ref": self._reference()}
-        return made
+        return trigger(name, broker=self._draw.choice(BROKERS), subscriber=self._subscriber())
+
+    def _subscriber(self) -> dict[str, Any]:
+        """The last one has an address only in Kubernetes."""
+        elsewhere = {"apiVersion": "v1", "kind": "Service", "name": "s"}
+        return self._draw.choice([{"uri": "http://127.0.0.1:9/"}, {"ref": self._reference()}, {"ref": elsewhere}])
 
     def _policy(self, name: str) -> dict[str, Any]:
         api = {"apiVersion": API_VERSION}

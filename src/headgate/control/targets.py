@@ -213,6 +213,8 @@ class SnapshotCache:
         self._plans = PlanDecoder()
         self._table = RoutingTable(0, -1, {}, ())
         self._targets: dict[int, tuple[Target, DeliverySpec | None, bool]] = {}
+        self._unrouted: set[int] = set()
+        """Targets whose events can go nowhere, or whose filter no longer compiles: they are not in the table."""
         self._outdated: set[int] = set()
         """Targets whose plan another version of the compiler wrote."""
         self._known: KnownObjects[Broker] = KnownObjects(Kind.BROKER)
@@ -257,25 +259,33 @@ class SnapshotCache:
 
     def _drop_deleted(self, connection: sqlite3.Connection) -> None:
         """Behind `_read_changed`: all that is stored is among what was read, so as many are the same."""
-        routed = "FROM targets WHERE routed AND plan NOTNULL"
-        (count,) = connection.execute(f"SELECT count(*) {routed}").fetchone()
-        if count == len(self._targets):
+        (count,) = connection.execute("SELECT count(*) FROM targets").fetchone()
+        if count == len(self._targets) + len(self._unrouted):
             return
-        there = {key for (key,) in connection.execute(f"SELECT id {routed}")}
+        there = {key for (key,) in connection.execute("SELECT id FROM targets")}
+        self._unrouted &= there
         for key in self._targets.keys() - there:
-            del self._targets[key]
-            self._outdated.discard(key)
+            self._drop(key)
+
+    def _drop(self, key: int) -> None:
+        self._targets.pop(key, None)
+        self._outdated.discard(key)
 
     def _read_changed(self, connection: sqlite3.Connection, since: int) -> None:
         rows = connection.execute(
             "SELECT id, namespace, name, broker, broker_uid, subscriber, delivery, ordered, plan, plan_version, pull,"
-            " needs, subscriber_ca, subscriber_audience, paused"
+            " needs, subscriber_ca, subscriber_audience, paused, routed AND plan NOTNULL"
             " FROM targets"
-            " WHERE routing > ? AND routed AND plan NOTNULL",
+            " WHERE routing > ?",
             (since,),
         )
-        for *row, ca, audience, paused in rows:
+        for *row, ca, audience, paused, routed in rows:
             key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, plan_version, pull, needs = row
+            if not routed:
+                self._unrouted.add(key)
+                self._drop(key)
+                continue
+            self._unrouted.discard(key)
             path = f"{namespace}/{name}"
             own = _DELIVERY.decode(delivery) if delivery is not None else None
             rules = self._rules_of(path, broker, own, ordered=bool(ordered))
