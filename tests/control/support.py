@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 
 from headgate.control.api import ControlApi
-from headgate.control.objects import API_VERSION
+from headgate.control.objects import API_VERSION, Broker, Kind, decode_stored
 from headgate.control.reconciler import Reconciler
 from headgate.control.rows import RoutedRow, routed_rows
 from headgate.control.store import Store
@@ -50,6 +50,12 @@ def facts(folder: Path) -> list[RoutedRow]:
         return list(routed_rows(connection))
     finally:
         connection.close()
+
+
+def stored_brokers(store: Store) -> list[Broker]:
+    """Every broker, read anew."""
+    found = [decode_stored(Kind.BROKER, item.body) for item in store.page(Kind.BROKER).items]
+    return [one for one in found if isinstance(one, Broker)]
 
 
 @dataclass

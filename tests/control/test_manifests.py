@@ -8,6 +8,7 @@ from headgate.control.admission import Admission
 from headgate.control.manifest_directory import load
 from headgate.control.manifests import ManifestError, read_path
 from headgate.control.objects import Kind, ObjectKey
+from tests.control.support import stored_brokers
 
 BROKER = "apiVersion: eventing.knative.dev/v1\nkind: Broker\nmetadata: {name: orders}\n"
 TRIGGER = """\
@@ -59,7 +60,7 @@ def test_errors_name_file_document_and_field_and_nothing_is_applied(admission: A
     assert first.startswith(f"{tmp_path / 'a.yaml'}, document 2 (Trigger gold): spec.filter.expression: ")
     assert second.startswith(f"{tmp_path / 'b.yaml'}, document 1: kind is 'Service'")
     assert third.startswith(f"{tmp_path / 'c.yaml'}, document 1: Broker default/orders is in ")
-    assert [one.metadata.name for one in admission.store.brokers()] == ["default"]
+    assert [one.metadata.name for one in stored_brokers(admission.store)] == ["default"]
 
 
 def test_an_immutable_field_is_found_before_anything_is_applied(admission: Admission, tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ def test_an_immutable_field_is_found_before_anything_is_applied(admission: Admis
     (tmp_path / "z.yaml").write_text(TRIGGER.replace("broker: orders", "broker: other"))
     with pytest.raises(ManifestError, match=r"spec.broker.*immutable"):
         load(admission, tmp_path)
-    assert [one.metadata.name for one in admission.store.brokers()] == ["default"]
+    assert [one.metadata.name for one in stored_brokers(admission.store)] == ["default"]
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from headgate.control.objects import Kind, ObjectKey
 from headgate.control.served import ServedBrokers
 from headgate.control.status import served_brokers
 from headgate.control.store import Store
-from tests.control.support import broker, trigger
+from tests.control.support import broker, stored_brokers, trigger
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def other(admission: Admission, tmp_path: Path):  # type: ignore[no-untyped-def]
 
 
 def holds_the_stores(brokers: ServedBrokers, store: Store) -> bool:
-    return brokers._served == served_brokers(store.brokers())
+    return brokers._served == served_brokers(stored_brokers(store))
 
 
 def test_what_another_process_writes_is_known_after_a_look(admission: Admission, other: Store) -> None:

@@ -16,7 +16,7 @@ from headgate.control.objects import API_VERSION, Broker, Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
-from tests.control.support import broker, trigger
+from tests.control.support import broker, stored_brokers, trigger
 
 URLS = ServerUrls(("http://127.0.0.1:8080",), default_mode=DefaultMode.ALLOW_SAME_NAMESPACE)
 NAMESPACES = ("red", "blue")
@@ -109,7 +109,7 @@ def test_what_is_brought_up_to_date_is_what_is_read_anew(tmp_path: Path, seed: i
         assert Reconciler(store, server=URLS).step() == 0, "a look at everything finds a status that is not true"
         fresh = Store.open(tmp_path / "control.db")
         assert store.snapshot() == fresh.snapshot()
-        now = {one.metadata.path: one for one in fresh.brokers()}
+        now = {one.metadata.path: one for one in stored_brokers(fresh)}
         changed = store.refresh(known)
         assert known.by_path == now
         assert changed >= {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}

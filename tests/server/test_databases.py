@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.control.known_objects import KnownObjects
+from headgate.control.objects import Kind
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorStore
@@ -112,7 +114,7 @@ def test_a_row_that_nobody_has_written_is_named(data: Path) -> None:
         pytest.raises(DatabaseDamagedError, match=r"control\.db"),
         contextlib.closing(Store.open(data / "control.db")) as store,
     ):
-        store.brokers()
+        store.refresh(KnownObjects(Kind.BROKER))
 
 
 @pytest.mark.parametrize("lost", ["removed", "empty"])

@@ -83,17 +83,12 @@ def bump_all(connection: sqlite3.Connection, names: Sequence[str]) -> dict[str, 
     return dict(connection.execute(question, names).fetchall())
 
 
-def brokers(connection: sqlite3.Connection, where: str = "", parameters: tuple[object, ...] = ()) -> Iterator[Broker]:
-    """Stored brokers, decoded."""
-    rows = connection.execute(f"SELECT body FROM objects WHERE kind = 'Broker' {where}", parameters)
-    for (body,) in rows:
-        yield cast(Broker, decode_stored(Kind.BROKER, body))
-
-
 def broker_at(connection: sqlite3.Connection, path: str) -> Broker | None:
     """The broker `namespace/name`."""
     namespace, _, name = path.partition("/")
-    return next(brokers(connection, "AND namespace = ? AND name = ?", (namespace, name)), None)
+    question = "SELECT body FROM objects WHERE kind = 'Broker' AND namespace = ? AND name = ?"
+    row = connection.execute(question, (namespace, name)).fetchone()
+    return cast(Broker, decode_stored(Kind.BROKER, row[0])) if row is not None else None
 
 
 def routed_rows(

@@ -25,7 +25,6 @@ from headgate.control.log_spec import ServedBroker
 from headgate.control.namespace_store import NamespaceTable
 from headgate.control.objects import (
     FRONT_KINDS,
-    Broker,
     Kind,
     Object,
     ObjectKey,
@@ -39,7 +38,6 @@ from headgate.control.routing import RoutingTable, TargetReport
 from headgate.control.rows import (
     RowSelection,
     broker_at,
-    brokers,
     counter,
     public_url,
     routed_rows,
@@ -315,11 +313,6 @@ class Store:
         with self._database.read() as connection:
             found = broker_at(connection, path)
         return served_brokers([found] if found is not None else []).get(path)
-
-    def brokers(self) -> tuple[Broker, ...]:
-        """Every broker."""
-        with self._database.read() as connection:
-            return tuple(brokers(connection))
 
     def refresh(self, known: KnownObjects[Any]) -> set[str]:
         """Brings objects in memory up to date; the paths of those that have changed, see `KnownObjects.read`."""

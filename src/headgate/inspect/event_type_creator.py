@@ -12,6 +12,7 @@ import structlog
 from headgate.control.admission import Admission
 from headgate.control.errors import ObjectNotFoundError
 from headgate.control.event_type_rules import event_type_of
+from headgate.control.known_objects import KnownObjects
 from headgate.control.objects import Broker, Kind, ObjectKey
 from headgate.control.status import identity_of
 from headgate.errors import HeadgateError
@@ -43,6 +44,9 @@ class EventTypeCreator:
         self._admission = admission
         self._follower = follower
         self._clock_us = clock_us
+        self._known: KnownObjects[Broker] = KnownObjects(Kind.BROKER)
+        self._brokers: dict[str, Broker] = {}
+        """By identity."""
         self._seen: dict[_Place, int] = {}
         """When flows were looked at, of those that are known now."""
         self._refusals = Recurring(_log, "an EventType cannot be made", HeadgateError)
@@ -61,7 +65,8 @@ class EventTypeCreator:
         Returns:
             How many EventTypes were made.
         """
-        brokers = {identity_of(broker): broker for broker in self._admission.store.brokers()}
+        if self._admission.store.refresh(self._known):
+            self._brokers = {identity_of(broker): broker for broker in self._known.by_path.values()}
         now_us, due, known = self._clock_us(), list[_Place](), set[_Place]()
         with self._follower.flows() as sketch:
             for identity, flows in sketch.brokers():
@@ -73,7 +78,7 @@ class EventTypeCreator:
         self._seen = {place: at_us for place, at_us in self._seen.items() if place in known}
         made = 0
         for identity, key in due:
-            broker = brokers.get(identity)
+            broker = self._brokers.get(identity)
             if broker is not None:
                 with self._refusals.attempt():
                     made += self._make(broker, key)
