@@ -306,7 +306,12 @@ class Runs:
             self.run(line, [HERE])
         parts = figure.parts(self._lines[HERE, line][-1])
         name, value = max(parts.items(), key=lambda part: part[1])
-        return f"{name}: {value:,.3g} of {sum(parts.values()):,.3g} {program.unit}"
+        return f"{name}: {plain(value)} of {plain(sum(parts.values()))} {program.unit}"
+
+
+def plain(value: float) -> str:
+    """A figure with three digits, or as a whole number."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 @dataclass(frozen=True)
@@ -366,9 +371,9 @@ def main() -> None:
     for heading in ("figure", "before", "now", "goal", "reached", "what takes most"):
         table.add_column(heading, justify="left" if heading in ("figure", "what takes most") else "right")
     for row in found:
-        earlier = "" if row.before is None else f"{row.before:,.4g}"
+        earlier = "" if row.before is None else plain(row.before)
         reached = "yes" if row.reached else "no"
-        table.add_row(row.figure, earlier, f"{row.now:,.4g}", f"{row.goal:,g}", reached, row.largest)
+        table.add_row(row.figure, earlier, plain(row.now), plain(row.goal), reached, row.largest)
     print_whole(table)
 
 
