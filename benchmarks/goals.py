@@ -271,22 +271,17 @@ PROGRAMS: Final = (
 
 
 class Runs:
-    """What the programs have printed.
+    """What the programs have printed."""
 
-    Args:
-        rounds: How often each runs.
-    """
-
-    def __init__(self, rounds: int) -> None:
-        self._rounds = rounds
+    def __init__(self) -> None:
         self._lines: dict[tuple[Path, str], list[Lines]] = {}
         self._progress = Console(stderr=True)
 
-    def run(self, line: str, checkouts: Sequence[Path]) -> None:
+    def run(self, line: str, checkouts: Sequence[Path], rounds: int) -> None:
         """Runs a program with the code of each checkout, in turns."""
-        for number in range(self._rounds):
+        for number in range(rounds):
             for checkout in checkouts if number % 2 == 0 else reversed(checkouts):
-                self._progress.print(f"benchmarks.{line}, round {number + 1} of {self._rounds}, {checkout.name}")
+                self._progress.print(f"benchmarks.{line}, round {number + 1} of {rounds}, {checkout.name}")
                 try:
                     self._lines.setdefault((checkout, line), []).append(printed(line, checkout))
                 except CannotRunError as error:
@@ -303,7 +298,7 @@ class Runs:
         """The largest part of a figure in the last run, and how much all parts are together."""
         line = figure.budget or program.line
         if (HERE, line) not in self._lines:
-            self.run(line, [HERE])
+            self.run(line, [HERE], 1)
         parts = figure.parts(self._lines[HERE, line][-1])
         name, value = max(parts.items(), key=lambda part: part[1])
         return f"{name}: {plain(value)} of {plain(sum(parts.values()))} {program.unit}"
@@ -339,9 +334,9 @@ class Row:
 
 def rows(programs: Sequence[Program], before: Path | None, rounds: int) -> Iterator[Row]:
     """Runs the programs; a row for each figure."""
-    runs = Runs(rounds)
+    runs = Runs()
     for program in programs:
-        runs.run(program.line, [HERE] if before is None else [before, HERE])
+        runs.run(program.line, [HERE] if before is None else [before, HERE], rounds)
     for program in programs:
         for figure in program.figures:
             earlier = None if before is None else runs.median(before, program.line, figure.value)

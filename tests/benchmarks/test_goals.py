@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.goals import HERE, CannotRunError, Figure, Lines, Program, last, most, only, rows
-
-from benchmarks import goals
+from benchmarks.goals import HERE, CannotRunError, Figure, Lines, Program, Row, last, most, only, rows
 
 BEFORE = Path("/before")
 SLOW = Figure(
@@ -20,7 +18,7 @@ RATE = Figure("rate/s", 100, most("per_s"), lambda lines: {}, is_rate=True)
 BUDGETED = Figure("ms", 1, last("ms", what=""), lambda lines: lines[0], budget="budget")
 
 
-def figures(monkeypatch: pytest.MonkeyPatch, outputs: dict[tuple[Path, str], list[Lines]]) -> list[goals.Row]:
+def figures(monkeypatch: pytest.MonkeyPatch, outputs: dict[tuple[Path, str], list[Lines]]) -> list[Row]:
     """The rows of a program whose runs print these, one after the other."""
 
     def printed(line: str, checkout: Path) -> Lines:
@@ -28,7 +26,7 @@ def figures(monkeypatch: pytest.MonkeyPatch, outputs: dict[tuple[Path, str], lis
             raise CannotRunError("no such module")
         return outputs[checkout, line].pop(0)
 
-    monkeypatch.setattr(goals, "printed", printed)
+    monkeypatch.setattr("benchmarks.goals.printed", printed)
     return list(rows([Program("one --json", (SLOW, RATE, BUDGETED))], BEFORE, 3))
 
 

@@ -38,7 +38,7 @@ class Writers:
         self._draw = draw
 
     def write(self) -> None:
-        """One write; half of them into the one namespace, which so gets many."""
+        """An object is deleted where it is there; in most cases a new one of its name follows."""
         kinds: list[tuple[Kind, tuple[str, ...], Callable[[str], dict[str, Any]]]] = [
             (Kind.BROKER, BROKERS, self._broker),
             (Kind.TRIGGER, TRIGGERS, self._trigger),

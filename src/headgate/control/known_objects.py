@@ -43,9 +43,9 @@ class KnownObjects(Generic[_T]):
         rows = connection.execute(
             "SELECT body FROM objects WHERE +kind = ? AND version > ?", (self._kind, self._version)
         )
-        newer = [cast(_T, decode_stored(self._kind, body)) for (body,) in rows]
-        found = self._objects | {one.metadata.path: one for one in newer} if newer else self._objects
-        changed = {one.metadata.path for one in newer}
+        decoded = (cast(_T, decode_stored(self._kind, body)) for (body,) in rows)
+        newer = {one.metadata.path: one for one in decoded}
+        found, changed = self._objects | newer if newer else self._objects, set(newer)
         (count,) = connection.execute("SELECT count(*) FROM objects WHERE kind = ?", (self._kind,)).fetchone()
         if count != len(found):  # what is stored is among what was found, so as many are the same
             keys = connection.execute("SELECT namespace, name FROM objects WHERE kind = ?", (self._kind,))

@@ -244,10 +244,8 @@ class SnapshotCache:
 
     def _read_brokers(self, url: str) -> None:
         """Takes up other brokers, or another address of the server, which deliveries may go by."""
-        before, self._brokers = (
-            self._brokers,
-            {path: broker for path, broker in self._known.by_path.items() if is_served(broker)},
-        )
+        before = self._brokers
+        self._brokers = {path: broker for path, broker in self._known.by_path.items() if is_served(broker)}
         self._identities = {path: identity_of(broker) for path, broker in self._brokers.items()}
         if url == self._public_url and _rules(self._brokers) == _rules(before):
             return
