@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,37 @@ def test_one_more_waits_until_there_is_room_or_the_limit_is_raised(
         assert dead._store.held["default"] == 3
         unlimit(quotas, store)
         assert dead.has_room("default")
+        await dead.close()
+
+    run(work())
+
+
+def test_a_place_is_taken_before_the_outbox_is_on_disk(tmp_path: Path, store: Store) -> None:
+    async def work() -> None:
+        quotas = SharedQuotas(store)
+        limit(quotas, store, 1)
+        waiting: list[Callable[[], None]] = []
+        dead = DeadLetters(
+            tmp_path / "d.db",
+            attempt_service(None),
+            lambda _: None,
+            quotas=quotas,
+            when_durable=lambda _, call: waiting.append(call),
+        )
+        first = asyncio.create_task(dead.put(letter(0, trigger="default/t")))
+        await until(lambda: len(waiting) == 1)
+        assert dead.is_over_quota("default"), "else a second delivery would be given up, and wait with its permit"
+        assert not dead._store.held["default"]
+        waiting.pop()()
+        await first
+        assert dead._store.held["default"] == 1
+        broken_off = asyncio.create_task(dead.put(letter(0, target=9, trigger="other/t")))
+        await until(lambda: len(waiting) == 1)
+        broken_off.cancel()
+        with suppress(asyncio.CancelledError):
+            await broken_off
+        limit(quotas, store, 1, "other")
+        assert dead.has_room("other"), "what was broken off has no place"
         await dead.close()
 
     run(work())

@@ -183,8 +183,8 @@ def test_what_processes_hold_is_limited_and_shown(server: Server) -> None:
     spec = {"broker": "orders", "subscriber": {"uri": "http://127.0.0.1:9/"}, "delivery": delivery}
     server.create("triggers", namespace, "failing", spec)
     server.wait_trigger_ready(namespace, "failing")
-    for number in range(3):
-        assert mine.publish(f"dead-{number}", "t") == 202
+    with Client(server.grpc) as client:  # together: their attempts end together, too
+        client.publish(f"{namespace}/orders", [Event("1.0", f"dead-{number}", "/test", "t") for number in range(3)])
     eventually(lambda: metric(server, "headgate_quota_dead_letters_delayed_total") >= 2)
     eventually(lambda: used().get(dead) == 1)
     for one in ("triggers/failing", "subscriptions/desk", "resourcequotas/limits", "brokers/orders"):

@@ -121,15 +121,16 @@ class DeadLetters:
 
     async def put(self, dead_letter: DeadLetter) -> None:
         """Store a dead letter; returns when it is on disk, which it waits for as long as there is no room."""
-        await until_durable(self._when_durable, dead_letter.position + 1)
         namespace = namespace_of(dead_letter.trigger)
         while self.is_over_quota(namespace):
             await asyncio.sleep(limits.DEADLETTER_RETRY_S)
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._new.append((StoredDeadLetter.new(dead_letter), done))
-        self._write_soon()
+        # It has its place before it waits for anything else: who asked for room just now shall find it here.
         self._pending[namespace] += 1
         try:
+            await until_durable(self._when_durable, dead_letter.position + 1)
+            done: asyncio.Future[None] = self._loop.create_future()
+            self._new.append((StoredDeadLetter.new(dead_letter), done))
+            self._write_soon()
             await done
         finally:
             _drop(self._pending, namespace)
