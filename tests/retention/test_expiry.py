@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headgate import limits
 from headgate.deadletters.store import DeadLetterStore
+from headgate.delivery.lifecycle import Delivery
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.compile.plan import Verdict
 from headgate.log.directory import Partition
@@ -18,7 +20,7 @@ from headgate.log.recovery import list_segments
 from headgate.log.retention import time_of_newest
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
-from headgate.retention.expiry import BacklogBounds
+from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.retention.floor import FloorFinder
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.testing import free_port
@@ -107,6 +109,49 @@ def test_a_full_dead_letter_store_does_not_keep_the_log(tmp_path: Path, log: Eve
         await until(lambda: work.dispatcher.unfinished == 0 and dropped(routes) >= COUNT - 5 - 8)
 
     scene(tmp_path, log, wait, dead_letter_uri="")
+
+
+def test_room_that_goes_while_an_event_is_read_is_not_waited_for():
+    class Queue:
+        room = True
+
+        def has_room(self, _namespace: str) -> bool:
+            return self.room
+
+        async def put(self, _dead_letter: object) -> None:
+            raise AssertionError("it would wait until there is room, and no other backlog would end")
+
+    queue, told = Queue(), []
+
+    async def load(_partition: int, _offset: int) -> object:
+        queue.room = False  # an attempt elsewhere was given up meanwhile
+        return event(0)
+
+    class Look:
+        errors = SimpleNamespace(dropped=lambda *words: told.append(words))
+
+        def __call__(self, *_: object) -> str:
+            return ""
+
+    expiry = Expiry(
+        None,
+        None,
+        BacklogBounds(),
+        scheduler=None,
+        subscriptions=None,
+        events=SimpleNamespace(load=load),
+        look=Look(),
+        dead_letters=queue,
+        on_change=lambda: None,
+        clock_us=lambda: 0,
+    )
+    state = SimpleNamespace(target=target(1, "http://127.0.0.1:9/", dead_letter_uri=""))
+
+    async def work() -> None:
+        assert await expiry._result(state, Delivery(0, 0, 0, Verdict.MATCH)) == "expired"
+
+    run(work())
+    assert len(told) == 1
 
 
 def test_what_the_filter_does_not_want_is_not_dropped(tmp_path: Path, log: EventLog):
