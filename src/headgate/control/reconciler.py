@@ -26,7 +26,7 @@ _log = structlog.get_logger("headgate.control")
 
 
 class Reconciler:
-    """Writes status; several may run at once (a write of one is a change that the others see, and find true).
+    """Writes status; several may run at once. What changes after one has read it, it looks at in its next pass.
 
     Args:
         store: The objects.
@@ -151,13 +151,13 @@ class Reconciler:
             for obj in self._store.stale_routed(now_s, which, parameters):
                 stale[obj.metadata.uid] = obj
 
-        if seen["version"] != counters["version"]:
-            look(RowSelection.CHANGED, seen["version"])
-            if self._store.secrets.changed(seen["version"])[1] != frozenset():
-                look(RowSelection.AUTHENTICATING)
-                for path, state in self._brokers.states.items():
-                    if state.auths:
-                        look(RowSelection.OF_BROKER, path)
+        # Not those that were written: each write of one gives it the status that is true then.
+        since = seen["version"]
+        if since != counters["version"] and self._store.secrets.changed(since)[1] != frozenset():
+            look(RowSelection.AUTHENTICATING)
+            for path, state in self._brokers.states.items():
+                if state.auths:
+                    look(RowSelection.OF_BROKER, path)
         if seen["routing"] != counters["routing"]:
             look(RowSelection.REROUTED, seen["routing"])
         if seen["active_generation"] != counters["active_generation"]:

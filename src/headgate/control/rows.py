@@ -32,8 +32,6 @@ _REPORTS = "LEFT JOIN reports r ON r.target = t.id"
 # CROSS JOIN keeps SQLite from starting at the other table and reading all of it.
 _BY_TARGET = f"""SELECT {_COLUMNS} FROM targets t CROSS JOIN objects o
                  ON o.kind = t.kind AND o.namespace = t.namespace AND o.name = t.name {_REPORTS}"""
-_BY_OBJECT = f"""SELECT {_COLUMNS} FROM objects o CROSS JOIN targets t
-                 ON t.kind = o.kind AND t.namespace = o.namespace AND t.name = o.name {_REPORTS}"""
 
 
 class RowSelection(StrEnum):
@@ -41,7 +39,6 @@ class RowSelection(StrEnum):
 
     ALL = _BY_TARGET
     TARGET = f"{_BY_TARGET} WHERE t.id = ?"
-    CHANGED = f"{_BY_OBJECT} WHERE o.version > ?"
     REROUTED = f"{_BY_TARGET} WHERE t.routing > ?"
     NEEDING = f"{_BY_TARGET} WHERE t.needs > ? AND t.needs <= ?"
     OF_BROKER = f"{_BY_TARGET} WHERE t.broker = ?"

@@ -247,8 +247,7 @@ class ObjectWriter:
             new = msgspec.structs.replace(
                 new, status=msgspec.structs.replace(old.status, observed_generation=generation)
             )
-        self._save(new)
-        self._record("MODIFIED", new, old)
+        self._modify(new, old)
         return new
 
     def _remove(self, gone: Object, old: Object) -> Object:
@@ -261,7 +260,7 @@ class ObjectWriter:
         elif isinstance(gone, Broker):
             self._known = None
             bump(self._connection, "routing")
-        self._record("DELETED", gone, old)
+        history.record(self._connection, "DELETED", gone, old, self._form.of(gone))
         return gone
 
     def put_status(self, obj: WithStatus) -> int | None:
@@ -279,24 +278,22 @@ class ObjectWriter:
             return None
         version = bump(self._connection, "version")
         new = _with_metadata(obj, resource_version=str(version))
-        self._save(new)
-        self._record("MODIFIED", new, obj)
+        self._modify(new, obj)
         return version
 
     def _rerouted(self, new: Object, old: Object, plan: CompiledFilter | None) -> Object:
         """Write a changed object with its routing row, its status and its place in history."""
-        self._save(new)
         if isinstance(new, Routed):
+            self._save(new)  # its row is read below
             compiled = _of_routed(new, plan)
             target = update_target(self._connection, new, compiled, compiler=self._compiler, facts=self._facts())
             # In the same write: nobody may read "Ready" of a filter that is not in force.
             row = next(routed_rows(self._connection, RowSelection.TARGET, (target,), self._form))
             new = msgspec.structs.replace(new, status=routed_status(new, row.inputs, now=self._now))
-            self._save(new)
         elif isinstance(new, Broker):
             self._known = None
             bump(self._connection, "routing")
-        self._record("MODIFIED", new, old)
+        self._modify(new, old)
         return new
 
     def _refresh_statuses(self, broker: str) -> None:
@@ -306,22 +303,25 @@ class ObjectWriter:
             if status != row.obj.status:
                 self.put_status(msgspec.structs.replace(row.obj, status=status))
 
-    def _record(self, change: str, new: Object, old: Object | None) -> None:
-        history.record(self._connection, change, new, old, self._form.of(new))
+    def _modify(self, new: Object, old: Object) -> None:
+        """Put an object in the place of the one that was read, and keep the change."""
+        history.record(self._connection, "MODIFIED", new, old, self._save(new))
 
-    def _save(self, new: Object) -> None:
-        meta = new.metadata
+    def _save(self, new: Object) -> bytes:
+        """Put an object in the place of the stored one; its stored form."""
+        meta, body = new.metadata, self._form.of(new)
         self._connection.execute(
             "UPDATE objects SET version = ?, labels = ?, body = ? WHERE kind = ? AND namespace = ? AND name = ?",
             (
                 int(meta.resource_version),
                 history.labels_text(new),
-                self._form.of(new),
+                body,
                 new.kind,
                 meta.namespace,
                 meta.name,
             ),
         )
+        return body
 
 
 def kube_time(seconds: float) -> str:
