@@ -222,6 +222,14 @@ def read_until(reader: OutboxMember, done: Callable[[list[OutboxPage]], bool]) -
     return pages
 
 
+def read_to(reader: OutboxMember, partition: int, offset: int) -> list[OutboxPage]:
+    """Reads until all of a partition below an offset has come: others come before or behind it."""
+    return read_until(
+        reader,
+        lambda pages: any((page.checkpoint.partition, page.checkpoint.offset) == (partition, offset) for page in pages),
+    )
+
+
 def rows_of(pages: Iterable[OutboxPage]) -> list[tuple[int, int, int]]:
     return [(each.source, each.offset, t) for page in pages for each in page.events for t, _ in each.targets]
 
@@ -280,15 +288,16 @@ def test_records_that_retention_took_are_told_and_reading_goes_on(kafka: Kafka) 
     writer.store(of_partition[:10])
     remove_records(config, partition, 1)  # the hello: nothing that follows can count before the next run
     reader = OutboxMember(config, owner)
-    pages = read_until(reader, lambda pages: any(page.checkpoint.offset == 11 for page in pages))
+    pages = read_to(reader, partition, 11)
     assert owner.lost == [(partition, 0, 1)]
     assert rows_of(pages) == []
     second = Run(2, 1, 1, OUTBOX_PARTITIONS)
     writer.store(second.hello([0]))
-    writer.store(each for offset in range(20) for each in second.events(0, offset))
-    pages = read_until(reader, lambda pages: len({row[1] for row in rows_of(pages)}) == 20)
+    stored = [each for offset in range(20) for each in second.events(0, offset)]
+    writer.store(stored)
+    end = 12 + sum(each.partition == partition for each in stored)  # behind ten of the first run, and both hellos
+    assert rows_of(read_to(reader, partition, end))
 
-    end = max(page.checkpoint.offset for page in pages if page.checkpoint.partition == partition)
     event, deadline = 20, time.monotonic() + WAIT_S_MAX
     while len(owner.lost) == 1:  # what the library has fetched before it was removed is read all the same
         assert time.monotonic() < deadline
@@ -299,7 +308,7 @@ def test_records_that_retention_took_are_told_and_reading_goes_on(kafka: Kafka) 
         remove_records(config, partition, end + len(records) // 2)
         reader.resume([partition])
         place, event, end = end, event + 40, end + len(records)
-        pages = read_until(reader, lambda pages, end=end: any(page.checkpoint.offset == end for page in pages))
+        pages = read_to(reader, partition, end)
     assert owner.lost[1:] == [(partition, place, place + len(records) // 2)]
     assert len(rows_of(pages)) > 0
     reader.close()
