@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from headgate.auth.event_policies import DefaultMode
 from headgate.control.admission import Admission
 from headgate.control.known_objects import KnownObjects
-from headgate.control.objects import API_VERSION, Broker, Kind, ObjectKey
+from headgate.control.objects import API_VERSION, Broker, Kind, ObjectKey, WithStatus
 from headgate.control.reconciler import Reconciler
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
@@ -115,6 +115,38 @@ def test_what_is_brought_up_to_date_is_what_is_read_anew(tmp_path: Path, seed: i
         assert changed >= {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
         before = now
         fresh.close()
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_reconcilers_that_come_between_each_other_leave_no_status_that_is_not_true(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    store, others = (Store.open(tmp_path / "control.db") for _ in range(2))
+    writers = Writers(Admission(others), draw)
+    one, other = Reconciler(store, server=URLS), Reconciler(others, server=URLS)
+    write_statuses = store.write_statuses
+
+    def late(changed: Iterable[WithStatus]) -> tuple[int, ...]:
+        """What is written was read a while ago."""
+        stale = list(changed)
+        for _ in range(draw.randrange(3)):
+            draw.choice([writers.write, writers.change])()
+            if draw.random() < 0.5:
+                others.set_active_generation(others.desired_generation())
+            other.step()
+        return write_statuses(stale)
+
+    for _ in range(STEPS):
+        writers.write()
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "write_statuses", late)
+            one.step()
+        while one.step() + other.step():
+            pass
+        assert Reconciler(store, server=URLS).step() == 0, "a look at everything finds a status that is not true"
+    others.close()
     store.close()
 
 

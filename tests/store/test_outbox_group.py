@@ -223,7 +223,7 @@ def read_until(reader: OutboxMember, done: Callable[[list[OutboxPage]], bool]) -
 
 
 def read_to(reader: OutboxMember, partition: int, offset: int) -> list[OutboxPage]:
-    """Reads until all of a partition below an offset has come: others come before or behind it."""
+    """Reads until a page of a partition ends at an offset; those of other partitions come in any order."""
     return read_until(
         reader,
         lambda pages: any((page.checkpoint.partition, page.checkpoint.offset) == (partition, offset) for page in pages),

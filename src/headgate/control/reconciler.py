@@ -26,7 +26,7 @@ _log = structlog.get_logger("headgate.control")
 
 
 class Reconciler:
-    """Writes status; several may run at once. What changes after one has read it, it looks at in its next pass.
+    """Writes status; several may run at once. Each looks again, in its next pass, at what has changed since it read.
 
     Args:
         store: The objects.
@@ -151,7 +151,7 @@ class Reconciler:
             for obj in self._store.stale_routed(now_s, which, parameters):
                 stale[obj.metadata.uid] = obj
 
-        # Not those that were written: each write of one gives it the status that is true then.
+        # What was written itself needs no look: each write of a trigger stores the status that is true then.
         since = seen["version"]
         if since != counters["version"] and self._store.secrets.changed(since)[1] != frozenset():
             look(RowSelection.AUTHENTICATING)

@@ -124,7 +124,7 @@ class DeadLetters:
         namespace = namespace_of(dead_letter.trigger)
         while self.is_over_quota(namespace):
             await asyncio.sleep(limits.DEADLETTER_RETRY_S)
-        # It has its place before it waits for anything else: who asked for room just now shall find it here.
+        # It takes its place before it waits for the outbox: whoever asks for room meanwhile must count it.
         self._pending[namespace] += 1
         try:
             await until_durable(self._when_durable, dead_letter.position + 1)

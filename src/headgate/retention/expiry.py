@@ -173,7 +173,7 @@ class Expiry:
                 return "lost"
             if result := self._look(target, delivery, event):
                 return result
-            if is_kept and self._dead_letters.has_room(target.namespace):  # still, after what was waited for
+            if is_kept and self._dead_letters.has_room(target.namespace):  # others may have taken it meanwhile
                 outcome = Outcome(0, "expired", f"not delivered within {self._bounds.text}")
                 now_us = self._clock_us()
                 dead_letter = dead_letter_of(target, delivery, event, outcome, reason="expired", now_us=now_us)
