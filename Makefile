@@ -2,12 +2,11 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
-FAST := not spark and not system and not crash and not kafka
 
 # Tests and demos start Python hundreds of times: what one start has compiled is kept for the others.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo demo-cluster test test-fast test-servers nightly image image-test docs docs-serve pages conformance check dist newcomer lock proto clean
+.PHONY: setup demo demo-cluster check test test-all in-parts tests test-fast nightly image image-test docs docs-serve pages conformance dist newcomer lock proto clean
 
 setup: .venv/.ready $(JAR)
 
@@ -24,38 +23,43 @@ demo: setup
 demo-cluster: setup
 	@$(BIN)/python -m examples.cluster
 
+# mypy keeps what it knows beside the other caches of Headgate, for the next clone too.
 check: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
+	@$(BIN)/mypy --cache-dir "$${XDG_CACHE_HOME:-$$HOME/.cache}/headgate/mypy"
 	@$(BIN)/lint-imports
 
-# First what needs neither a JVM nor a server, then what does. Each on a few processes: what one prints is under its test,
-# and `.venv/bin/python -m pytest PATH::TEST` runs one test alone.
-test: check test-fast test-servers
+# What every change must pass: all that is fast enough, on a few processes. What one test prints is under its name, and
+# `.venv/bin/python -m pytest PATH::TEST` runs it alone.
+test: TESTS = -m "not slow"
+test: export HEADGATE_TEST_DEPTH = gate
+test: in-parts
 
-# For the inner loop.
+# Also what takes longer: programs of other languages, moves to Kafka, the cluster with kills, more repetitions.
+test-all: export HEADGATE_TEST_DEPTH = all
+test-all: in-parts
+
+# One part after the other, and how long each took.
+in-parts:
+	@for part in setup check tests; do \
+	  started=$$SECONDS; $(MAKE) --no-print-directory $$part TESTS='$(TESTS)' || exit; \
+	  times+="$$part $$((SECONDS - started)) s, "; \
+	done; echo "$${times}$$SECONDS s in all"
+
+tests: setup
+	@scripts/ensure.sh tests
+	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 20 $(TESTS)
+
+# For the inner loop: what starts neither a JVM nor a server nor Kafka.
 test-fast: setup
-	@scripts/ensure-promtool.sh
-	@echo "tests without a JVM or a server"
-	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal -m "$(FAST)"
-
-# Two processes, file by file, each with one Spark and one server for all tests that need no other. More would only wait
-# for each other.
-test-servers: setup
-	@scripts/ensure-chromium.sh
-	@echo "tests with a JVM or a server"
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations 20 -m "not ($(FAST))"
+	@scripts/ensure.sh promtool kubectl openssl npm
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not (spark or system or crash or kafka)"
 
 # What takes hours: a million pairs of an event and a filter, by cel-cpp, by the plan's rows and by Spark; new schedules;
 # a hundred kills; new examples for every property.
-nightly: setup
-	@HEADGATE_SIM_SEED=0 HEADGATE_SIM_RUNS=10000 $(BIN)/python -m pytest -s tests/simulation
-	@HEADGATE_EXPLORE=1 HEADGATE_EXACT_PAIRS=1000000 $(BIN)/python -m pytest tests/filter/test_exactness.py tests/match/test_exact.py
-	@HEADGATE_CRASH_KILLS=100 $(BIN)/python -m pytest -m crash
-	@HEADGATE_GENERATION_CHANGES=100 $(BIN)/python -m pytest -s tests/store/test_kafka_matcher.py
-	@HEADGATE_EXPLORE=1 $(BIN)/python -m pytest -m "$(FAST)"
-	@$(MAKE) image-test
+nightly: export HEADGATE_TEST_DEPTH = nightly
+nightly: tests image-test
 
 # The image of the Containerfile, by the first of podman, docker and buildah that is here.
 image:

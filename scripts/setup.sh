@@ -11,7 +11,7 @@ python=${PYTHON:-python3}
   exit 1
 }
 
-scripts/ensure-jdk.sh
+PYTHON=$python scripts/ensure.sh jdk venv
 
 # Another lock is another environment: a package that goes takes files along that it shared with one that stays.
 if [ -d .venv ] && ! cmp -s requirements/dev.txt .venv/.ready; then rm -rf .venv; fi

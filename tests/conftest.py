@@ -1,21 +1,30 @@
 """The examples that properties try: the same ones at every run, so that a change is judged by what it changed.
 
-`make nightly` tries new ones (HEADGATE_EXPLORE=1). No example has a deadline: how long something takes is for
+`make nightly` tries new ones. No example has a deadline: how long something takes is for
 benchmarks, not for tests on a busy machine.
 """
 
+from __future__ import annotations
+
 import os
+import warnings
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pyspark.sql import SparkSession
 
 from headgate.event.json_text import allow_deep_json
+from headgate.match.requirements import connector_jar
+from headgate.match.session import start_session, task_slots
+from headgate.store.kafka.spark_jars import spark_jars
 from headgate.testing.kafka import Kafka
+from tests.support import DEPTH
 
-_EXPLORES = bool(os.environ.get("HEADGATE_EXPLORE"))
+pytest_plugins = ["tests.gate"]
+
 settings.register_profile(
-    "headgate", deadline=None, derandomize=not _EXPLORES, suppress_health_check=[HealthCheck.too_slow]
+    "headgate", deadline=None, derandomize=DEPTH != "nightly", suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("headgate")
 
@@ -32,3 +41,20 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """One real Kafka for all tests that need one; each has topics of its own."""
     with Kafka(tmp_path_factory.mktemp("kafka"), users=KAFKA_USERS, settings=KAFKA_SETTINGS) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One JVM for all tests that need one: its start costs seconds."""
+    session = start_session(
+        jar=connector_jar(),
+        threads=task_slots(2),
+        scratch=tmp_path_factory.mktemp("spark"),
+        heap_mib=1_024,
+        more_jars=spark_jars(),
+    )
+    yield session
+    with warnings.catch_warnings():
+        # PySpark leaves its gateway's sockets to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        session.stop()

@@ -1,4 +1,4 @@
-"""Prometheus' own promtool: that of the machine, or what `scripts/ensure-promtool.sh` keeps in the user's cache."""
+"""Prometheus' own promtool: that of the machine, or what `scripts/ensure.sh` keeps in the user's cache."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def promtool(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedPro
     cached = cache_directory() / "promtool"
     program = shutil.which("promtool") or (str(cached) if cached.is_file() else None)
     if program is None:
-        missing("promtool is not installed: scripts/ensure-promtool.sh")
+        missing("promtool is not installed: scripts/ensure.sh promtool")
     command = [program, *map(str, arguments)]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)

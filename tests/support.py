@@ -18,8 +18,24 @@ import pytest
 T = TypeVar("T")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+DEPTHS = ("gate", "all", "nightly")
+DEPTH = os.environ.get("HEADGATE_TEST_DEPTH", "gate")
+"""How often tests repeat what can be repeated: as often as `make test`, `make test-all` or `make nightly` do."""
+SEED = int(os.environ.get("HEADGATE_TEST_SEED", "0"))
+"""What everything random comes from, to repeat a run that failed; 0 where each test has its own."""
 WAIT_S_MAX = 120.0
 """What does not come true by then is not going to, on a busy machine either."""
+
+
+def times(*counts: int) -> int:
+    """How often to repeat something: `counts` are those of `DEPTHS`; a last one that is missing is the one before."""
+    assert DEPTH in DEPTHS, f"HEADGATE_TEST_DEPTH is one of {', '.join(DEPTHS)}"
+    return counts[min(DEPTHS.index(DEPTH), len(counts) - 1)]
+
+
+def examples(count: int) -> int:
+    """How many examples a property tries: `count`, and in the gate at most 100."""
+    return times(min(count, 100), count)
 
 
 def eventually(holds: Callable[[], T], what: str | Callable[[], object] = "", *, seconds: float = WAIT_S_MAX) -> T:

@@ -74,6 +74,7 @@ def test_commands_are_told_without_paths_of_the_machine() -> None:
     assert results.without_paths("bash /some/where/run.sh --n 3") == "bash run.sh --n 3"
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_small_run_of_the_program(tmp_path: Path) -> None:
     page = tmp_path / "published.md"

@@ -1,4 +1,4 @@
-"""One server with users, one browser and one shop full of objects for all tests of the console."""
+"""One server with users and a shop full of objects for all tests of the console, and a browser for each file."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _filled(shop: Shop) -> None:
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     folder = tmp_path_factory.mktemp("console")
     port = free_port()

@@ -15,6 +15,7 @@ from tests.support import REPOSITORY
 PAGE = REPOSITORY / "docs" / "howto" / "authenticate.md"
 
 
+@pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.timeout(600)
 def test_the_page_shows_what_happens(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.docs.test_tutorial import Terminals, run
 from tests.support import executable
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(600)]
 
 
 def test_the_page_shows_what_happens(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from headgate.testing import free_port
 from tests.docs.test_tutorial import Terminals, run
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(600)]
 
 
 def test_the_page_shows_what_happens(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.examples.test_refusals import FRAMEWORKS, SOURCE
 from tests.support import REPOSITORY, eventually
 from tests.system.publishing import Publisher, broker
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(2 * BUILD_S_MAX)]
+pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(2 * BUILD_S_MAX)]
 
 PAGES = REPOSITORY / "docs" / "howto"
 JAVA = "java -cp 'examples/java/target/classes:examples/java/target/dependency/*'"

@@ -20,7 +20,7 @@ from tests.examples.conftest import BUILD_S_MAX, Clone
 from tests.support import eventually
 from tests.system.subscriber import Subscriber
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(BUILD_S_MAX)]
+pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(BUILD_S_MAX)]
 
 FRAMEWORKS = {
     "flask": "python -m examples.python.flask_app --port 9000",

@@ -21,6 +21,7 @@ from headgate.filter.dialects.cesql.parser import parse
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_CHARACTERS_MAX
 from tests.filter.cesql_oracle import CesqlError, Value, value_of
 from tests.filter.reference.rows import row_verdicts
+from tests.support import examples
 
 
 @pytest.mark.parametrize(
@@ -315,7 +316,7 @@ def test_a_time_keeps_its_text(text: str, outcome: OutcomeKind) -> None:
     assert program(compiled.cel).evaluate(Event("1.0", "1", "/", "t")).kind is not OutcomeKind.TRUE
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(trees, events)
 @example(parse("NOT (a = 'x' AND FALSE)"), {"type": "a"})
 @example(parse("a = 'x' OR TRUE"), {"type": "a"})

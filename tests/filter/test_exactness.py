@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter
 from typing import Final
@@ -20,6 +19,7 @@ from headgate.filter.compile.plan import Verdict
 from tests.filter.hostile_events import random_view, views
 from tests.filter.reference.rows import row_verdicts
 from tests.filter.strategies import filters, random_filter, random_hard_filter, random_shaped_filter
+from tests.support import examples, times
 
 ALLOWED = {
     (OutcomeKind.TRUE, Verdict.MATCH),
@@ -41,8 +41,8 @@ def is_allowed(text: str, view: EventView, pair: tuple[OutcomeKind, Verdict | No
     return pair in ALLOWED or bool(program(text).refusal(view))
 
 
-PAIRS: Final = int(os.environ.get("HEADGATE_EXACT_PAIRS", "200000"))
-"""How many pairs of an event and a filter are compared; `make nightly` asks for 1,000,000."""
+PAIRS: Final = times(40_000, 200_000, 1_000_000)
+"""How many pairs of an event and a filter are compared."""
 EVENTS_PER_FILTER: Final = 100
 
 
@@ -66,7 +66,7 @@ def test_many_pairs(generate, share: float) -> None:
         assert seen[pair] > 5, pair
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(text=st.one_of(filters(), filters(hard=True)), view=views())
 def test_any_pair(text: str, view: EventView) -> None:
     assert is_allowed(text, view, said(text, view))

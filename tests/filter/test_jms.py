@@ -23,7 +23,7 @@ from headgate.filter.tools.advice import advice
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX
 from tests.filter.reference.rows import row_verdicts
 from tests.filter.test_exactness import ALLOWED
-from tests.support import conformance
+from tests.support import conformance, examples
 
 
 def cel(selector: str) -> str:
@@ -406,13 +406,13 @@ selectors_and_meanings = st.recursive(
 )
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(selectors_and_meanings, st.dictionaries(st.sampled_from(["x", "y", "z"]), st.sampled_from(PROPERTIES)))
 def test_cel_says_what_the_reference_says(selector: Condition, event: dict[str, object]) -> None:
     assert truth(selector[0], event) is selector[1](event)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(selectors_and_meanings, st.dictionaries(st.sampled_from(["x", "y", "z"]), st.sampled_from(PROPERTIES)))
 def test_rows_say_no_more_than_cel_cpp(selector: Condition, carried: dict[str, str | int | bool]) -> None:
     compiled = compile_filter({"jms": selector[0]})
@@ -424,7 +424,7 @@ WORDS = ["a", "b", "JMSType", "JMSTimestamp", "1", "2.5", "'x'", "'x%'", "TRUE",
 WORDS += ["LIKE", "ESCAPE", "BETWEEN", "(", ")", ",", "=", "<>", "<", ">=", "+", "-", "*", "/", "0", "'!'", "@", "'"]
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.one_of(st.text(max_size=40), st.lists(st.sampled_from(WORDS), max_size=14).map(" ".join)))
 def test_any_text_is_a_filter_or_refused(selector: str) -> None:
     try:

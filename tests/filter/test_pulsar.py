@@ -40,7 +40,7 @@ from headgate.filter.dialects.pulsar.tree import (
 from headgate.rpc import pulsar_pb2 as wire
 from tests.filter.reference.rows import row_verdicts
 from tests.filter.test_exactness import ALLOWED
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, examples
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 STORED_US = 1_769_860_800_001_999
@@ -208,7 +208,7 @@ expressions = st.recursive(
 attributes = st.dictionaries(st.sampled_from(["region", "n"]), st.sampled_from([*TEXTS[:-4], *INTEGERS, True, False]))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(expressions, attributes, st.none() | st.sampled_from(TIMES))
 def test_cel_says_what_the_reference_says(
     value: dict[str, object], carried: dict[str, object], time: str | None
@@ -219,14 +219,14 @@ def test_cel_says_what_the_reference_says(
     assert holds(FilterExpression(Negation(expr)), of) is (expected is False)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(expressions, attributes, st.none() | st.sampled_from(TIMES))
 def test_rows_say_no_more_than_cel_cpp(value: Any, carried: dict[str, object], time: str | None) -> None:
     compiled, view = compile_filter({"pulsar": value}), EventView(event(time, **carried), STORED_US)
     assert (program(compiled.cel).evaluate_view(view).kind, row_verdicts(compiled, view)) in ALLOWED
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(expressions)
 def test_json_and_protobuf_say_the_same(value: dict[str, object]) -> None:
     expr = from_json(value, "f")
@@ -456,7 +456,7 @@ def test_a_missing_property_is_no_filter_error() -> None:
         assert program((~condition).cel()).evaluate(event()).kind is OutcomeKind.FALSE
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.binary(max_size=200))
 def test_any_bytes_are_an_expression_or_refused(message: bytes) -> None:
     try:
@@ -482,7 +482,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(json_values)
 def test_any_json_is_a_filter_or_refused(value: object) -> None:
     try:

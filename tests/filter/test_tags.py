@@ -17,7 +17,7 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects.tags import tags, tags_of
 from tests.filter.reference.rows import row_verdicts
 from tests.filter.test_exactness import ALLOWED
-from tests.support import conformance
+from tests.support import conformance, examples
 
 
 def test_public_cases() -> None:
@@ -60,7 +60,7 @@ def test_becomes_cel(wanted: dict[str, str], text: str) -> None:
     assert tags(wanted, "filter.tags") == text
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     wanted=st.dictionaries(
         st.sampled_from(["anytag", "anytag1", "anytagx", "alltag", "alltag1", "alltag2"]),

@@ -20,6 +20,7 @@ from headgate.filter.tools.union import union
 from headgate.limits import FILTER_LIST_ITEMS_MAX, UNION_CHARACTERS_MAX, UNION_FILTERS_MAX, UNION_KEYS_MAX
 from tests.filter.hostile_events import random_view, views
 from tests.filter.strategies import filters, random_filter, random_hard_filter
+from tests.support import examples
 
 SIZES = [UNION_CHARACTERS_MAX, 300, 120, 60, 25, 4]
 
@@ -33,7 +34,7 @@ def joined(texts: list[str], characters_max: int = UNION_CHARACTERS_MAX) -> tupl
     return found.cel, found.exact
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     texts=st.lists(st.one_of(filters(), filters(hard=True)), min_size=1, max_size=8),
     of=st.lists(views(), min_size=1, max_size=5),

@@ -21,6 +21,7 @@ from headgate.log.search import newest_first
 from headgate.log.verify import inspect
 from headgate.log.writer import Encoded, PartitionWriter
 from tests.log.support import find
+from tests.support import examples
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.utf8())])
 CHUNKS = 9
@@ -98,7 +99,7 @@ def copied(whole: Path, folder: str) -> Path:
     return directory
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_no_reader_ever_hands_out_a_flipped_byte(whole: Path, data: st.DataObject) -> None:
     index, bit = data.draw(st.integers(0, size_of(whole) - 1)), data.draw(st.integers(0, 7))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from headgate.match.keys import Secrets
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter, random_shaped_filter
 from tests.match.frames import BROKER, frame_of, verdicts
+from tests.support import times
 
 pytestmark = pytest.mark.spark
 
@@ -102,8 +102,8 @@ def test_what_spark_decides_is_what_cel_says(spark: SparkSession) -> None:
     assert tally[OutcomeKind.ERROR, Verdict.ERROR] > 0.05 * outcomes[OutcomeKind.ERROR]
 
 
-ROUNDS: Final = max(1, int(os.environ.get("HEADGATE_EXACT_PAIRS", "0")) // 64_000)
-"""How often forms are compared, 64,000 pairs each time with other filters; `make nightly` asks for more."""
+ROUNDS: Final = times(1, 1, 15)
+"""How often forms are compared, 64,000 pairs each time with other filters."""
 
 
 @pytest.mark.parametrize("seed", range(5, 5 + ROUNDS))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headgate import limits
 from headgate.outbox.protocol import Hello, Row
 from headgate.outbox.takeover import Accepted, RunActive, RunRejected, Step, Takeover
+from tests.support import examples
 
 
 def rows(*offsets: int) -> list[Row]:
@@ -386,7 +387,7 @@ class World:
             assert self.outbox[partition] == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     seed=st.integers(0, 2**32),
     partitions=st.integers(1, 3),

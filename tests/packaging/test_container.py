@@ -184,6 +184,7 @@ def confinement(tmp_path: Path) -> Confinement:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_server_needs_no_more_than_a_container_gives(
     confinement: Confinement, subscriber: Subscriber, tmp_path: Path

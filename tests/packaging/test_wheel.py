@@ -177,6 +177,7 @@ def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
     }
 
 
+@pytest.mark.slow
 def test_uv_runs_the_demo_without_an_installation(sdist: Path, wheels: Wheels, elsewhere: Path) -> None:
     lock = sdist / "requirements" / "runtime.txt"
     where = ("--find-links", wheels.headgate.parent, "--constraints", lock, "--from", wheels.headgate)
@@ -190,6 +191,7 @@ def test_uv_runs_the_demo_without_an_installation(sdist: Path, wheels: Wheels, e
     assert list(elsewhere.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["headgate", "headgate-client"])
 def test_each_package_puts_its_command_on_the_path(
     package: str, sdist: Path, wheels: Wheels, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
@@ -204,6 +206,7 @@ def test_each_package_puts_its_command_on_the_path(
     assert done.stdout == f"headgate {headgate.__version__}\n"
 
 
+@pytest.mark.slow
 def test_packages_of_opentelemetry_that_do_not_load_cost_the_spans_alone(
     elsewhere: Path, collector: Collector, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:

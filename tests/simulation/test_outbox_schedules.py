@@ -1,12 +1,11 @@
 """Random schedules of the scaled takeover: runs with different filters, repeats, zombies, dispatchers that die.
 
-HEADGATE_SIM_SEED is the first schedule's seed (default 1, 0 for one that nobody has seen).
+HEADGATE_TEST_SEED is the first schedule's seed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 from dataclasses import replace
 from unittest import mock
@@ -20,10 +19,12 @@ from headgate.outbox.takeover import Accepted, Step, Takeover, _Contender, _Part
 from headgate.outbox.takeover_state import TakeoverState
 from headgate.store.kafka.outbox_decoder import EventRecord, OverRecord, PassedRecord
 from headgate.store.kafka.outbox_takeover import OutboxTakeover, Outcome
+from tests import support
 from tests.simulation.outbox_world import OutboxWorld
+from tests.support import times
 
-SEED = int(os.environ.get("HEADGATE_SIM_SEED", "1")) or random.randrange(1, 1 << 31)
-RUNS = 1_000
+SEED = support.SEED or times(1, 1, random.randrange(1, 1 << 31))
+RUNS = times(250, 1_000)
 RUNS_A_TEST = 250
 MUTANT_RUNS = 150
 

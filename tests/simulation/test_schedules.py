@@ -1,13 +1,11 @@
 """Hundreds of random schedules of faults, kills, clock jumps and bad disks, none of which may lose anything.
 
-HEADGATE_SIM_SEED is the first schedule's seed (default 1, 0 for one that nobody has seen), HEADGATE_SIM_RUNS their
-number (`make nightly`: 10,000); schedule n has the seed plus n. One that fails is named with the command that repeats
-it alone. Nothing in it depends on the machine: same seed, same schedule.
+HEADGATE_TEST_SEED is the first schedule's seed; schedule n has the seed plus n. One that fails is named with the
+command that begins with it. Nothing in it depends on the machine: same seed, same schedule.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import tempfile
@@ -23,12 +21,14 @@ from headgate.delivery import retry
 from headgate.delivery.retry import Fate, Outcome, judge
 from headgate.delivery.targets import TargetState
 from headgate.outbox.shards import Shard
+from tests import support
 from tests.simulation import matcher
 from tests.simulation.verdicts import faults, repeated
 from tests.simulation.world import World
+from tests.support import times
 
-SEED = int(os.environ.get("HEADGATE_SIM_SEED", "1")) or random.randrange(1, 1 << 31)
-RUNS = int(os.environ.get("HEADGATE_SIM_RUNS", "400"))
+SEED = support.SEED or times(1, 1, random.randrange(1, 1 << 31))
+RUNS = times(100, 400, 10_000)
 RUNS_A_TEST = 100
 COUNTED = ("events", "attempts", "repeated", "buried", "dropped", "kills", "replies", "pairs", "takeovers")
 """What schedules have to show; `pairs` are those with two dispatchers."""
@@ -62,7 +62,7 @@ def test_nothing_is_lost_and_all_is_kept(quiet: None, done: int) -> None:
     totals = dict.fromkeys(COUNTED, 0)
     runs = min(RUNS_A_TEST, RUNS - done)
     for seed in range(SEED + done, SEED + done + runs):
-        again = f"HEADGATE_SIM_SEED={seed} HEADGATE_SIM_RUNS=1 .venv/bin/python -m pytest tests/simulation"
+        again = f"HEADGATE_TEST_SEED={seed} .venv/bin/python -m pytest -x tests/simulation"
         try:
             world = schedule(seed)
         except BaseException:

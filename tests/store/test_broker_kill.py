@@ -17,7 +17,7 @@ from headgate.testing.kafka import Kafka
 from tests.store.contract import PARTITIONS, entries, stored, whole
 from tests.store.stores import KafkaStore, kafka_config
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 Offsets = Mapping[int, Sequence[int]]
 PRODUCERS = 6
 LOAD_S = 2.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -22,7 +21,6 @@ from headgate.store.kafka.election import Election, Loss
 from headgate.store.kafka.generations import follow_generations
 from headgate.store.kafka.matcher import KafkaMatcher, MatcherHooks, wait_slots
 from headgate.testing.kafka import Kafka
-from tests.match.conftest import spark
 from tests.store.matcher_world import (
     Filters,
     Load,
@@ -32,13 +30,11 @@ from tests.store.matcher_world import (
     quantile,
     world_config,
 )
-from tests.support import eventually
-
-__all__ = ["spark"]
+from tests.support import eventually, times
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-CHANGES = int(os.environ.get("HEADGATE_GENERATION_CHANGES", "8"))
-"""Changes of filters; nightly sets more."""
+CHANGES = times(4, 8, 100)
+"""Changes of filters."""
 RATE = 200
 """Events a second."""
 

@@ -28,10 +28,7 @@ from headgate.store.kafka.records import encode_record
 from headgate.testing.kafka import Kafka
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_atom, random_filter
-from tests.match.conftest import spark
 from tests.support import eventually
-
-__all__ = ["spark"]
 
 BROKER = "default/main/1"
 SOURCES, OUTBOX = 2, 3

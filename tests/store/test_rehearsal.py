@@ -22,10 +22,7 @@ from headgate.store.kafka.outbox_takeover import OutboxTakeover
 from headgate.store.kafka.pages import headers_of, offset_of
 from headgate.store.kafka.rehearsal import REHEARSAL_RUN, Rehearsal
 from headgate.testing.kafka import Kafka
-from tests.match.conftest import spark
 from tests.store.matcher_world import OUTBOX, SOURCES, WAIT_S_MAX, Filters, Load, world_config
-
-__all__ = ["spark"]
 
 EVENTS = 60
 

@@ -29,13 +29,14 @@ from headgate.outbox.shards import dispatcher_of
 from headgate.storage.dispatcher_directory import directories_of
 from headgate.subscriptions.store import SubscriptionStore
 from headgate.testing import START_S_MAX, Server, parts_of
+from tests import support
 from tests.delivery import harness
-from tests.support import eventually
+from tests.support import eventually, times
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
-KILLS = int(os.environ.get("HEADGATE_CRASH_KILLS", "6"))
-SEED = int(os.environ.get("HEADGATE_CRASH_SEED", "0")) or random.randrange(1, 1 << 31)
+KILLS = times(2, 6, 100)
+SEED = support.SEED or random.randrange(1, 1 << 31)
 """What the crash tests of one run share: how often they kill all, and what everything random comes from."""
 FRONTS = DISPATCHERS = 2
 ARGUMENTS = ("--fronts", str(FRONTS), "--dispatchers", str(DISPATCHERS))
@@ -306,7 +307,7 @@ class Faulty:
 def war(seed: int, kills: int, folder: Path, subscriber: Subscriber) -> Outcome:
     """Kills a server `kills` times under load, then lets it finish."""
     rng = random.Random(seed)
-    print(f"seed {seed} (HEADGATE_CRASH_SEED={seed} repeats it)")
+    print(f"seed {seed} (HEADGATE_TEST_SEED={seed} repeats it)")
     outcome = Outcome(seed, kills)
     server = Server(folder / "data", arguments=ARGUMENTS, log=folder / "server.log")
     faulty = Faulty(seed)

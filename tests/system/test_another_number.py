@@ -14,7 +14,7 @@ from tests.system.kills import stored
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(900)]
 
 EVENTS = 60
 KEYS = 6

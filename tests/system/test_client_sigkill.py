@@ -33,6 +33,7 @@ MORTAL_EVENTS = int(KILLS * mortal.RATE_PER_S * LIFE_S_MAX / 2)
 CONSUMERS = ("c0", "c1", "c2")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1_800)  # two more starts of the server
 def test_each_event_is_stored_once_and_ends_once_though_the_server_is_killed(server: Server) -> None:
     broker(server, "killed")
@@ -116,7 +117,7 @@ class Mortal:
 
 @pytest.mark.timeout(900)
 def test_no_event_is_lost_or_ends_twice_though_the_clients_are_killed(server: Server, tmp_path: Path) -> None:
-    print(f"seed {SEED} (HEADGATE_CRASH_SEED={SEED} repeats it)")
+    print(f"seed {SEED} (HEADGATE_TEST_SEED={SEED} repeats it)")
     rng = random.Random(SEED)
     server.create("brokers", "default", "mortal", {})
     spec = {"broker": "mortal", "filter": {"expression": "true"}, "type": "shared", "ackTimeout": "PT5M"}

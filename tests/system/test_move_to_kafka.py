@@ -25,7 +25,7 @@ from tests.system.keeping import OWN
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.system, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.system, pytest.mark.timeout(900)]
 
 MATCHED = 40
 ALL = 52

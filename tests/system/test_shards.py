@@ -113,6 +113,7 @@ def test_dead_letters_replays_and_questions_are_of_all(server: Server, subscribe
     eventually(lambda: 'headgate_deliveries_total{result="delivered"}' in page(server, "/metrics"), "no metrics")
 
 
+@pytest.mark.slow
 def test_a_large_apply_delays_no_producer(server: Server) -> None:
     """The fronts pass it on and work on nothing of it; single POSTs are acknowledged all along."""
     applied: list[int] = []

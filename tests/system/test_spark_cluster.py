@@ -13,7 +13,7 @@ from examples.cluster.machines import Sizes
 from examples.cluster.story import run
 from rich.console import Console
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.system, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.system, pytest.mark.timeout(900)]
 
 KILLS = ("executor", "worker")
 
