@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
-from headgate.control.bodies import YAML_TYPES, decode_json, decode_json_or_yaml, decode_yaml, media_type
+from headgate.control.bodies import JSON_TYPES, YAML_TYPES, decode_json, decode_json_or_yaml, decode_yaml, media_type
 from headgate.control.decode import check_shape
 from headgate.control.kube_protobuf import PROTOBUF, decode_protobuf
 from headgate.control.kube_status import failure, failure_of
@@ -25,6 +25,8 @@ from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 
 JSON: Final = "application/json"
+DOCUMENT_TYPES: Final = JSON_TYPES | YAML_TYPES | {PROTOBUF}
+"""Of a body that is a document; clients send kinds that are built into Kubernetes as protobuf."""
 _log = structlog.get_logger(__name__)
 _ID_DIGITS_MAX: Final = 18
 _T = TypeVar("_T")

@@ -16,9 +16,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
-from headgate.control.errors import NamespaceExistsError, NamespaceForbiddenError, NamespaceNotFoundError
-from headgate.control.http import JSON, decoded, json_response, read_body
+from headgate.control.bodies import media_type
+from headgate.control.errors import (
+    NamespaceExistsError,
+    NamespaceForbiddenError,
+    NamespaceNotFoundError,
+    NamespaceStaleError,
+)
+from headgate.control.http import DOCUMENT_TYPES, JSON, decoded, json_response, read_body
 from headgate.control.kube_status import Status, StatusDetails
 from headgate.control.managers import Manager, applied, managers_of, owned, updated
 from headgate.control.namespaces import decode_namespace, namespace_list, namespace_table
@@ -26,6 +31,7 @@ from headgate.control.objects import Kind, Namespace
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of, patched
 from headgate.control.queries import (
     Representation,
+    delete_options,
     is_dry_run,
     is_set,
     list_query,
@@ -35,6 +41,7 @@ from headgate.control.queries import (
 )
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed
+from headgate.control.writes import difference
 from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import SECRETS_READ_MAX
 
@@ -91,7 +98,7 @@ class NamespaceApi:
         return self._answer(request, await run_in_threadpool(self._table.get, request.path_params["name"]))
 
     async def _create(self, request: Request) -> Response:
-        body = await read_body(request, JSON_TYPES | YAML_TYPES)
+        body = await read_body(request, DOCUMENT_TYPES)
         given = decode_namespace(await decoded(request, body))
         name = given.metadata.name
 
@@ -104,7 +111,7 @@ class NamespaceApi:
         return await self._write(request, name, make, status_code=201)
 
     async def _replace(self, request: Request) -> Response:
-        body = await read_body(request, JSON_TYPES | YAML_TYPES)
+        body = await read_body(request, DOCUMENT_TYPES)
         name = request.path_params["name"]
         given = decode_namespace(await decoded(request, body), name)
         return await self._write(request, name, self._update(name, lambda _: given))
@@ -120,10 +127,12 @@ class NamespaceApi:
             return await self._write(
                 request, name, self._update(name, lambda live: decode_namespace(patched(live, change), name))
             )
-        await run_in_threadpool(decode_namespace, document, name)
+        given = await run_in_threadpool(decode_namespace, document, name)
 
         def make(old: Namespace | None, by: Manager) -> Namespace:
             assert isinstance(document, dict)
+            if old is not None:
+                _check_same(old, given.metadata.uid, given.metadata.resource_version)
             made = applied(old, document, by, self._store.now())
             return owned(decode_namespace(made.document, name), made.managers)
 
@@ -134,6 +143,7 @@ class NamespaceApi:
             if old is None:
                 raise NamespaceNotFoundError(name)
             new = new_of(old)
+            _check_same(old, new.metadata.uid, new.metadata.resource_version)
             return owned(new, updated(managers_of(old), old, new, by, self._store.now()))
 
         return make
@@ -147,15 +157,15 @@ class NamespaceApi:
         return self._answer(request, made, status_code=status_code)
 
     async def _delete(self, request: Request) -> Response:
-        await read_body(request, JSON_TYPES | YAML_TYPES)
+        options = await delete_options(request)
         name = request.path_params["name"]
-        dry_run = is_dry_run(request.query_params.getlist("dryRun"))
 
         def work() -> Namespace:
             if name == NAMESPACE_DEFAULT:
                 raise NamespaceForbiddenError(name)
             there = self._table.get(name)
-            if not dry_run:
+            _check_same(there, options["uid"], options["resource_version"])
+            if not options["dry_run"]:
                 for kind in _DELETED:
                     self._delete_all(kind, name)
                 self._table.delete(name)
@@ -206,3 +216,8 @@ class NamespaceApi:
                         return
 
         return StreamingResponse(stream(), media_type=JSON)
+
+
+def _check_same(stored: Namespace, uid: str, resource_version: str) -> None:
+    if detail := difference(stored.metadata, uid, resource_version):
+        raise NamespaceStaleError(stored.metadata.name, f"cannot be changed: {detail}")
