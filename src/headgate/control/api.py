@@ -145,9 +145,9 @@ class ControlApi:
     async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         body = await read_body(request, BODY_TYPES[kind], BODY_BYTES_MAX[kind])
         options = write_options(request)
-        document = await decoded(request, body)
+        document, warnings = await decoded(request, body, options["validation"])
         made = await run_in_threadpool(self._admission.create, kind, document, namespace=namespace, **options)
-        return await self._written(request, made, status_code=201)
+        return await self._written(request, made, warnings, status_code=201)
 
     async def _list(self, request: Request, query: ListQuery) -> Response:
         form = representation_of(request.headers.get("accept", ""))
@@ -225,8 +225,9 @@ class ControlApi:
     async def _replace(self, request: Request, key: ObjectKey) -> Response:
         body = await read_body(request, BODY_TYPES[key.kind], BODY_BYTES_MAX[key.kind])
         options = write_options(request)
-        document = await decoded(request, body)
-        return await self._written(request, await run_in_threadpool(self._admission.replace, key, document, **options))
+        document, warnings = await decoded(request, body, options["validation"])
+        made = await run_in_threadpool(self._admission.replace, key, document, **options)
+        return await self._written(request, made, warnings)
 
     async def _patch(self, request: Request, key: ObjectKey) -> Response:
         found = media_type(request.headers.get("content-type", ""))
@@ -234,7 +235,7 @@ class ControlApi:
         types = PATCH_TYPES if key.kind in EVENTING_KINDS else PATCH_TYPES | {STRATEGIC_MERGE_PATCH}
         body = await read_body(request, types, BODY_BYTES_MAX[key.kind])
         options = write_options(request, is_apply=found == APPLY_PATCH)
-        document = await decoded(request, body)
+        document, warnings = await decoded(request, body, options["validation"])
 
         def work() -> Admitted:
             if found == APPLY_PATCH:
@@ -243,17 +244,21 @@ class ControlApi:
             return self._admission.patch(key, change, **options)
 
         admitted = await run_in_threadpool(work)
-        return await self._written(request, admitted, status_code=201 if admitted.outcome == "created" else 200)
+        return await self._written(
+            request, admitted, warnings, status_code=201 if admitted.outcome == "created" else 200
+        )
 
     async def _delete(self, request: Request, key: ObjectKey) -> Response:
         gone = await run_in_threadpool(self._store.delete, key, **await delete_options(request))
         # What finalizers keep is answered as it is now; it goes with the last of them.
         return await self._answer(request, gone) if gone.metadata.finalizers else json_response(deleted(gone))
 
-    async def _written(self, request: Request, admitted: Admitted, *, status_code: int = 200) -> Response:
+    async def _written(
+        self, request: Request, admitted: Admitted, warnings: tuple[str, ...], *, status_code: int = 200
+    ) -> Response:
         response = await self._answer(request, admitted.obj)
         response.status_code = status_code
-        warn(response, admitted.warnings)
+        warn(response, warnings + admitted.warnings)
         return response
 
     async def _answer(self, request: Request, obj: Object) -> Response:

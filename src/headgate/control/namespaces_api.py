@@ -23,7 +23,7 @@ from headgate.control.errors import (
     NamespaceNotFoundError,
     NamespaceStaleError,
 )
-from headgate.control.http import DOCUMENT_TYPES, JSON, decoded, json_response, read_body
+from headgate.control.http import DOCUMENT_TYPES, JSON, decoded, json_response, read_body, warn
 from headgate.control.kube_status import Status, StatusDetails
 from headgate.control.managers import Manager, applied, managers_of, owned, updated
 from headgate.control.namespaces import decode_namespace, namespace_list, namespace_table
@@ -32,6 +32,7 @@ from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_P
 from headgate.control.queries import (
     Representation,
     delete_options,
+    field_validation,
     is_dry_run,
     is_set,
     list_query,
@@ -99,7 +100,8 @@ class NamespaceApi:
 
     async def _create(self, request: Request) -> Response:
         body = await read_body(request, DOCUMENT_TYPES)
-        given = decode_namespace(await decoded(request, body))
+        document, warnings = await decoded(request, body, field_validation(request.query_params))
+        given = decode_namespace(document)
         name = given.metadata.name
 
         def make(old: Namespace | None, by: Manager) -> Namespace:
@@ -108,35 +110,35 @@ class NamespaceApi:
                 raise NamespaceExistsError(name)
             return owned(given, updated({}, None, given, by, self._store.now()))
 
-        return await self._write(request, name, make, status_code=201)
+        return await self._write(request, name, make, warnings, status_code=201)
 
     async def _replace(self, request: Request) -> Response:
         body = await read_body(request, DOCUMENT_TYPES)
         name = request.path_params["name"]
-        given = decode_namespace(await decoded(request, body), name)
-        return await self._write(request, name, self._update(name, lambda _: given))
+        document, warnings = await decoded(request, body, field_validation(request.query_params))
+        given = decode_namespace(document, name)
+        return await self._write(request, name, self._update(name, lambda _: given), warnings)
 
     async def _patch(self, request: Request) -> Response:
         found = media_type(request.headers.get("content-type", ""))
         # A strategic merge patch, which clients send for kinds built into Kubernetes, is a merge patch of maps.
         body = await read_body(request, PATCH_TYPES | {STRATEGIC_MERGE_PATCH})
         name = request.path_params["name"]
-        document = await decoded(request, body)
+        document, warnings = await decoded(request, body, field_validation(request.query_params))
         if found != APPLY_PATCH:
             change = await run_in_threadpool(change_of, found, document)
-            return await self._write(
-                request, name, self._update(name, lambda live: decode_namespace(patched(live, change), name))
-            )
+            make = self._update(name, lambda live: decode_namespace(patched(live, change), name))
+            return await self._write(request, name, make, warnings)
         given = await run_in_threadpool(decode_namespace, document, name)
 
-        def make(old: Namespace | None, by: Manager) -> Namespace:
+        def apply(old: Namespace | None, by: Manager) -> Namespace:
             assert isinstance(document, dict)
             if old is not None:
                 _check_same(old, given.metadata.uid, given.metadata.resource_version)
             made = applied(old, document, by, self._store.now())
             return owned(decode_namespace(made.document, name), made.managers)
 
-        return await self._write(request, name, make, is_apply=True)
+        return await self._write(request, name, apply, warnings, is_apply=True)
 
     def _update(self, name: str, new_of: Callable[[Namespace], Namespace]) -> _Make:
         def make(old: Namespace | None, by: Manager) -> Namespace:
@@ -149,12 +151,21 @@ class NamespaceApi:
         return make
 
     async def _write(
-        self, request: Request, name: str, make: _Make, *, is_apply: bool = False, status_code: int = 200
+        self,
+        request: Request,
+        name: str,
+        make: _Make,
+        warnings: tuple[str, ...],
+        *,
+        is_apply: bool = False,
+        status_code: int = 200,
     ) -> Response:
         by = manager_of(request, is_apply=is_apply)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
         made = await run_in_threadpool(self._table.change, name, lambda old: make(old, by), dry_run=dry_run)
-        return self._answer(request, made, status_code=status_code)
+        response = self._answer(request, made, status_code=status_code)
+        warn(response, warnings)
+        return response
 
     async def _delete(self, request: Request) -> Response:
         options = await delete_options(request)

@@ -172,7 +172,7 @@ async def delete_options(request: Request) -> DeleteOptions:
     """
     body = await read_body(request, DOCUMENT_TYPES)
     try:
-        found = msgspec.convert(await decoded(request, body) if body else {}, _Options)
+        found = msgspec.convert((await decoded(request, body)).document if body else {}, _Options)
     except msgspec.ValidationError as error:
         raise MalformedObjectError(f"the body is no DeleteOptions: {error}") from error
     wanted = found.preconditions or _Options.Preconditions()

@@ -124,7 +124,7 @@ class ReviewApi:
 
 async def _asked(request: Request, kind: str, spec: type[_SpecT]) -> tuple[JsonObject, _SpecT]:
     """The question, to be sent back with its answer, and its spec."""
-    document = await decoded(request, await read_body(request, DOCUMENT_TYPES))
+    document, _ = await decoded(request, await read_body(request, DOCUMENT_TYPES))
     version = REVIEWS[kind]
     if not isinstance(document, dict) or (document.get("apiVersion"), document.get("kind")) != (version, kind):
         raise MalformedObjectError(f"the body is no {kind} of {version}")
