@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from enum import StrEnum
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from headgate.control.decode import FieldValidation
 from headgate.control.errors import MalformedObjectError
 from headgate.control.objects import Kind
-from headgate.control.yaml_text import YamlLimits, documents
 from headgate.errors import InvalidInputError
 from headgate.event.json_text import AmbiguousJsonError, decode_strictly, repeated_members
 from headgate.limits import MANIFEST_DEPTH_MAX, OBJECT_DEPTH_MAX, OBJECT_NODES_MAX, REPEATED_MEMBERS_TOLD_MAX
+from headgate.yaml_text import YamlLimits, YamlTextError, documents, only_document
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_TYPES: Final = frozenset({"", "application/json", MERGE_PATCH})
@@ -43,6 +43,14 @@ def decode_as(body: bytes, type_: type[_T], problem: str) -> _T:
         return decode_strictly(body, type_)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, AmbiguousJsonError) as error:
         raise InvalidInputError(f"{problem}: {error}") from error
+
+
+class FieldValidation(StrEnum):
+    """What happens to unknown fields, and to members that an object has twice."""
+
+    STRICT = "Strict"
+    WARN = "Warn"
+    IGNORE = "Ignore"
 
 
 class Read(NamedTuple):
@@ -92,11 +100,10 @@ def decode_yaml(body: bytes) -> object:
     Raises:
         MalformedObjectError: It is no YAML, not exactly one document, has merge keys, too many values or levels.
     """
-    bounds = YamlLimits(OBJECT_DEPTH_MAX, OBJECT_NODES_MAX, merges=False)
-    found = list(documents(body, bounds))
-    if len(found) != 1:
-        raise MalformedObjectError(f"the body holds {len(found)} documents, expected one")
-    return found[0]
+    try:
+        return only_document(body, YamlLimits(OBJECT_DEPTH_MAX, OBJECT_NODES_MAX, merges=False))
+    except YamlTextError as error:
+        raise MalformedObjectError(error.message) from error
 
 
 def decode_json_or_yaml(body: bytes, validation: FieldValidation) -> Read:
@@ -121,7 +128,10 @@ def yaml_documents(body: bytes) -> Iterator[object]:
     Raises:
         MalformedObjectError: It is no YAML; the message has the line.
     """
-    return documents(body, YamlLimits(MANIFEST_DEPTH_MAX, None, merges=True))
+    try:
+        yield from documents(body, YamlLimits(MANIFEST_DEPTH_MAX, None, merges=True))
+    except YamlTextError as error:
+        raise MalformedObjectError(error.message) from error
 
 
 def kind_of(document: object) -> Kind:

@@ -18,13 +18,14 @@ from starlette.types import Receive
 from headgate.control.bodies import (
     JSON_TYPES,
     YAML_TYPES,
+    FieldValidation,
     Read,
     decode_json,
     decode_json_or_yaml,
     decode_yaml,
     media_type,
 )
-from headgate.control.decode import FieldValidation, check_shape
+from headgate.control.decode import check_shape
 from headgate.control.kube_protobuf import PROTOBUF, decode_protobuf
 from headgate.control.kube_status import failure, failure_of
 from headgate.control.objects import JsonObject

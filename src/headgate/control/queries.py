@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 
 from headgate.auth.user import ANONYMOUS, User
-from headgate.control.decode import FieldValidation
+from headgate.control.bodies import FieldValidation
 from headgate.control.errors import InvalidOptionsError, MalformedObjectError
 from headgate.control.http import DOCUMENT_TYPES, decoded, read_body
 from headgate.control.managers import APPLY, Manager

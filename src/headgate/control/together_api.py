@@ -19,8 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.admission import Admission
-from headgate.control.bodies import JSON_TYPES, Read, decode_json
-from headgate.control.decode import FieldValidation
+from headgate.control.bodies import JSON_TYPES, FieldValidation, Read, decode_json
 from headgate.control.errors import MalformedObjectError
 from headgate.control.grants import Grants
 from headgate.control.http import Handler, json_response, read_body
