@@ -145,3 +145,8 @@ def kind_of(document: object) -> Kind:
         problem = f"kind is {found!r}" if found else "kind is missing"
         raise MalformedObjectError(f"{problem}, expected {' or '.join(map(repr, map(str, Kind)))}")
     return Kind(found)
+
+
+def is_namespace(document: object) -> bool:
+    """Whether a document is a Namespace, which is no object that can be stored but may be in a manifest."""
+    return isinstance(document, Mapping) and (document.get("apiVersion"), document.get("kind")) == ("v1", "Namespace")

@@ -145,7 +145,10 @@ class NamespaceApi:
             if old is None:
                 raise NamespaceNotFoundError(name)
             new = new_of(old)
-            _check_same(old, new.metadata.uid, new.metadata.resource_version)
+            before, after = old.metadata, new.metadata
+            _check_same(old, after.uid, after.resource_version)
+            if before.creation_timestamp and (before.labels, before.annotations) == (after.labels, after.annotations):
+                return old
             return owned(new, updated(managers_of(old), old, new, by, self._store.now()))
 
         return make
