@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.errors import InvalidInputError
-from headgate.limits import AUTH_FILE_BYTES_MAX
+from headgate.limits import AUTH_FILE_BYTES_MAX, MANIFEST_DEPTH_MAX
 
 _UNUSABLE_OF_USER: Final = (
     "exec",
@@ -105,18 +105,18 @@ def read_context(name: str, paths: str | None = None) -> KubeContext:
 
 
 def _document(path: Path) -> Mapping[str, Any]:
-    import yaml  # here, because most commands need none
+    from headgate.yaml_text import YamlLimits, YamlTextError, only_document  # here, because most commands need no YAML
 
     try:
         with path.open("rb") as file:
             content = file.read(AUTH_FILE_BYTES_MAX + 1)
         if len(content) > AUTH_FILE_BYTES_MAX:
             raise KubeconfigError(f"{path} is over {AUTH_FILE_BYTES_MAX} bytes", hint="KUBECONFIG names the file")
-        found = yaml.load(content, yaml.CSafeLoader)
+        found = only_document(content, YamlLimits(MANIFEST_DEPTH_MAX, None, merges=True))
     except OSError as error:
         raise KubeconfigError(f"{path} cannot be read: {error.strerror}", hint="KUBECONFIG names the file") from error
-    except yaml.YAMLError as error:
-        raise KubeconfigError(f"{path} is no YAML: {' '.join(str(error).split())}", hint="a kubeconfig") from error
+    except YamlTextError as error:
+        raise KubeconfigError(f"{path}: {error.message}", hint="kubectl config view shows a kubeconfig") from error
     if not isinstance(found, dict):
         raise KubeconfigError(f"{path} is no kubeconfig", hint="kubectl config view shows one")
     return found

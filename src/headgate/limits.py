@@ -309,6 +309,8 @@ CONTINUE_CHARS_MAX: Final = 1_024
 """A list's continue token as a client hands it back."""
 WARNINGS_CHARACTERS_MAX: Final = 4_096
 """Warnings of one answer, which are headers: as Kubernetes has it; clients give up on some kilobytes of headers."""
+REPEATED_MEMBERS_TOLD_MAX: Final = 10
+"""Members that a JSON body has twice, as far as an answer names them."""
 SELECTOR_CHARS_MAX: Final = 4_096
 """A label or field selector."""
 RECOMPILED_FILTERS_MAX: Final = 200

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.control.objects import API_VERSION
 from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
-from tests.control.support import Server, broker, condition, trigger
+from tests.control.support import Answer, Server, broker, condition, trigger
 from tests.support import eventually
 
 GOLD = {"expression": "ce.type == 'order' && data.tier == 'gold'"}
@@ -157,6 +157,69 @@ def test_warnings_are_headers_whatever_they_say(server: Server) -> None:
     warned = server.request("POST", server.path("triggers") + "?fieldValidation=Warn", document)
     assert warned.status == 201
     assert WARNINGS_CHARACTERS_MAX <= len(warned.headers["warning"]) < WARNINGS_CHARACTERS_MAX + 100
+
+
+TWICE = b'{"apiVersion":"eventing.knative.dev/v1","kind":"Trigger","metadata":{"name":"t1"},"spec":{"broker":"default","subscriber":{"uri":"http://127.0.0.1:9/x"},"filter":{"attributes":{"type":"a"}},"filter":{"attributes":{"type":"b"}}}}'
+PATCHES = {
+    "merge-patch+json": (
+        b'{"spec":{"filter":{"attributes":{"type":"a"}},"filter":{"attributes":{"type":"b"}}}}',
+        "spec.filter",
+    ),
+    "json-patch+json": (
+        b'[{"op":"add","path":"/spec/filter","value":{"attributes":{"type":"a"},"attributes":{"type":"b"}}}]',
+        "[0].value.attributes",
+    ),
+    "apply-patch+yaml": (TWICE, "spec.filter"),
+}
+
+
+@pytest.mark.parametrize("way", ["POST", "PUT", *PATCHES])
+def test_a_member_twice_is_refused_or_warned_of_as_asked(server: Server, way: str) -> None:
+    method = way if way in ("POST", "PUT") else "PATCH"
+    if method != "POST":
+        server.request("POST", server.path("triggers"), trigger("t1"))
+    path = server.path("triggers", "" if method == "POST" else "t1")
+    body, place = PATCHES.get(way, (TWICE, "spec.filter"))
+    headers = {"Content-Type": f"application/{way}"} if way in PATCHES else {}
+
+    def send(query: str) -> Answer:
+        return server.request(
+            method,
+            f"{path}?fieldManager=m&force=true&{query}" if way == "apply-patch+yaml" else f"{path}?{query}",
+            raw=body,
+            headers=headers,
+        )
+
+    for query in ("", "fieldValidation=Strict"):
+        refused = send(query)
+        assert refused.status == 400
+        said = (
+            "'filter' is there twice"
+            if way == "apply-patch+yaml"
+            else f'strict decoding error: duplicate field "{place}"'
+        )
+        assert said in refused.json["message"]
+    warned = send("dryRun=All&fieldValidation=Warn")
+    assert warned.status in (200, 201), warned.body
+    assert f'duplicate field \\"{place}\\"' in warned.headers["warning"]
+    ignored = send("fieldValidation=Ignore")
+    assert ignored.json["spec"]["filter"] == {"attributes": {"type": "b"}}
+    assert "duplicate" not in ignored.headers.get("warning", "")
+
+
+def test_a_member_twice_is_refused_where_nobody_asks(server: Server) -> None:
+    review = b'{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{},"spec":{}}'
+    asked = server.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", raw=review)
+    assert (asked.status, 'duplicate field "spec"' in asked.json["message"]) == (400, True)
+    server.request("POST", server.path("triggers"), trigger("t1"))
+    gone = server.request("DELETE", server.path("triggers", "t1"), raw=b'{"dryRun":["All"],"dryRun":[]}')
+    assert (gone.status, 'duplicate field "dryRun"' in gone.json["message"]) == (400, True)
+    made = server.request(
+        "POST",
+        "/api/v1/namespaces",
+        raw=b'{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"},"metadata":{"name":"b"}}',
+    )
+    assert (made.status, 'duplicate field "metadata"' in made.json["message"]) == (400, True)
 
 
 def test_options_of_a_delete_may_be_yaml(server: Server) -> None:

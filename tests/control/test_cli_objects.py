@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from headgate.cli.main import app
 from tests.control.support import Server
-from tests.control.test_manifests import BROKER, TRIGGER
+from tests.control.test_manifests import BROKER, NAMESPACE, TRIGGER
 from tests.support import eventually
 
 
@@ -135,6 +135,23 @@ def test_describe_shows_spec_and_conditions(server: Server) -> None:
     missing = run(server.url, "describe", "trigger", "nope")
     assert (missing.exit_code, "not found" in missing.stderr) == (1, True)
     assert "unknown kind" in run(server.url, "describe", "pod", "x").stderr
+
+
+def test_a_manifest_may_bring_its_namespace(server: Server) -> None:
+    text = f"{NAMESPACE}---\n{BROKER.replace('orders', 'orders, namespace: shop')}"
+    made = run(server.url, "apply", "-f", "-", stdin=text)
+    assert made.stdout == "namespace/shop created\nbroker.eventing.knative.dev/orders created\n", made.output
+    path = "/api/v1/namespaces/shop"
+    server.merge(path, {"metadata": {"labels": {"mine": "1"}}})
+    assert run(server.url, "apply", "-f", "-", stdin=text).stdout.count("unchanged") == 2
+    changed = run(server.url, "apply", "-f", "-", stdin=NAMESPACE.replace("team: a", "team: b"))
+    assert changed.stdout == "namespace/shop configured\n"
+    assert server.request("GET", path).json["metadata"]["labels"].items() >= {("team", "b"), ("mine", "1")}
+    gone = run(server.url, "delete", "-f", "-", stdin=text)
+    assert gone.stdout == "broker.eventing.knative.dev/orders deleted\nnamespace/shop deleted\n", gone.output
+    assert server.request("GET", path).status == 404
+    for wrong in (NAMESPACE.replace("name: shop, ", ""), NAMESPACE.replace("shop", "No")):
+        assert run(server.url, "apply", "-f", "-", stdin=wrong).exit_code == 1
 
 
 def test_delete_by_name_and_by_file(server: Server, tmp_path: Path) -> None:

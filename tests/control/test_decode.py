@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.control.admission import Admission
-from headgate.control.bodies import decode_json, decode_yaml, yaml_documents
-from headgate.control.decode import FieldValidation, check_shape, decode_object
+from headgate.control.bodies import FieldValidation, decode_json, decode_yaml, yaml_documents
+from headgate.control.decode import check_shape, decode_object
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
 from headgate.control.log_spec import DEFAULT_RULE, LogRule, log_rule
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Broker, Kind, LogSpec, ObjectKey, Trigger

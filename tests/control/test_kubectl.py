@@ -213,6 +213,15 @@ def test_a_manifest_may_bring_its_namespace(kubectl: Kubectl, server: Server, wa
     assert kubectl("get", "namespace", "shop", "-o", "jsonpath={.metadata.labels.team}").stdout == "a"
 
 
+def test_a_namespace_is_created_and_its_delete_tried(kubectl: Kubectl) -> None:
+    assert kubectl("create", "namespace", "shop").stdout == "namespace/shop created\n"
+    kubectl("apply", "-n", "shop", "-f", "-", stdin=MANIFEST)
+    tried = kubectl("delete", "namespace", "shop", "--dry-run=server")
+    assert 'namespace "shop" deleted' in tried.stdout
+    assert "gold" in kubectl("get", "triggers", "-n", "shop").stdout
+    assert "already exists" in kubectl("create", "namespace", "shop", fails=True).stderr
+
+
 def test_a_delete_waits_for_finalizers(kubectl: Kubectl, applied: str) -> None:
     kubectl("patch", "trigger", "gold", "--type", "merge", "-p", '{"metadata":{"finalizers":["example.com/keep"]}}')
     waiting = kubectl("delete", "trigger", "gold", "--timeout=1s", fails=True)

@@ -41,6 +41,26 @@ def test_a_directory_is_applied_in_any_order(admission: Admission, tmp_path: Pat
     assert load(admission, folder) == {"configured": 1, "unchanged": 2}
 
 
+NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {team: a}}\n"
+
+
+def test_a_directory_may_bring_its_namespaces(admission: Admission, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(f"{NAMESPACE}---\n{BROKER.replace('orders', 'orders, namespace: shop')}")
+    assert load(admission, tmp_path) == {"created": 2}
+    made = admission.store.namespaces.get("shop")
+    assert (made.metadata.labels["team"], bool(made.metadata.creation_timestamp)) == ("a", True)
+    assert load(admission, tmp_path) == {"unchanged": 2}
+    (tmp_path / "a.yaml").write_text(NAMESPACE.replace("team: a", "tier: b"))
+    assert load(admission, tmp_path) == {"configured": 1}
+    assert admission.store.namespaces.get("shop").metadata.labels.items() >= {("team", "a"), ("tier", "b")}
+    (tmp_path / "b.yaml").write_text(f"{NAMESPACE}---\n{NAMESPACE.replace('shop', 'No')}")
+    with pytest.raises(ManifestError) as error:
+        load(admission, tmp_path)
+    twice, wrong = error.value.problems
+    assert "Namespace shop is in" in twice
+    assert "b.yaml, document 2" in wrong
+
+
 def test_what_others_added_is_kept(admission: Admission, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(TRIGGER)
     load(admission, tmp_path)

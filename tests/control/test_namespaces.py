@@ -45,6 +45,49 @@ def test_one_in_use_exists_and_can_be_created(server: Server) -> None:
     assert (made.status, made.json["metadata"]["uid"]) == (201, before["metadata"]["uid"])
 
 
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"dryRun": ["All"]}, 200),
+        ({"dryRun": ["None"]}, 400),
+        ({"dryRun": "All"}, 400),
+        ({"preconditions": {"uid": "another"}}, 409),
+        ({"preconditions": {"resourceVersion": "1000"}}, 409),
+    ],
+)
+@pytest.mark.parametrize("deleted", ["namespace", "trigger", "triggers"])
+def test_options_in_the_body_of_a_delete_are_read(
+    server: Server, deleted: str, options: dict[str, object], status: int
+) -> None:
+    triggers = "/apis/eventing.knative.dev/v1/namespaces/shop/triggers"
+    server.request("POST", PATH, namespace("shop"))
+    server.request("POST", triggers, trigger("t1"))
+    path = {"namespace": f"{PATH}/shop", "trigger": f"{triggers}/t1", "triggers": triggers}[deleted]
+    message = server.request("DELETE", path, options)
+    assert message.status == status, message.body
+    assert names(server) == ["default", "shop"]
+    there = server.request("GET", path).json
+    assert server.request("GET", f"{triggers}/t1").status == 200
+    met = {} if deleted == "triggers" else {"uid": there["metadata"]["uid"]}
+    assert server.request("DELETE", path, {"preconditions": met}).status == 200
+    assert server.request("GET", f"{triggers}/t1").status == 404
+
+
+def test_a_stale_write_is_refused(server: Server) -> None:
+    made = server.request("POST", PATH, namespace("shop")).json["metadata"]
+    assert server.merge(f"{PATH}/shop", {"metadata": {"labels": {"a": "b"}}}).status == 200
+    apply = {"Content-Type": "application/apply-patch+yaml"}
+    for stale in ({"resourceVersion": made["resourceVersion"]}, {"uid": "another"}):
+        for answer in (
+            server.request("PUT", f"{PATH}/shop", namespace("shop", **stale)),
+            server.merge(f"{PATH}/shop", {"metadata": stale}),
+            server.request("PATCH", f"{PATH}/shop?fieldManager=m", namespace("shop", **stale), headers=apply),
+        ):
+            assert (answer.status, answer.json["reason"]) == (409, "Conflict")
+    assert server.request("GET", f"{PATH}/shop").json["metadata"]["labels"]["a"] == "b"
+    assert server.request("PUT", f"{PATH}/shop", namespace("shop", uid=made["uid"])).status == 200
+
+
 def test_dry_runs_and_deletes(server: Server) -> None:
     assert server.request("POST", f"{PATH}?dryRun=All", namespace("shop")).status == 201
     assert names(server) == ["default"]

@@ -167,6 +167,9 @@ def test_protobuf_of_kubectl(admission: Admission) -> None:
     asked = pb.SubjectAccessReview(spec=pb.SubjectAccessReview.Spec(user="u", extra={"k": pb.ExtraValue(items=["v"])}))
     found: Any = decode_protobuf(body(asked, "SubjectAccessReview", "authorization.k8s.io/v1"))
     assert found["spec"] == {"user": "u", "extra": {"k": ["v"]}}
+    wanted = pb.DeleteOptions(dryRun=["All"], preconditions=pb.DeleteOptions.Preconditions(uid="u"))
+    options: Any = decode_protobuf(body(wanted, "DeleteOptions", "v1"))
+    assert (options["dryRun"], options["preconditions"]) == (["All"], {"uid": "u"})
     for wrong in (b"", b"k8s", b"k8s\0\xff\xff", b"{}", body(made, "Pod", "v1"), body(made)[:-3]):
         with pytest.raises(MalformedObjectError):
             decode_protobuf(wrong)

@@ -222,6 +222,19 @@ def test_over_http(server: Server) -> None:
     assert server.request("GET", server.path("triggers", "t2")).status == 200
     warned = server.request("POST", PATH, {"items": [trigger("t3", filter={"cel": "data.n > 1"})]}).json["items"][0]
     assert len(warned["warnings"]) == 1
+    twice = json.dumps(wanting("t4"))[:-1].encode() + b',"spec":{}}'
+    body = b'{"items":[%b,%b]}' % (twice, json.dumps(wanting("t5")).encode())
+    first, second = server.request("POST", PATH, raw=body).json["items"]
+    assert 'duplicate field "spec"' in first["error"]["message"]
+    assert second["outcome"] == "created"
+    lenient = server.request(
+        "POST",
+        f"{PATH}?fieldValidation=Warn",
+        raw=b'{"items":[%b]}' % twice.replace(b"{}", b'{"subscriber":{"uri":"http://x/"}}'),
+    )
+    assert lenient.json["items"][0]["warnings"][0] == 'duplicate field "spec"'
+    both = server.request("POST", PATH, raw=b'{"items":[%b],"items":[]}' % json.dumps(wanting("t6")).encode())
+    assert (both.status, "items twice" in both.json["message"]) == (400, True)
     many = {"items": [wanting("x")] * (APPLY_OBJECTS_MAX + 1)}
     assert server.request("POST", PATH, many).status == 400
     assert server.request("POST", PATH, {"items": [], "more": 1}).status == 400

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.control import yaml_text
+from headgate import kubeconfig, yaml_text
+from headgate.auth import configuration as auth_configuration
+from headgate.control import manifests
 from headgate.control.bodies import decode_yaml, yaml_documents
 from headgate.control.errors import MalformedObjectError
+from headgate.errors import HeadgateError
 from headgate.limits import MANIFEST_DEPTH_MAX, OBJECT_DEPTH_MAX, OBJECT_NODES_MAX, YAML_DIRECTIVES_MAX
+from headgate.store import config_file
 
 SCALARS = {
     # What YAML 1.1 would make something else of.
@@ -171,3 +177,53 @@ def test_levels_up_to_the_bound_are_taken() -> None:
         decode_yaml(b"[" * (deep + 1) + b"1" + b"]" * (deep + 1))
     deep = MANIFEST_DEPTH_MAX - 1
     assert list(yaml_documents(b"[" * deep + b"1" + b"]" * deep))
+
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+contexts: [{name: a, context: {cluster: a}}]
+clusters:
+- name: a
+  cluster:
+    server: https://127.0.0.1:1
+    server: https://127.0.0.1:2
+"""
+ISSUERS = """\
+apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+jwt:
+- issuer: {url: "https://issuer.example.com", audiences: [headgate]}
+  claimMappings: {username: {claim: sub, prefix: ""}}
+  claimValidationRules: [{claim: team, requiredValue: shop}]
+  claimValidationRules: [{claim: env, requiredValue: prod}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "line"),
+    [
+        (auth_configuration.read, ISSUERS, 7),
+        (lambda path: kubeconfig.read_context("a", str(path)), KUBECONFIG, 8),
+        (config_file.read, "listen: 127.0.0.1:1\nlisten: 127.0.0.1:2\n", 2),
+        (lambda path: list(manifests.read_path(path)), "kind: Broker\nspec: {}\nspec: {}\n", 3),
+    ],
+    ids=["authentication-config", "kubeconfig", "headgate.yaml", "manifests"],
+)
+def test_no_part_of_a_file_takes_the_place_of_another(
+    tmp_path: Path, read: Callable[[Path], object], text: str, line: int
+) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(text)
+    with pytest.raises(HeadgateError, match=rf"file\.yaml.*is there twice at line {line}, column "):
+        read(path)
+    lines = text.splitlines(keepends=True)
+    path.write_text("".join(lines[: line - 1] + lines[line:]))
+    read(path)
+
+
+def test_every_file_is_read_by_this_reader() -> None:
+    """PyYAML's loaders keep the last of two values of one key, and say nothing."""
+    package = Path(yaml_text.__file__).parent
+    loading = {str(file.relative_to(package)) for file in package.rglob("*.py") if "yaml.load" in file.read_text()}
+    assert loading == set()

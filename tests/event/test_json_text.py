@@ -1,12 +1,21 @@
 import json
+import re
 import subprocess
 import sys
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.event.json_text import AmbiguousJsonError, MalformedJsonError, check_depth, parse
+from headgate.event.json_text import (
+    AmbiguousJsonError,
+    MalformedJsonError,
+    check_depth,
+    decode_strictly,
+    parse,
+    repeated_members,
+)
 from headgate.limits import JSON_DEPTH_MAX, JSON_NAME_CHARS_MAX, JSON_NUMBER_CHARS_MAX
 from tests.event.strategies import json_bytes, texts
 
@@ -46,7 +55,7 @@ def test_not_json(text):
     [
         (b'{"a": 1, "a": 1}', "'a' twice"),
         (b'{"a":1,"a":2}', "'a' twice"),
-        (b'[{"x": {"b": [], "c": 1, "b": []}}]', "'b' twice"),
+        (b'[{"x": {"b": [], "c": 1, "b": []}}]', "'[0].x.b' twice"),
         (b'{"a":1,"\\u0061":2}', "'a' twice"),
         (b'{"a" :1, "a" :2, "b": 3}', "'a' twice"),
         (b'{"":1,"":2}', "'' twice"),
@@ -68,7 +77,7 @@ def test_not_json(text):
     ],
 )
 def test_ambiguous(text, rule):
-    with pytest.raises(AmbiguousJsonError, match=rule.replace("+", r"\+")):
+    with pytest.raises(AmbiguousJsonError, match=re.escape(rule)):
         parse(text)
 
 
@@ -124,6 +133,29 @@ def test_a_duplicate_is_found_exactly_when_there_is_one(text):
             parse(text.encode())
     else:
         parse(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        (b'{"spec": {"filter": 1, "filter": 2, "filters": [{"exact": {"a": 1, "a": 2}}]}, "spec": {}}',
+         ["spec.filter", "spec.filters[0].exact.a", "spec"]),
+        (b'{"":{"":1,"":2}}', ["."]),
+        (b'{"a":"\\u003a","b":{"a":1}}', []),
+        (b'{"%s":{"a":1,"a":2}}' % (b"n" * 999), ["n" * 64 + ".a"]),
+        (b"[" * 900 + b'{"a":1,"a":2}' + b"]" * 900, ["[0]" * 900 + ".a"]),
+    ],
+)  # fmt: skip
+def test_every_repeated_member_has_its_path(text, paths):
+    assert list(repeated_members(text, msgspec.json.decode(text))) == paths
+
+
+def test_a_typed_text_repeats_no_member_either():
+    assert decode_strictly(b'{"a":{"b":1}}', dict[str, dict[str, int]]) == {"a": {"b": 1}}
+    with pytest.raises(AmbiguousJsonError, match=r"'a\.b' twice"):
+        decode_strictly(b'{"a":{"b":1,"b":1}}', dict[str, dict[str, int]])
+    with pytest.raises(msgspec.ValidationError, match=r"\$\[\.\.\.\]"):
+        decode_strictly(b'{"a":"b"}', dict[str, int])
 
 
 @given(json_bytes())

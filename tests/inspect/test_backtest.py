@@ -259,6 +259,8 @@ def test_what_makes_no_sense_is_refused(backtests: Backtests) -> None:
     refused(InvalidInputError, "share 1.5", filter="true", share=1.5)
     refused(ObjectNotFoundError, "nosuch", broker="default/nosuch", filter="true")
     refused(PositionError, "no place", filter="true", from_="yesterday")
+    for place in ({"from_": "0:999999"}, {"to": "1:999999"}):
+        refused(PositionError, "behind the end", filter="true", **place)
     for token in ("x", "filter", "filter/0:1,1:1/0:1,1:1", "other/0:1,1:1/0:1,1:1/0:1,1:1", "filter/0:1/0:1/0:1",
                   "filter/0:1,1:1/0:0,1:1/0:2,1:2", "filter/0:1,1:1/0:1,1:1/0:999999,1:1"):  # fmt: skip
         refused(PositionError, "position|next|end", filter="true", next=token)

@@ -95,6 +95,20 @@ def test_a_request_that_none_can_mean_is_refused(tmp_path: Path, body: dict[str,
     run(work())
 
 
+@pytest.mark.parametrize("place", ["from", "to"])
+def test_a_place_behind_the_end_of_the_log_is_refused(tmp_path: Path, log: EventLog, place: str) -> None:
+    log.append([event(n) for n in range(3)])
+
+    async def work() -> None:
+        async with serving(tmp_path) as client:
+            status, answer = await client.ask("POST", BASE, {"trigger": "t", "rate": 0.01, place: "0:4"})
+            assert status == 400
+            assert "0:4 is behind the end of this log, 0:3" in answer["message"]
+            assert (await client.ask("POST", BASE, {"trigger": "t", "rate": 0.01, place: "0:3"}))[0] == 201
+
+    run(work())
+
+
 def test_an_id_that_none_can_be_is_refused(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path) as client:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +12,7 @@ from typing import Any, cast
 import pytest
 from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health_pb2
+from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Mount, Route
 
 from headgate.auth.authorizer import AlwaysAllow
@@ -25,13 +28,16 @@ from headgate.control.objects import RBAC_GROUP, Kind
 from headgate.control.rbac_copy import RbacCopy
 from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
+from headgate.observe.history import BrokerCount
 from headgate.replay.api import ReplaysApi
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.service import Service
 from headgate.server import control, front, reader_client, rpc_meta, target_stats
 from headgate.server.authorization import AuthorizedRequests
 from headgate.server.broker_news import PATH as NEWS_PATH
+from headgate.server.object_stats import ObjectStatsApi
 from headgate.settings import Settings
+from headgate.storage.keyring import Keyring
 from headgate.stream.api import ReadApi
 from headgate.subscriptions.api import SubscriptionsApi
 
@@ -197,6 +203,24 @@ def test_what_calls_are_about() -> None:
             b"fieldSelector=metadata.name!%3Dx",
             ("list", "triggers", "a", ""),
         ),
+        (
+            "GET",
+            "/apis/headgate.dev/v1/namespaces/a/deadletters/counts",
+            b"fieldSelector=metadata.name%3Dx",
+            ("list", "deadletters", "a", ""),
+        ),
+        (
+            "POST",
+            "/apis/headgate.dev/v1/namespaces/a/deadletters/known",
+            b"fieldSelector=metadata.name%3Dx",
+            ("list", "deadletters", "a", ""),
+        ),
+        (
+            "GET",
+            "/apis/headgate.dev/v1/namespaces/a/replays",
+            b"fieldSelector=metadata.name%3Dx",
+            ("list", "replays", "a", ""),
+        ),
         ("HEAD", "/apis/eventing.knative.dev/v1/namespaces/a/triggers/x", b"", ("get", "triggers", "a", "x")),
         (
             "DELETE",
@@ -355,3 +379,82 @@ def test_without_authentication_everybody_may_do_everything() -> None:
 
 def sample_any(path: str) -> str:
     return "/".join("x" if one.startswith("{") else one for one in path.split("/"))
+
+
+NAMED: dict[str, tuple[Kind, dict[str, Any]]] = {
+    "brokers": (Kind.BROKER, {"spec": {}}),
+    "triggers": (Kind.TRIGGER, {"spec": {"broker": "x", "subscriber": {"uri": "http://127.0.0.1:9/"}}}),
+    "eventpolicies": (Kind.EVENT_POLICY, {"spec": {}}),
+    "eventtypes": (Kind.EVENT_TYPE, {"spec": {"type": "t"}}),
+    "subscriptions": (Kind.SUBSCRIPTION, {"spec": {"broker": "x"}}),
+    "secrets": (Kind.SECRET, {"stringData": {"a": "b"}}),
+    "resourcequotas": (Kind.RESOURCE_QUOTA, {"spec": {"hard": {"count/triggers.eventing.knative.dev": "9"}}}),
+    "roles": (Kind.ROLE, {"rules": []}),
+    "rolebindings": (Kind.ROLE_BINDING, {"roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": "x"}}),
+    "clusterroles": (Kind.CLUSTER_ROLE, {"rules": []}),
+    "clusterrolebindings": (
+        Kind.CLUSTER_ROLE_BINDING,
+        {"roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "x"}},
+    ),
+}
+"""Every kind, and what an object of it has at least."""
+
+
+class NoCounters:
+    """Counters of nothing, and no history."""
+
+    async def stats(self, paths: frozenset[str]) -> dict[str, Any]:
+        return {}
+
+    def broker(self, path: str) -> BrokerCount:
+        return BrokerCount(0, 0.0)
+
+
+def test_where_the_right_to_one_name_is_enough_only_that_name_is_answered(tmp_path: Path) -> None:
+    """Of every list and every delete of many, in one namespace and in all, by `fieldSelector=metadata.name=x`."""
+    selecting = [route for route in ROUTES if wanted_by_request(route.method, route.path, SELECTOR).name == "x"]
+    assert {route.wanted.resource for route in selecting if not route.wanted.subresource} == {*NAMED, "namespaces"}
+    nothing = cast(Any, NoCounters())
+    with contextlib.closing(Store.open(tmp_path / "control.db", keys=Keyring({"k": bytes(32)}))) as store:
+        app = Starlette(
+            routes=[*ObjectStatsApi(store, lambda _: nothing, nothing).routes(), *ControlApi(store).app.routes]
+        )
+        admission = Admission(store)
+        for kind, content in NAMED.values():
+            for name in ("x", "y"):
+                where = {"namespace": "x"} if kind.is_namespaced else {}
+                given = {"apiVersion": kind.api_version, "kind": kind.value, "metadata": {"name": name, **where}}
+                admission.create(kind, given | content)
+        for route in sorted(selecting, key=lambda one: one.method == "DELETE"):
+            path = route.path.replace("{namespace}", "x")
+            answer = asyncio.run(ask(app, route.method, path, SELECTOR))
+            if route.method == "GET":
+                names = [item.get("metadata", item)["name"] for item in answer["items"]]
+                assert names == ["x"], route
+            else:
+                left = asyncio.run(ask(app, "GET", path, b""))
+                assert "y" in {item["metadata"]["name"] for item in left["items"]}, route
+                assert "x" not in {item["metadata"]["name"] for item in left["items"]}, route
+
+
+SELECTOR = b"fieldSelector=metadata.name%3Dx"
+
+
+async def ask(app: Starlette, method: str, path: str, query: bytes) -> Any:
+    """The JSON that an application answers."""
+    sent: list[Any] = []
+    unread = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> Any:
+        if not unread:
+            await asyncio.Event().wait()
+        return unread.pop()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": []}
+    await app(scope, receive, send)
+    body = b"".join(message.get("body", b"") for message in sent)
+    assert sent[0]["status"] == 200, (method, path, body)
+    return json.loads(body)

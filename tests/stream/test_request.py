@@ -17,6 +17,15 @@ def test_nothing_asked_is_everything_from_the_beginning():
     assert asked(follow=True).follow
 
 
+@pytest.mark.parametrize("name", ["filter", "first", "filters"])
+def test_a_filter_that_repeats_a_member_is_refused(name: str):
+    text = (
+        '{"attributes": {"type": "a", "type": "b"}}' if name != "filters" else '[{"exact": {"type": "a", "type": "b"}}]'
+    )
+    with pytest.raises(HeadgateError, match="type' twice"):
+        asked((name, text))
+
+
 def test_everything_asked():
     found = asked(
         ("from", "0:7"),

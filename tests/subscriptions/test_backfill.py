@@ -47,6 +47,7 @@ class World:
         self.generation = 0
         self.now_us = 1_000 * US
         self.threads = ThreadPoolExecutor(1)
+        self.reports = FilterErrors()
         self.put(history, cel, "f1", needs=1)
 
     def put(self, history: str, cel: str, filter_id: str, needs: int) -> None:
@@ -65,7 +66,7 @@ class World:
             scanner=scanner,
             rule_of=lambda _: rule,
             events=self.events,
-            look=LastLook(evaluate, FilterErrors()),
+            look=LastLook(evaluate, self.reports),
             in_force=lambda: {partition: (end, self.generation) for partition, end in self.ends.items()},
             clock_us=lambda: self.now_us,
         )
@@ -218,6 +219,22 @@ def test_a_changed_filter_counts_from_its_place_on_and_keeps_what_is_older(tmp_p
         world.put("0:4,1:1", "data.n % 3 == 0", "f2", needs=3)
         world.update()
         assert await world.drain() == [], "the same filter, compiled anew, has no new history"
+        world.close()
+
+    run(work(), 60)
+
+
+def test_a_history_behind_the_end_of_the_log_is_refused_and_said(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path, "0:7")
+        world.start()
+        world.generation = 1
+        world.append(0, 6)
+        assert await world.drain() == [(0, 0), (0, 2), (0, 4)], "without history, it has what is matched"
+        (report,) = world.reports.take()
+        assert report.backlog.startswith(
+            "HistoryRefused: spec.filterFrom: position 0:7 is behind the end of this log, 0:6"
+        )
         world.close()
 
     run(work(), 60)

@@ -156,6 +156,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
                 (400, await ask("ack")),
                 (400, await ask("ack", ids=["x"])),
                 (400, await ask("ack", ids=["1:0"], upTo="1:0")),
+                (400, await ask("ack", upTo="1:0")),
                 (400, await ask("nack", ids=["1:0"], delay=-1)),
                 (400, await ask("seek", to="there")),
                 (400, await ask("seek", to="0:1,0:2")),

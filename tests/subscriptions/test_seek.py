@@ -10,6 +10,7 @@ import pytest
 
 from headgate.errors import InvalidInputError
 from headgate.log.directory import Partition
+from headgate.log.errors import PositionError
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import RowPage
 from headgate.outbox.writer import OUTBOX_SCHEMA
@@ -130,6 +131,29 @@ def test_a_place_that_makes_no_sense_is_refused(tmp_path: Path, place: SeekGoal)
         with pytest.raises(InvalidInputError):
             await world.subscriptions.seek(NAME, place)
         assert world.subscriptions.running_seek(NAME) is None
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "goal", [SeekGoal("0:11"), SeekGoal("0:11", first="true"), SeekGoal("0:11", last="true")], ids=str
+)
+def test_a_place_behind_the_end_of_the_log_is_refused(tmp_path: Path, goal: SeekGoal) -> None:
+    """A subscription that went there would never get the events that are stored before that place."""
+
+    async def work() -> None:
+        log = EventLog(tmp_path)
+        log.append([event(n) for n in range(10)])
+        log.close()
+        world = World(tmp_path)
+        world.add(10)
+        with pytest.raises(PositionError, match="0:11 is behind the end of this log, 0:10"):
+            await world.subscriptions.seek(NAME, goal)
+        assert offsets(await world.pull()) == list(range(10)), "the subscription stays where it was"
+        await world.subscriptions.seek(NAME, SeekGoal("0:10"))
+        assert offsets(await world.pull()) == []
+        world.add(1)
+        assert offsets(await world.pull()) == [10]
 
     run(work())
 

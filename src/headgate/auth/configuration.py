@@ -8,21 +8,22 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
 from headgate.auth.errors import AuthFileError
 from headgate.auth.static_tokens import read_text
-from headgate.limits import ISSUER_RULES_MAX, ISSUERS_MAX
+from headgate.limits import ISSUER_RULES_MAX, ISSUERS_MAX, OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
+from headgate.yaml_text import YamlLimits, YamlTextError, only_document
 
 KIND: Final = "AuthenticationConfiguration"
 VERSIONS: Final = ("apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1")
 _HINT: Final = "docs/howto/authenticate.md has an example"
 _EXTRA_KEY: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[a-z0-9._%/-]+")
 _RESERVED: Final = ("kubernetes.io", "k8s.io")
+_YAML: Final = YamlLimits(OBJECT_DEPTH_MAX, OBJECT_NODES_MAX, merges=False)
 _POLICIES: Final = ("", "MatchAny")
 
 
@@ -115,9 +116,9 @@ def read(path: Path) -> tuple[JwtSettings, ...]:
     """
     text = read_text(path, "--authentication-config", _HINT)
     try:
-        tree: Any = yaml.load(text, yaml.CSafeLoader)
-    except yaml.YAMLError as error:
-        raise AuthFileError(f"--authentication-config {path} is no YAML: {_line(error)}", hint=_HINT) from error
+        tree = only_document(text.encode(), _YAML)
+    except YamlTextError as error:
+        raise AuthFileError(f"--authentication-config {path}: {error.message}", hint=_HINT) from error
     try:
         document = msgspec.convert(tree, _Document)
     except msgspec.ValidationError as error:
@@ -233,7 +234,3 @@ def _check_email(one: JwtSettings, at: str) -> None:
             f"{at}.claimMappings.username.expression: uses claims.email, so that a rule or mapping must use "
             "claims.email_verified"
         )
-
-
-def _line(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).split())

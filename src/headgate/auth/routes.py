@@ -40,12 +40,15 @@ class RightOfRoute:
         path: Segments in braces take anything: `{namespace}` and `{name}` say what of.
         wanted: The right; its namespace and name come from the path.
         what: What the request does, in a few words.
+        selects: Whether `fieldSelector=metadata.name=...` leaves only that object of what the request is about: then
+            the right to this one is enough.
     """
 
     method: str
     path: str
     wanted: Attributes
     what: str
+    selects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ def _object_routes(group: str, plural: str, *, namespaced: bool = True, version:
     """The paths of a kind of objects. A list becomes a watch by a parameter of its query."""
 
     def one(method: str, path: str, verb: str, what: str, subresource: str = "") -> RightOfRoute:
-        return RightOfRoute(method, path, Attributes(verb, group, plural, subresource), what)
+        selects = verb in ("list", "deletecollection")
+        return RightOfRoute(method, path, Attributes(verb, group, plural, subresource), what, selects)
 
     root = f"/apis/{group}/{version}" if group else "/api/v1"
     everywhere = f"{root}/{plural}"
@@ -150,7 +154,8 @@ def _views() -> Iterator[RightOfRoute]:
         yield RightOfRoute("GET", f"{base}/summary", Attributes("get", OWN, "summaries"), f"a summary{where}")
         for name in ("brokers", "triggers"):
             wanted = Attributes("list", EVENTING, name, "stats")
-            yield RightOfRoute("GET", f"{base}/{name[:-1]}stats", wanted, f"list {name}{where} with their counters")
+            what = f"list {name}{where} with their counters"
+            yield RightOfRoute("GET", f"{base}/{name[:-1]}stats", wanted, what, selects=True)
     wanted = Attributes("get", OWN, "selfsubjectnamespaces")
     yield RightOfRoute("GET", f"/apis/{OWN}/v1/selfsubjectnamespaces", wanted, "which namespaces may I see?")
 
@@ -179,7 +184,8 @@ def _filters() -> Iterator[RightOfRoute]:
 def _cluster() -> Iterator[RightOfRoute]:
     """Namespaces, reviews, and the paths that are no resources."""
     namespaces = "/api/v1/namespaces"
-    yield RightOfRoute("GET", namespaces, Attributes("list", "", "namespaces"), "list or watch namespaces")
+    listed = Attributes("list", "", "namespaces")
+    yield RightOfRoute("GET", namespaces, listed, "list or watch namespaces", selects=True)
     yield RightOfRoute("POST", namespaces, Attributes("create", "", "namespaces"), "create a namespace")
     for method, verb in (("GET", "get"), ("PUT", "update"), ("PATCH", "patch"), ("DELETE", "delete")):
         wanted = Attributes(verb, "", "namespaces")
@@ -391,7 +397,8 @@ def _wanted(method: str, path: str, query: bytes) -> Attributes:
         given = _given(query)
         if verb == "list" and given.get("watch", "").lower() in _SET:
             verb = "watch"
-        name = _selected(given.get("fieldSelector", ""))
+        if route.selects:
+            name = _selected(given.get("fieldSelector", ""))
     return Attributes(verb, group, resource, subresource, namespace, name)
 
 

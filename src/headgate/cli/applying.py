@@ -11,8 +11,8 @@ import msgspec
 
 from headgate.cli.client import ApiRefusedError, api_path, object_path, request
 from headgate.cli.description import COPIES
-from headgate.control.bodies import kind_of
-from headgate.control.manifests import Document
+from headgate.control.bodies import MERGE_PATCH, is_namespace, kind_of
+from headgate.control.manifests import Document, ManifestError
 from headgate.control.objects import APPLIED_TOGETHER, OWN_API_VERSION, Kind
 from headgate.errors import InvalidInputError
 from headgate.limits import APPLY_BYTES_MAX, APPLY_OBJECTS_MAX
@@ -63,11 +63,16 @@ def applied(
     size = 0
     for document in documents:
         try:
-            one = _wanted(document, namespace)
+            one = None if is_namespace(document.value) else _wanted(document, namespace)
         except InvalidInputError as error:
             yield from _sent(server, waiting)
             waiting, size = [], 0
             yield document, error
+            continue
+        if one is None:
+            yield from _sent(server, waiting)
+            waiting, size = [], 0
+            yield document, _sent_namespace(server, document)
             continue
         more = len(bytes(one.encoded)) + 1 if one.encoded is not None else 0
         fits = size + more + _ENVELOPE_BYTES <= APPLY_BYTES_MAX and len(waiting) < APPLY_OBJECTS_MAX
@@ -130,6 +135,47 @@ def _sent_together(server: str, wanted: Sequence[_Wanted]) -> list[str | Invalid
     items = b",".join(bytes(one.encoded) for one in wanted if one.encoded is not None)
     answer = request(server, "POST", f"{path}?{_MANAGER}", body=msgspec.Raw(b'{"items":[' + items + b"]}"))
     return [_said(kind, item) for item in answer["items"]]
+
+
+def _sent_namespace(server: str, document: Document) -> str | InvalidInputError:
+    """Create a namespace, or add its labels and annotations to those of the one that is there."""
+    body: dict[str, Any] = dict(document.value) if isinstance(document.value, dict) else {}
+    metadata = body.get("metadata")
+    given = metadata if isinstance(metadata, dict) else {}
+    try:
+        path = namespace_path(document)
+        old = request(server, "GET", path, missing_ok=True)
+        if old is None:
+            request(server, "POST", f"{path.rpartition('/')[0]}?{_MANAGER}", body=body)
+            return f"namespace/{given['name']} created"
+        change = {"metadata": {field: given[field] for field in ("labels", "annotations") if given.get(field)}}
+        new = request(server, "PATCH", f"{path}?{_MANAGER}", body=change, content_type=MERGE_PATCH)
+    except InvalidInputError as error:  # not that there is no server
+        return error
+    same = new["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"]
+    return f"namespace/{given['name']} {'unchanged' if same else 'configured'}"
+
+
+def namespace_path(document: Document) -> str:
+    """The API's path of the Namespace of a manifest.
+
+    Raises:
+        ManifestError: It has no name.
+    """
+    return api_path("v1", None, "namespaces", name_of(document))
+
+
+def name_of(document: Document) -> str:
+    """The name of the object of a manifest.
+
+    Raises:
+        ManifestError: It has none.
+    """
+    metadata = document.value.get("metadata") if isinstance(document.value, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not name:
+        raise ManifestError((f"{document.source}: metadata.name is missing",))
+    return str(name)
 
 
 def _said(kind: Kind, item: dict[str, Any]) -> str | InvalidInputError:

@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from headgate.cli import client
+from headgate.event.json_text import AmbiguousJsonError, decode_strictly
 from headgate.filter.cel.errors import FilterError
 from headgate.limits import EVENT_BYTES_MAX, OBJECT_BYTES_MAX
 
@@ -77,8 +78,8 @@ def _bounded(text: str) -> str:
 def json_value(text: str, shape: type | object) -> dict[str, object] | list[object]:
     """A JSON object or list."""
     try:
-        found = msgspec.json.decode(text, type=shape)
-    except msgspec.DecodeError as error:
+        found = decode_strictly(text.encode(), shape)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError, AmbiguousJsonError) as error:
         fail(f"the filter is no JSON object or list: {error}")
     assert isinstance(found, Mapping | Sequence)
     return found  # type: ignore[return-value]

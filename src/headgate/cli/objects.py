@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from headgate.cli.applying import applied, label
+from headgate.cli.applying import applied, label, name_of, namespace_path
 from headgate.cli.client import (
     SERVER_DEFAULT,
     JsonOption,
@@ -24,7 +24,7 @@ from headgate.cli.client import (
     request,
 )
 from headgate.cli.description import description
-from headgate.control.bodies import kind_of
+from headgate.control.bodies import is_namespace, kind_of
 from headgate.control.manifests import Document, ManifestError, read_path, read_text
 from headgate.control.objects import Kind
 from headgate.errors import InvalidInputError
@@ -121,23 +121,25 @@ def delete(
     """Delete objects by kind and name, or from a file. Objects with finalizers wait for them."""
     if bool(file) == bool(kind and names):
         fail("say what to delete", hint="headgate delete trigger NAME, or headgate delete -f FILE")
-    wanted = (
-        [_place(document, namespace) for document in _read(file)]
-        if file
-        else [(_kind(kind), namespace, name) for name in names or ()]
-    )
+    if file:
+        # Namespaces last: each takes everything in it with it, and what is deleted before is named.
+        documents = sorted(_read(file), key=lambda document: is_namespace(document.value))
+        wanted = [_labelled_path(document, namespace) for document in documents]
+    else:
+        found = _kind(kind)
+        wanted = [(label(found, name), object_path(found, namespace, name)) for name in names or ()]
     failed = False
-    for found, place, name in wanted:
+    for shown, path in wanted:
         try:
-            answer = request(server, "DELETE", object_path(found, place, name), missing_ok=ignore_not_found)
+            answer = request(server, "DELETE", path, missing_ok=ignore_not_found)
         except InvalidInputError as error:  # not that there is no server
             failed = True
             print_error(error.message, hint=error.hint)
             continue
         if answer is not None:
-            finalizers = answer["metadata"].get("finalizers") if answer["kind"] == found else None
+            finalizers = answer["metadata"].get("finalizers")
             left = f" once its finalizers are gone: {', '.join(finalizers)}" if finalizers else ""
-            typer.echo(f"{label(found, name)} deleted{left}")
+            typer.echo(f"{shown} deleted{left}")
     if failed:
         raise typer.Exit(1)
 
@@ -149,14 +151,14 @@ def _kind(text: str) -> Kind:
     return found
 
 
-def _place(document: Document, namespace: str) -> tuple[Kind, str, str]:
-    """Kind, namespace and name of an object in a manifest."""
+def _labelled_path(document: Document, namespace: str) -> tuple[str, str]:
+    """What an object of a manifest is called, and its path."""
+    name = name_of(document)
+    if is_namespace(document.value):
+        return f"namespace/{name}", namespace_path(document)
     kind = kind_of(document.value)
-    metadata = document.value.get("metadata") if isinstance(document.value, dict) else None
-    found = metadata if isinstance(metadata, dict) else {}
-    if not found.get("name"):
-        raise ManifestError((f"{document.source}: metadata.name is missing",))
-    return kind, str(found.get("namespace") or namespace), str(found["name"])
+    metadata = document.value["metadata"] if isinstance(document.value, dict) else {}
+    return label(kind, name), object_path(kind, str(metadata.get("namespace") or namespace), name)
 
 
 def _read(file: str) -> Iterator[Document]:

@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from headgate.control.bodies import MERGE_PATCH, kind_of
-from headgate.control.decode import Decoded, FieldValidation, check_shape, decode_object
+from headgate.control.bodies import MERGE_PATCH, FieldValidation, kind_of
+from headgate.control.decode import Decoded, check_shape, decode_object
 from headgate.control.defaults import placed, with_defaults, without_filter
 from headgate.control.delivery_spec import keeps_filter_errors
 from headgate.control.egress import UrlPolicy

@@ -19,11 +19,11 @@ from starlette.routing import Route
 
 from headgate.control import discovery, openapi, tables
 from headgate.control.admission import Admission, Admitted
-from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
+from headgate.control.bodies import media_type
 from headgate.control.egress import UrlPolicy
-from headgate.control.errors import FutureVersionError, MalformedObjectError
+from headgate.control.errors import FutureVersionError
 from headgate.control.grants import Grants
-from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
+from headgate.control.http import DOCUMENT_TYPES, ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
 from headgate.control.identity_api import IdentityApi
 from headgate.control.kube_protobuf import PROTOBUF
 from headgate.control.kube_status import Status, deleted
@@ -44,8 +44,8 @@ from headgate.control.propagation import Propagation
 from headgate.control.queries import (
     Representation,
     continue_token,
+    delete_options,
     include_object,
-    is_dry_run,
     is_set,
     list_query,
     representation_of,
@@ -63,24 +63,8 @@ from headgate.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
 _LOCAL: Final = UrlPolicy()
 BODY_BYTES_MAX: Final = {kind: SECRET_BODY_BYTES_MAX if kind is Kind.SECRET else OBJECT_BYTES_MAX for kind in Kind}
 """Of a request that writes an object."""
-BODY_TYPES: Final = {
-    kind: JSON_TYPES | YAML_TYPES | (set[str]() if kind in EVENTING_KINDS else {PROTOBUF}) for kind in Kind
-}
-"""Of a request that creates an object or puts it in the place of another; clients send kinds that are built into
-Kubernetes as protobuf."""
-
-
-class DeleteOptions(msgspec.Struct, frozen=True, rename="camel"):
-    """The body of a delete, as far as it has effect; no object depends on another, so the policy has none."""
-
-    class Preconditions(msgspec.Struct, frozen=True, rename="camel"):
-        """What must hold of the object."""
-
-        uid: str | None = None
-        resource_version: str | None = None
-
-    dry_run: list[str] | None = None
-    preconditions: Preconditions | None = None
+BODY_TYPES: Final = {kind: DOCUMENT_TYPES - ({PROTOBUF} if kind in EVENTING_KINDS else set()) for kind in Kind}
+"""Of a request that creates an object or puts it in the place of another."""
 
 
 class ControlApi:
@@ -161,9 +145,9 @@ class ControlApi:
     async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         body = await read_body(request, BODY_TYPES[kind], BODY_BYTES_MAX[kind])
         options = write_options(request)
-        document = await decoded(request, body)
+        document, warnings = await decoded(request, body, options["validation"])
         made = await run_in_threadpool(self._admission.create, kind, document, namespace=namespace, **options)
-        return await self._written(request, made, status_code=201)
+        return await self._written(request, made, warnings, status_code=201)
 
     async def _list(self, request: Request, query: ListQuery) -> Response:
         form = representation_of(request.headers.get("accept", ""))
@@ -203,10 +187,10 @@ class ControlApi:
 
     async def _delete_all(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         query = list_query(kind, namespace, request.query_params)
-        _, dry_run = await _delete_options(request)
+        options = await delete_options(request)
         async for page in pages_of(self._store, query):
             for item in page.items:
-                await run_in_threadpool(self._store.delete_if_there, item.key, dry_run=dry_run)
+                await run_in_threadpool(self._store.delete_if_there, item.key, **options)
         return json_response(Status("Status", "v1", {}, "Success"))
 
     async def _watch(self, request: Request, kind: Kind, namespace: str | None) -> Response:
@@ -241,8 +225,9 @@ class ControlApi:
     async def _replace(self, request: Request, key: ObjectKey) -> Response:
         body = await read_body(request, BODY_TYPES[key.kind], BODY_BYTES_MAX[key.kind])
         options = write_options(request)
-        document = await decoded(request, body)
-        return await self._written(request, await run_in_threadpool(self._admission.replace, key, document, **options))
+        document, warnings = await decoded(request, body, options["validation"])
+        made = await run_in_threadpool(self._admission.replace, key, document, **options)
+        return await self._written(request, made, warnings)
 
     async def _patch(self, request: Request, key: ObjectKey) -> Response:
         found = media_type(request.headers.get("content-type", ""))
@@ -250,7 +235,7 @@ class ControlApi:
         types = PATCH_TYPES if key.kind in EVENTING_KINDS else PATCH_TYPES | {STRATEGIC_MERGE_PATCH}
         body = await read_body(request, types, BODY_BYTES_MAX[key.kind])
         options = write_options(request, is_apply=found == APPLY_PATCH)
-        document = await decoded(request, body)
+        document, warnings = await decoded(request, body, options["validation"])
 
         def work() -> Admitted:
             if found == APPLY_PATCH:
@@ -259,20 +244,21 @@ class ControlApi:
             return self._admission.patch(key, change, **options)
 
         admitted = await run_in_threadpool(work)
-        return await self._written(request, admitted, status_code=201 if admitted.outcome == "created" else 200)
+        return await self._written(
+            request, admitted, warnings, status_code=201 if admitted.outcome == "created" else 200
+        )
 
     async def _delete(self, request: Request, key: ObjectKey) -> Response:
-        wanted, dry_run = await _delete_options(request)
-
-        pinned = {"uid": wanted.uid or "", "resource_version": wanted.resource_version or ""}
-        gone = await run_in_threadpool(self._store.delete, key, dry_run=dry_run, **pinned)
+        gone = await run_in_threadpool(self._store.delete, key, **await delete_options(request))
         # What finalizers keep is answered as it is now; it goes with the last of them.
         return await self._answer(request, gone) if gone.metadata.finalizers else json_response(deleted(gone))
 
-    async def _written(self, request: Request, admitted: Admitted, *, status_code: int = 200) -> Response:
+    async def _written(
+        self, request: Request, admitted: Admitted, warnings: tuple[str, ...], *, status_code: int = 200
+    ) -> Response:
         response = await self._answer(request, admitted.obj)
         response.status_code = status_code
-        warn(response, admitted.warnings)
+        warn(response, warnings + admitted.warnings)
         return response
 
     async def _answer(self, request: Request, obj: Object) -> Response:
@@ -330,14 +316,3 @@ def _list_head(kind: Kind, form: Representation) -> bytes:
             return b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","items":['
         case _:
             return f'{{"kind":"{kind}List","apiVersion":"{kind.api_version}","items":['.encode()
-
-
-async def _delete_options(request: Request) -> tuple[DeleteOptions.Preconditions, bool]:
-    """What must hold of an object that is deleted, and whether nothing is to be stored."""
-    body = await read_body(request, JSON_TYPES | YAML_TYPES)
-    try:
-        options = msgspec.convert(await decoded(request, body) if body else {}, DeleteOptions)
-    except msgspec.ValidationError as error:
-        raise MalformedObjectError(f"the body is no DeleteOptions: {error}") from error
-    dry_run = is_dry_run(request.query_params.getlist("dryRun") + (options.dry_run or []))
-    return options.preconditions or DeleteOptions.Preconditions(), dry_run

@@ -13,11 +13,11 @@ import re
 import types
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from headgate.control.bodies import FieldValidation
 from headgate.control.errors import (
     Cause,
     InvalidObjectError,
@@ -28,14 +28,6 @@ from headgate.control.errors import (
 )
 from headgate.control.objects import TYPES, JsonObject, Kind, Object
 from headgate.limits import OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
-
-
-class FieldValidation(StrEnum):
-    """What happens to unknown fields."""
-
-    STRICT = "Strict"
-    WARN = "Warn"
-    IGNORE = "Ignore"
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,10 +142,7 @@ class StaleObjectError(ConflictError):
 
     code = "stale"
 
-    def __init__(self, kind: Kind, name: str, detail: str = "") -> None:
-        detail = detail or (
-            "the object has been modified; please apply your changes to the latest version and try again"
-        )
+    def __init__(self, kind: Kind, name: str, detail: str) -> None:
         super().__init__(f'Operation cannot be fulfilled on {kind.resource} "{name}": {detail}')
         self.kind = kind
         self.name = name
@@ -222,6 +219,13 @@ class NamespaceExistsError(NamespaceError):
     http_status = 409
     reason = "AlreadyExists"
     problem = "already exists"
+
+
+class NamespaceStaleError(NamespaceError):
+    """It is not the one (uid, resourceVersion) that the caller read."""
+
+    code = "stale"
+    http_status = 409
 
 
 class NamespaceForbiddenError(NamespaceError):

@@ -15,7 +15,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
-from headgate.control.bodies import YAML_TYPES, decode_json, decode_json_or_yaml, decode_yaml, media_type
+from headgate.control.bodies import (
+    JSON_TYPES,
+    YAML_TYPES,
+    FieldValidation,
+    Read,
+    decode_json,
+    decode_json_or_yaml,
+    decode_yaml,
+    media_type,
+)
 from headgate.control.decode import check_shape
 from headgate.control.kube_protobuf import PROTOBUF, decode_protobuf
 from headgate.control.kube_status import failure, failure_of
@@ -25,6 +34,8 @@ from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 
 JSON: Final = "application/json"
+DOCUMENT_TYPES: Final = JSON_TYPES | YAML_TYPES | {PROTOBUF}
+"""Of a body that is a document; clients send kinds that are built into Kubernetes as protobuf."""
 _log = structlog.get_logger(__name__)
 _ID_DIGITS_MAX: Final = 18
 _T = TypeVar("_T")
@@ -109,25 +120,30 @@ _DECODING: Final = ThreadPoolExecutor(1, "bodies")
 before the event loop, and its producers, had theirs."""
 
 
-_DECODERS: Final[dict[str, Callable[[bytes], object]]] = {
+_DECODERS: Final[dict[str, Callable[[bytes, FieldValidation], Read]]] = {
     APPLY_PATCH: decode_json_or_yaml,
-    PROTOBUF: decode_protobuf,
+    PROTOBUF: lambda body, _: Read(decode_protobuf(body)),
+    **dict.fromkeys(YAML_TYPES, lambda body, _: Read(decode_yaml(body))),
 }
 
 
-async def decoded(request: Request, body: bytes) -> object:
+async def decoded(request: Request, body: bytes, validation: FieldValidation = FieldValidation.STRICT) -> Read:
     """The body as a document, YAML or JSON by its media type, within the bounds of an object.
 
-    Raises:
-        MalformedObjectError: It is no such document, or over its bounds.
-    """
-    found = media_type(request.headers.get("content-type", ""))
-    decode = decode_yaml if found in YAML_TYPES else _DECODERS.get(found, decode_json)
+    Args:
+        request: Of the body.
+        body: As `read_body` gave it.
+        validation: What a member does that an object has twice; in YAML it is always refused.
 
-    def work() -> object:
-        document = decode(body)
-        check_shape(document)
-        return document
+    Raises:
+        MalformedObjectError: It is no such document, over its bounds, or has a member twice.
+    """
+    decode = _DECODERS.get(media_type(request.headers.get("content-type", "")), decode_json)
+
+    def work() -> Read:
+        read = decode(body, validation)
+        check_shape(read.document)
+        return read
 
     return await asyncio.get_running_loop().run_in_executor(_DECODING, work)
 

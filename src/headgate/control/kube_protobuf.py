@@ -16,6 +16,8 @@ _MAGIC: Final = b"k8s\0"
 _MESSAGES: Final[Mapping[str, type[Message]]] = {
     name: getattr(pb, name)
     for name in (
+        "Namespace",
+        "DeleteOptions",
         "Secret",
         "ResourceQuota",
         "Role",

@@ -88,6 +88,27 @@ class Secret(_message.Message):
     immutable: bool
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., data: _Optional[_Mapping[str, bytes]] = ..., type: _Optional[str] = ..., stringData: _Optional[_Mapping[str, str]] = ..., immutable: _Optional[bool] = ...) -> None: ...
 
+class Namespace(_message.Message):
+    __slots__ = ("metadata",)
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ...) -> None: ...
+
+class DeleteOptions(_message.Message):
+    __slots__ = ("preconditions", "dryRun")
+    class Preconditions(_message.Message):
+        __slots__ = ("uid", "resourceVersion")
+        UID_FIELD_NUMBER: _ClassVar[int]
+        RESOURCEVERSION_FIELD_NUMBER: _ClassVar[int]
+        uid: str
+        resourceVersion: str
+        def __init__(self, uid: _Optional[str] = ..., resourceVersion: _Optional[str] = ...) -> None: ...
+    PRECONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    DRYRUN_FIELD_NUMBER: _ClassVar[int]
+    preconditions: DeleteOptions.Preconditions
+    dryRun: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, preconditions: _Optional[_Union[DeleteOptions.Preconditions, _Mapping]] = ..., dryRun: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class Quantity(_message.Message):
     __slots__ = ("string",)
     STRING_FIELD_NUMBER: _ClassVar[int]

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from headgate.control.admission import Admission
-from headgate.control.errors import InvalidObjectError
+import msgspec
+
+from headgate.control.admission import MANIFESTS, Admission
+from headgate.control.bodies import is_namespace
+from headgate.control.errors import InvalidObjectError, NamespaceError
+from headgate.control.managers import managers_of, owned, updated
 from headgate.control.manifests import Document, ManifestError, read_path
-from headgate.control.objects import ObjectKey
+from headgate.control.namespaces import decode_namespace, namespace
+from headgate.control.objects import Metadata, Namespace
 from headgate.errors import HeadgateError, InvalidInputError
 
 
@@ -27,19 +32,48 @@ def load(admission: Admission, directory: Path) -> Counter[str]:
     """
     documents = list(read_path(directory))
     problems: list[str] = []
-    seen: dict[ObjectKey, str] = {}
+    seen: dict[tuple[str, str], str] = {}
     for document in documents:
         try:
-            key = admission.check(document.value)
-            if key in seen:
-                problems.append(f"{document.source}: {key.kind} {key.path} is in {seen[key]} already")
-            seen[key] = document.source
-            admission.apply(document.value, dry_run=True)
-        except InvalidInputError as error:
+            kind, path = _checked(admission, document.value)
+            if (kind, path) in seen:
+                problems.append(f"{document.source}: {kind} {path} is in {seen[kind, path]} already")
+            seen[kind, path] = document.source
+            _applied(admission, document.value, dry_run=True)
+        except (InvalidInputError, NamespaceError) as error:
             problems.extend(problems_of(document, error))
     if problems:
         raise ManifestError(tuple(problems))
-    return Counter(admission.apply(document.value).outcome for document in documents)
+    return Counter(_applied(admission, document.value) for document in documents)
+
+
+def _checked(admission: Admission, document: object) -> tuple[str, str]:
+    """Kind and path of a document, checked as far as that needs no store."""
+    if is_namespace(document):
+        return "Namespace", decode_namespace(document).metadata.name
+    key = admission.check(document)
+    return key.kind, key.path
+
+
+def _applied(admission: Admission, document: object, *, dry_run: bool = False) -> str:
+    """What became of a document."""
+    if not is_namespace(document):
+        return admission.apply(document, dry_run=dry_run).outcome
+    given, store, outcome = decode_namespace(document).metadata, admission.store, "unchanged"
+
+    def make(old: Namespace | None) -> Namespace:
+        nonlocal outcome
+        before = old.metadata if old is not None else Metadata()
+        labels, annotations = before.labels | given.labels, before.annotations | given.annotations
+        if old is not None and (labels, annotations) == (before.labels, before.annotations):
+            return old
+        outcome = "configured" if old is not None else "created"
+        new = namespace(given.name, msgspec.structs.replace(before, labels=labels, annotations=annotations))
+        managers = managers_of(old) if old is not None else {}
+        return owned(new, updated(managers, old, new, MANIFESTS, store.now()))
+
+    store.namespaces.change(given.name, make, dry_run=dry_run)
+    return outcome
 
 
 def problems_of(document: Document, error: HeadgateError) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from headgate.control.bodies import is_namespace
 from headgate.control.decode import check_shape
 from headgate.control.errors import InvalidNamespaceError, MalformedObjectError
 from headgate.control.objects import JsonObject, Metadata, Namespace
@@ -47,7 +48,7 @@ def decode_namespace(document: object, name: str = "") -> Namespace:
         InvalidNamespaceError: A name, label or annotation breaks a rule.
     """
     check_shape(document)
-    if not isinstance(document, dict) or (document.get("apiVersion"), document.get("kind")) != ("v1", "Namespace"):
+    if not isinstance(document, dict) or not is_namespace(document):
         raise MalformedObjectError("the body is no Namespace of v1")
     written = document.get("metadata")
     kept = {key: value for key, value in written.items() if value is not None} if isinstance(written, dict) else {}

@@ -16,9 +16,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
-from headgate.control.errors import NamespaceExistsError, NamespaceForbiddenError, NamespaceNotFoundError
-from headgate.control.http import JSON, decoded, json_response, read_body
+from headgate.control.bodies import media_type
+from headgate.control.errors import (
+    NamespaceExistsError,
+    NamespaceForbiddenError,
+    NamespaceNotFoundError,
+    NamespaceStaleError,
+)
+from headgate.control.http import DOCUMENT_TYPES, JSON, decoded, json_response, read_body, warn
 from headgate.control.kube_status import Status, StatusDetails
 from headgate.control.managers import Manager, applied, managers_of, owned, updated
 from headgate.control.namespaces import decode_namespace, namespace_list, namespace_table
@@ -26,6 +31,8 @@ from headgate.control.objects import Kind, Namespace
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of, patched
 from headgate.control.queries import (
     Representation,
+    delete_options,
+    field_validation,
     is_dry_run,
     is_set,
     list_query,
@@ -35,6 +42,7 @@ from headgate.control.queries import (
 )
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed
+from headgate.control.writes import difference
 from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import SECRETS_READ_MAX
 
@@ -91,8 +99,9 @@ class NamespaceApi:
         return self._answer(request, await run_in_threadpool(self._table.get, request.path_params["name"]))
 
     async def _create(self, request: Request) -> Response:
-        body = await read_body(request, JSON_TYPES | YAML_TYPES)
-        given = decode_namespace(await decoded(request, body))
+        body = await read_body(request, DOCUMENT_TYPES)
+        document, warnings = await decoded(request, body, field_validation(request.query_params))
+        given = decode_namespace(document)
         name = given.metadata.name
 
         def make(old: Namespace | None, by: Manager) -> Namespace:
@@ -101,61 +110,76 @@ class NamespaceApi:
                 raise NamespaceExistsError(name)
             return owned(given, updated({}, None, given, by, self._store.now()))
 
-        return await self._write(request, name, make, status_code=201)
+        return await self._write(request, name, make, warnings, status_code=201)
 
     async def _replace(self, request: Request) -> Response:
-        body = await read_body(request, JSON_TYPES | YAML_TYPES)
+        body = await read_body(request, DOCUMENT_TYPES)
         name = request.path_params["name"]
-        given = decode_namespace(await decoded(request, body), name)
-        return await self._write(request, name, self._update(name, lambda _: given))
+        document, warnings = await decoded(request, body, field_validation(request.query_params))
+        given = decode_namespace(document, name)
+        return await self._write(request, name, self._update(name, lambda _: given), warnings)
 
     async def _patch(self, request: Request) -> Response:
         found = media_type(request.headers.get("content-type", ""))
         # A strategic merge patch, which clients send for kinds built into Kubernetes, is a merge patch of maps.
         body = await read_body(request, PATCH_TYPES | {STRATEGIC_MERGE_PATCH})
         name = request.path_params["name"]
-        document = await decoded(request, body)
+        document, warnings = await decoded(request, body, field_validation(request.query_params))
         if found != APPLY_PATCH:
             change = await run_in_threadpool(change_of, found, document)
-            return await self._write(
-                request, name, self._update(name, lambda live: decode_namespace(patched(live, change), name))
-            )
-        await run_in_threadpool(decode_namespace, document, name)
+            make = self._update(name, lambda live: decode_namespace(patched(live, change), name))
+            return await self._write(request, name, make, warnings)
+        given = await run_in_threadpool(decode_namespace, document, name)
 
-        def make(old: Namespace | None, by: Manager) -> Namespace:
+        def apply(old: Namespace | None, by: Manager) -> Namespace:
             assert isinstance(document, dict)
+            if old is not None:
+                _check_same(old, given.metadata.uid, given.metadata.resource_version)
             made = applied(old, document, by, self._store.now())
             return owned(decode_namespace(made.document, name), made.managers)
 
-        return await self._write(request, name, make, is_apply=True)
+        return await self._write(request, name, apply, warnings, is_apply=True)
 
     def _update(self, name: str, new_of: Callable[[Namespace], Namespace]) -> _Make:
         def make(old: Namespace | None, by: Manager) -> Namespace:
             if old is None:
                 raise NamespaceNotFoundError(name)
             new = new_of(old)
+            before, after = old.metadata, new.metadata
+            _check_same(old, after.uid, after.resource_version)
+            if before.creation_timestamp and (before.labels, before.annotations) == (after.labels, after.annotations):
+                return old
             return owned(new, updated(managers_of(old), old, new, by, self._store.now()))
 
         return make
 
     async def _write(
-        self, request: Request, name: str, make: _Make, *, is_apply: bool = False, status_code: int = 200
+        self,
+        request: Request,
+        name: str,
+        make: _Make,
+        warnings: tuple[str, ...],
+        *,
+        is_apply: bool = False,
+        status_code: int = 200,
     ) -> Response:
         by = manager_of(request, is_apply=is_apply)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
         made = await run_in_threadpool(self._table.change, name, lambda old: make(old, by), dry_run=dry_run)
-        return self._answer(request, made, status_code=status_code)
+        response = self._answer(request, made, status_code=status_code)
+        warn(response, warnings)
+        return response
 
     async def _delete(self, request: Request) -> Response:
-        await read_body(request, JSON_TYPES | YAML_TYPES)
+        options = await delete_options(request)
         name = request.path_params["name"]
-        dry_run = is_dry_run(request.query_params.getlist("dryRun"))
 
         def work() -> Namespace:
             if name == NAMESPACE_DEFAULT:
                 raise NamespaceForbiddenError(name)
             there = self._table.get(name)
-            if not dry_run:
+            _check_same(there, options["uid"], options["resource_version"])
+            if not options["dry_run"]:
                 for kind in _DELETED:
                     self._delete_all(kind, name)
                 self._table.delete(name)
@@ -206,3 +230,8 @@ class NamespaceApi:
                         return
 
         return StreamingResponse(stream(), media_type=JSON)
+
+
+def _check_same(stored: Namespace, uid: str, resource_version: str) -> None:
+    if detail := difference(stored.metadata, uid, resource_version):
+        raise NamespaceStaleError(stored.metadata.name, f"cannot be changed: {detail}")

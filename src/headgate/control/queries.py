@@ -12,8 +12,9 @@ import msgspec
 from starlette.requests import Request
 
 from headgate.auth.user import ANONYMOUS, User
-from headgate.control.decode import FieldValidation
+from headgate.control.bodies import FieldValidation
 from headgate.control.errors import InvalidOptionsError, MalformedObjectError
+from headgate.control.http import DOCUMENT_TYPES, decoded, read_body
 from headgate.control.managers import APPLY, Manager
 from headgate.control.objects import Kind
 from headgate.control.selectors import field_selector, label_selector, text_search
@@ -139,6 +140,46 @@ def write_options(request: Request, *, is_apply: bool = False) -> WriteOptions:
         "validation": field_validation(request.query_params),
         "dry_run": is_dry_run(request.query_params.getlist("dryRun")),
         "by": manager_of(request, is_apply=is_apply),
+    }
+
+
+class _Options(msgspec.Struct, frozen=True, rename="camel"):
+    """`DeleteOptions`, as far as it has effect; no object depends on another, so the policy has none."""
+
+    class Preconditions(msgspec.Struct, frozen=True, rename="camel"):
+        """What must hold of the object."""
+
+        uid: str | None = None
+        resource_version: str | None = None
+
+    dry_run: list[str] | None = None
+    preconditions: Preconditions | None = None
+
+
+class DeleteOptions(TypedDict):
+    """How an object is deleted, as `Store.delete` takes it."""
+
+    uid: str
+    resource_version: str
+    dry_run: bool
+
+
+async def delete_options(request: Request) -> DeleteOptions:
+    """The parameters of a delete and the options in its body.
+
+    Raises:
+        InvalidInputError: The body is no `DeleteOptions`, or they ask for what there is not.
+    """
+    body = await read_body(request, DOCUMENT_TYPES)
+    try:
+        found = msgspec.convert((await decoded(request, body)).document if body else {}, _Options)
+    except msgspec.ValidationError as error:
+        raise MalformedObjectError(f"the body is no DeleteOptions: {error}") from error
+    wanted = found.preconditions or _Options.Preconditions()
+    return {
+        "uid": wanted.uid or "",
+        "resource_version": wanted.resource_version or "",
+        "dry_run": is_dry_run(request.query_params.getlist("dryRun") + (found.dry_run or [])),
     }
 
 

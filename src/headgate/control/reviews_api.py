@@ -12,17 +12,14 @@ from starlette.routing import Route
 
 from headgate.auth.rules import AccessRule, Attributes
 from headgate.auth.user import User
-from headgate.control.bodies import JSON_TYPES, YAML_TYPES
 from headgate.control.discovery import AUTHENTICATION, AUTHORIZATION, LOCAL_REVIEW, REVIEWS
 from headgate.control.errors import MalformedObjectError
 from headgate.control.grants import Grants
-from headgate.control.http import decoded, json_response, read_body
-from headgate.control.kube_protobuf import PROTOBUF
+from headgate.control.http import DOCUMENT_TYPES, decoded, json_response, read_body
 from headgate.control.objects import JsonObject
 from headgate.control.queries import user_of
 from headgate.limits import RBAC_TEXT_CHARS_MAX
 
-_TYPES = JSON_TYPES | YAML_TYPES | {PROTOBUF}
 _SpecT = TypeVar("_SpecT", bound=msgspec.Struct)
 
 
@@ -127,7 +124,7 @@ class ReviewApi:
 
 async def _asked(request: Request, kind: str, spec: type[_SpecT]) -> tuple[JsonObject, _SpecT]:
     """The question, to be sent back with its answer, and its spec."""
-    document = await decoded(request, await read_body(request, _TYPES))
+    document, _ = await decoded(request, await read_body(request, DOCUMENT_TYPES))
     version = REVIEWS[kind]
     if not isinstance(document, dict) or (document.get("apiVersion"), document.get("kind")) != (version, kind):
         raise MalformedObjectError(f"the body is no {kind} of {version}")

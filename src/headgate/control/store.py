@@ -273,10 +273,12 @@ class Store:
         """
         return self._write(key.kind, lambda writer: writer.delete(key, uid, resource_version), dry_run=dry_run)
 
-    def delete_if_there(self, key: ObjectKey, *, dry_run: bool = False) -> None:
-        """Remove an object that may be gone already."""
+    def delete_if_there(
+        self, key: ObjectKey, *, uid: str = "", resource_version: str = "", dry_run: bool = False
+    ) -> None:
+        """As `delete`, of an object that may be gone already."""
         with suppress(ObjectNotFoundError):
-            self.delete(key, dry_run=dry_run)
+            self.delete(key, uid=uid, resource_version=resource_version, dry_run=dry_run)
 
     def on_broker(self, look: Callable[[], object]) -> None:
         """Have something called when one of FRONT_KINDS has been written through this, before its writer goes on."""

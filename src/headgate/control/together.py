@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from headgate.control.admission import WRITE_ATTEMPTS_MAX, Admission, Admitted, is_theirs, kept_of, outcome_of
-from headgate.control.decode import Decoded, FieldValidation
+from headgate.control.bodies import FieldValidation
+from headgate.control.decode import Decoded
 from headgate.control.errors import AlreadyExistsError, ObjectNotFoundError, StaleObjectError
 from headgate.control.filter_causes import refuse_erased_filter
 from headgate.control.grants import Grants

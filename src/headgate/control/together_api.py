@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.admission import Admission
-from headgate.control.bodies import JSON_TYPES, decode_as, decode_json
+from headgate.control.bodies import JSON_TYPES, FieldValidation, Read, decode_json
 from headgate.control.errors import MalformedObjectError
 from headgate.control.grants import Grants
 from headgate.control.http import Handler, json_response, read_body
@@ -27,7 +27,7 @@ from headgate.control.kube_status import Status, failure_of
 from headgate.control.objects import APPLIED_TOGETHER, Kind
 from headgate.control.queries import WriteOptions, write_options
 from headgate.control.together import Result, TogetherApply
-from headgate.errors import HeadgateError, TooLargeError
+from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate.limits import APPLY_BYTES_MAX, APPLY_OBJECTS_MAX, OBJECT_BYTES_MAX
 
 
@@ -84,27 +84,40 @@ class TogetherApi:
         return handle
 
     def _applied(self, kind: Kind, body: bytes, namespace: str, options: WriteOptions) -> ApplyAnswer:
-        items = decode_as(body, ApplyRequest, "the body is no list of objects").items
+        items = _items(body)
         results: dict[int, Result] = {}
-        documents: dict[int, object] = {}
+        read: dict[int, Read] = {}
         for place, item in enumerate(items):
             try:
-                documents[place] = _document(bytes(item))
+                read[place] = _document(bytes(item), options["validation"])
             except (MalformedObjectError, TooLargeError) as error:
                 results[place] = error
-        done = self._together.apply(kind, list(documents.values()), namespace=namespace, **options)
-        results |= zip(documents, done, strict=True)
-        return ApplyAnswer(tuple(_item(results[place]) for place in range(len(items))))
+        documents = [one.document for one in read.values()]
+        done = self._together.apply(kind, documents, namespace=namespace, **options)
+        results |= zip(read, done, strict=True)
+        warnings = {place: one.warnings for place, one in read.items()}
+        return ApplyAnswer(tuple(_item(results[place], warnings.get(place, ())) for place in range(len(items))))
 
 
-def _document(item: bytes) -> object:
+def _items(body: bytes) -> tuple[msgspec.Raw, ...]:
+    """The objects of a body, which are read one by one."""
+    try:
+        items = msgspec.json.decode(body, type=ApplyRequest).items
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"the body is no list of objects: {error}") from error
+    if body.count(b":") != 1 + sum(bytes(item).count(b":") for item in items):  # of lists before the last one
+        raise InvalidInputError("the body has items twice")
+    return items
+
+
+def _document(item: bytes, validation: FieldValidation) -> Read:
     """One object, within the bounds of one that comes alone."""
     if len(item) > OBJECT_BYTES_MAX:
         raise TooLargeError(f"the object is over {OBJECT_BYTES_MAX} bytes")
-    return decode_json(item)
+    return decode_json(item, validation)
 
 
-def _item(result: Result) -> AppliedItem:
+def _item(result: Result, warnings: tuple[str, ...]) -> AppliedItem:
     if isinstance(result, HeadgateError):
         return AppliedItem(error=failure_of(result))
-    return AppliedItem(result.obj.metadata.name, result.outcome, result.warnings)
+    return AppliedItem(result.obj.metadata.name, result.outcome, warnings + result.warnings)

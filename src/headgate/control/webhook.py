@@ -88,7 +88,7 @@ class AdmissionWebhook:
         yield Route(PATH, self._validate, methods=["POST"])
 
     async def _validate(self, request: Request) -> Response:
-        document = await decoded(request, await read_body(request, JSON_TYPES))
+        document, _ = await decoded(request, await read_body(request, JSON_TYPES))
 
         def work() -> AdmissionAnswer:
             return AdmissionAnswer(REVIEW_VERSION, "AdmissionReview", self._judged(_review(document).request))

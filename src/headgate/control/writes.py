@@ -357,12 +357,23 @@ def load(connection: sqlite3.Connection, key: ObjectKey, form: StoredForm) -> Ob
 
 
 def _check_same(old: Object, uid: str, resource_version: str) -> None:
-    kind, meta = Kind(old.kind), old.metadata
-    if uid and uid != meta.uid:
-        detail = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta.uid}"
-        raise StaleObjectError(kind, meta.name, detail)
-    if resource_version and resource_version != meta.resource_version:
-        raise StaleObjectError(kind, meta.name)
+    if detail := difference(old.metadata, uid, resource_version):
+        raise StaleObjectError(Kind(old.kind), old.metadata.name, detail)
+
+
+def difference(stored: Metadata, uid: str, resource_version: str) -> str:
+    """Why a stored object is not the one that a caller read, as Kubernetes says it; empty when it is.
+
+    Args:
+        stored: Of the object.
+        uid: What the caller read; empty when it does not matter.
+        resource_version: Likewise.
+    """
+    if uid and uid != stored.uid:
+        return f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}"
+    if resource_version and resource_version != stored.resource_version:
+        return "the object has been modified; please apply your changes to the latest version and try again"
+    return ""
 
 
 def _with_metadata(obj: Object, **changes: object) -> Object:

@@ -12,14 +12,16 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar, overload
 
 import msgspec
 
 from headgate.limits import JSON_DEPTH_MAX, JSON_NAME_CHARS_MAX, JSON_NUMBER_CHARS_MAX
 
+_NAME_CHARS_SHOWN: Final = 64
+_T = TypeVar("_T")
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -74,7 +76,7 @@ def _parse(text: bytes) -> object:
             raise AmbiguousJsonError("a string must not hold U+0000")
         colons_escaped = b"\\u003a" in text or b"\\u003A" in text
     if colons_escaped or may_repeat_a_member(text, tree):
-        _refuse_duplicate(text)
+        _refuse_repeated(_repeated(text))
     check_lengths(text)
     return tree
 
@@ -114,6 +116,71 @@ def may_repeat_a_member(text: bytes, tree: object) -> bool:
     """
     again = _encode(tree)
     return again != text and again.count(b":") != text.count(b":")
+
+
+class _Members(list[tuple[str, object]]):
+    """The members of an object, also those of one name."""
+
+
+def repeated_members(text: bytes, tree: object) -> Iterator[str]:
+    """The members that an object of a text has again, as paths such as `spec.filters[0].exact`.
+
+    Args:
+        text: JSON.
+        tree: What msgspec made of it.
+    """
+    if b"\\u003a" in text or b"\\u003A" in text or may_repeat_a_member(text, tree):
+        yield from _repeated(text)
+
+
+def _repeated(text: bytes) -> Iterator[str]:
+    repeats = False
+
+    def members(pairs: list[tuple[str, object]]) -> _Members:
+        nonlocal repeats
+        repeats = repeats or len(dict(pairs)) < len(pairs)
+        return _Members(pairs)
+
+    root = json.loads(text.decode(), object_pairs_hook=members, parse_int=str, parse_float=str)
+    if not repeats:
+        return
+    around = [("", _steps(root))]  # a deep text costs no stack
+    while around:
+        for step, again, value in around[-1][1]:
+            if again:
+                yield ("".join(each for each, _ in around) + step).removeprefix(".")
+            if isinstance(value, list):
+                around.append((step, _steps(value)))
+                break
+        else:
+            around.pop()
+
+
+def _steps(value: object) -> Iterator[tuple[str, bool, object]]:
+    """What lies in an object or a list: the step there, whether the name was there before, and the value."""
+    if isinstance(value, _Members):
+        names: set[str] = set()
+        for name, inner in value:
+            yield f".{name[:_NAME_CHARS_SHOWN]}", name in names, inner
+            names.add(name)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield f"[{number}]", False, inner
+
+
+@overload
+def decode_strictly(text: bytes, type_: type[_T]) -> _T: ...
+@overload
+def decode_strictly(text: bytes, type_: object) -> object: ...
+def decode_strictly(text: bytes, type_: object) -> object:
+    """Decodes a JSON text to a type; as msgspec does it, but an object has no member twice.
+
+    Raises:
+        AmbiguousJsonError: An object has a member twice.
+        DecodeError: Of msgspec: it is no JSON, or not of the type.
+    """
+    _refuse_repeated(repeated_members(text, _decode(text)))
+    return msgspec.json.decode(text, type=type_)
 
 
 def check_lengths(text: bytes) -> None:
@@ -158,14 +225,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _refuse_duplicate(text: bytes) -> None:
+def _refuse_repeated(paths: Iterator[str]) -> None:
     """Names the member that an object has twice."""
-
-    def check(pairs: Sequence[tuple[str, object]]) -> None:
-        names: set[str] = set()
-        for name, _ in pairs:
-            if name in names:
-                raise AmbiguousJsonError(f"an object must not have the member {name[:64]!r} twice")
-            names.add(name)
-
-    json.loads(text.decode(), object_pairs_hook=check, parse_int=str, parse_float=str)
+    for path in paths:
+        raise AmbiguousJsonError(f"an object must not have the member {path!r} twice")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from headgate.log.errors import PositionError
@@ -33,13 +33,23 @@ def parse(token: str) -> dict[int, int]:
     return found
 
 
-def read(token: str, partitions: Iterable[int]) -> dict[int, int]:
+def read(token: str, ends: Positions) -> dict[int, int]:
     """The positions of a token; partitions that it does not name, because they are newer, begin at their start.
 
+    Args:
+        token: What `write` wrote.
+        ends: Where each partition of the log ends now. Whoever began behind it would miss what comes there.
+
     Raises:
-        PositionError: No token, or of another log.
+        PositionError: No token, of another log, or behind the end of this one.
     """
-    known, found = dict.fromkeys(partitions, 0), parse(token)
-    if found.keys() - known.keys():
-        raise PositionError(f"{token[:64]!r} is no position of this log", hint=f"it has {len(known)} partitions")
-    return known | found
+    found = parse(token)
+    if found.keys() - ends.keys():
+        raise PositionError(f"{token[:64]!r} is no position of this log", hint=f"it has {len(ends)} partitions")
+    for partition, offset in found.items():
+        if offset > ends[partition]:
+            raise PositionError(
+                f"position {partition}:{offset} is behind the end of this log, {partition}:{ends[partition]}",
+                hint="no such position was given for what is in it now: give earliest, a time, or a position of it",
+            )
+    return dict.fromkeys(ends, 0) | found

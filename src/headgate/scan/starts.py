@@ -24,7 +24,7 @@ def start_offsets(log: ReadableLog, start: str) -> dict[int, int]:
             `search.latest`.
 
     Raises:
-        PositionError: It is none of them, or a position of another log.
+        PositionError: It is none of them, or a position of another log or behind the end of this one.
         UnavailableError: The store does not answer.
     """
     if start == EARLIEST:
@@ -35,7 +35,7 @@ def start_offsets(log: ReadableLog, start: str) -> dict[int, int]:
     if time_us is not None:
         return log.offsets_at_time(log.partitions(), time_us)
     if start[:1].isdigit():
-        return positions.read(start, log.partitions())
+        return positions.read(start, log.end_offsets())
     raise PositionError(
         f"{start[:64]!r} is no place in the log",
         hint=f"{EARLIEST}, {LATEST}, {NEXT}, a time such as 2026-03-04T05:06:07Z, or a position such as 0:123,1:456",

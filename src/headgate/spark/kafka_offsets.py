@@ -58,7 +58,7 @@ class TopicClient:
             kept: What the topic holds.
 
         Raises:
-            PositionError: It is none of them, or a position of another topic.
+            PositionError: It is none of them, or a position of another topic or behind the end of this one.
         """
         found = self._found(place, kept)
         return {one: min(max(found[one], kept.first[one]), kept.end[one]) for one in self._partitions}
@@ -74,7 +74,7 @@ class TopicClient:
             found = self._offsets(self._jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(millisecond))
             return {one: kept.end[one] if at == _NO_RECORD else at for one, at in found.items()}
         if place[:1].isdigit():
-            return positions.read(place, self._partitions)
+            return positions.read(place, kept.end)
         raise PositionError(
             f"{place[:64]!r} is no place in the topic {self._topic}",
             hint=f"{EARLIEST}, {NEXT}, a time such as 2026-03-04T05:06:07Z, or a position such as 0:123,1:456",

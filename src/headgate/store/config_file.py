@@ -18,12 +18,11 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from headgate.control.errors import MalformedObjectError
-from headgate.control.yaml_text import YamlLimits, documents
 from headgate.errors import InvalidInputError
 from headgate.limits import CLUSTER_FILE_BYTES_MAX
 from headgate.settings import LISTED, Settings
 from headgate.store.config import ClusterConfig, read_bounded
+from headgate.yaml_text import YamlLimits, YamlTextError, documents
 
 Location = tuple[str | int, ...]
 """A place in a file: names of objects, numbers of items."""
@@ -109,7 +108,7 @@ def read(path: Path) -> ConfigFile:
     body = read_bounded(path, CLUSTER_FILE_BYTES_MAX, "the configuration file")
     try:
         found = list(documents(body, _YAML))
-    except MalformedObjectError as error:
+    except YamlTextError as error:
         raise InvalidInputError(f"{path}: {error.message}", hint=error.hint) from error
     if not found:
         return ConfigFile(path)

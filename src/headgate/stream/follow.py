@@ -12,7 +12,6 @@ from functools import partial
 
 from headgate.event.model import Event
 from headgate.limits import READ_EVENTS_PER_TURN, READ_PROGRESS_S
-from headgate.log.errors import PositionError
 from headgate.rpc.credits import Credits
 from headgate.scan.pages import LogScanner, scanning
 from headgate.scan.scan import Piece, Scan
@@ -139,18 +138,7 @@ async def _start(log: ReadableLog, request: ReadRequest, threads: Executor) -> d
         start = await latest(finder, search, earliest, ends)
     else:
         start, ends = [await run(threads, start_offsets, log, name) for name in (request.start, NEXT)]
-        _check_not_behind(start, ends)
     if request.first is None:
         return start
     found = await finder.find(FilterSearch(query.broker, query.rule, request.first), start, ends)
     return ends if found is None else await run(threads, partial(offsets_at_event, log, start, found, after=False))
-
-
-def _check_not_behind(start: dict[int, int], ends: dict[int, int]) -> None:
-    """Behind the end a reader would wait for what may be long past, and miss it."""
-    for partition, end in ends.items():
-        if start[partition] > end:
-            raise PositionError(
-                f"position {partition}:{start[partition]} is behind the end of this log, {partition}:{end}",
-                hint="no such position was given for what is in it now: begin with earliest, or next",
-            )

@@ -1,7 +1,7 @@
 """The HTTP API of consumers: pull, acknowledge, seek and ask, below the subscription's own path.
 
     POST .../subscriptions/NAME/pull      {"consumer": "a", "max": 100, "wait": 20}
-    POST .../subscriptions/NAME/ack       {"ids": [...]} or {"upTo": ID}
+    POST .../subscriptions/NAME/ack       {"ids": [...]} or {"upTo": ID, "consumer"}
     POST .../subscriptions/NAME/nack      {"ids": [...], "delay": 5}
     POST .../subscriptions/NAME/leave     {"consumer": "a"}
     POST .../subscriptions/NAME/seek      {"to": "earliest" | "latest" | TIME | POSITION, "first": FILTER, ...}
@@ -127,6 +127,9 @@ class SubscriptionsApi:
         body = await _decoded(request, _AckRequest)
         if bool(body.ids) == bool(body.up_to):
             raise InvalidInputError("an acknowledgement has either ids or upTo")
+        if body.up_to and not body.consumer:
+            hint = "give the consumer that the pull named, or ids, which need none"
+            raise InvalidInputError("upTo needs consumer: only its events are acknowledged", hint=hint)
         return _acked(await self._subscriptions.ack(_name(request), body.consumer, ids=body.ids, up_to=body.up_to))
 
     async def _nack(self, request: Request) -> Response:

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from headgate.errors import InvalidInputError
+from headgate.event.json_text import AmbiguousJsonError, decode_strictly
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import DIALECTS
@@ -17,6 +18,7 @@ from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc import pulsar_pb2 as wire
 
 _T = TypeVar("_T")
+_NOT_READ: Final = (msgspec.DecodeError, UnicodeEncodeError, RecursionError, AmbiguousJsonError)
 
 _HINT: Final = "CEL text, or JSON as in a trigger's spec"
 WHOLE: Final = ("filter", "filters")
@@ -79,8 +81,8 @@ def spec_of(dialect: str, value: object) -> tuple[Mapping[str, object] | None, S
         raise FilterError(f"unknown dialect {dialect[:64]!r}", field="dialect", hint=f"one of: {', '.join(KNOWN)}")
     if isinstance(value, str) and dialect not in _TEXTS and value.lstrip()[:1] in ("{", "["):
         try:
-            value = msgspec.json.decode(value.encode(), type=dict[str, object] | list[object])
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+            value = decode_strictly(value.encode(), dict[str, object] | list[object])
+        except _NOT_READ as error:
             raise FilterError(f"the text is no JSON object or list: {error}", field=dialect) from None
     if dialect in NAMES:
         return None, [{dialect: value}]
@@ -115,6 +117,6 @@ def texts_of(message: pb.Filter) -> tuple[str | None, str | None]:
 
 def _json(text: str, name: str, kind: type[_T]) -> _T:
     try:
-        return msgspec.json.decode(text.encode(), type=kind)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        return decode_strictly(text.encode(), kind)
+    except _NOT_READ as error:
         raise FilterError(str(error), field=name, hint=_HINT) from None

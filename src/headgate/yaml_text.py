@@ -16,7 +16,7 @@ import yaml
 from yaml.cyaml import CParser
 from yaml.error import Mark, MarkedYAMLError, YAMLError
 
-from headgate.control.errors import MalformedObjectError
+from headgate.errors import InvalidInputError
 from headgate.limits import YAML_DIRECTIVES_MAX
 
 _TAGS: Final = "tag:yaml.org,2002:"
@@ -33,6 +33,12 @@ _FLOAT: Final = re.compile(
 )
 _INTEGER: Final = re.compile(r"[-+]?0b[01_]+|[-+]?0o?[0-7_]+|[-+]?[0-9][0-9_]*|[-+]?0x[0-9a-fA-F_]+")
 _BASES: Final = {"0b": 2, "0o": 8, "0x": 16}
+
+
+class YamlTextError(InvalidInputError):
+    """A text is no YAML, or not what was expected of it; the message has the line."""
+
+    code = "malformed-yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +70,14 @@ def documents(body: bytes, bounds: YamlLimits) -> Iterator[object]:
         bounds: What it may hold; reading ends where it holds more.
 
     Raises:
-        MalformedObjectError: It is no YAML, or over its bounds; the message has the line.
+        YamlTextError: It is no YAML, or over its bounds; the message has the line.
     """
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise MalformedObjectError(f"the text is no UTF-8: {error.reason} at byte {error.start}") from error
+        raise YamlTextError(f"the text is no UTF-8: {error.reason} at byte {error.start}") from error
     if len(_DIRECTIVE.findall(text)) > YAML_DIRECTIVES_MAX:
-        raise MalformedObjectError(f"the text has more than {YAML_DIRECTIVES_MAX} lines that begin with %")
+        raise YamlTextError(f"the text has more than {YAML_DIRECTIVES_MAX} lines that begin with %")
     try:
         for document in _Builder(bounds).documents(text):
             if document is not None:
@@ -79,9 +85,25 @@ def documents(body: bytes, bounds: YamlLimits) -> Iterator[object]:
     except MarkedYAMLError as error:
         mark = error.problem_mark
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise MalformedObjectError(f"the text is no YAML: {error.problem or error.context}{place}") from error
+        raise YamlTextError(f"the text is no YAML: {error.problem or error.context}{place}") from error
     except YAMLError as error:
-        raise MalformedObjectError(f"the text is no YAML: {error}") from error
+        raise YamlTextError(f"the text is no YAML: {error}") from error
+
+
+def only_document(body: bytes, bounds: YamlLimits) -> object:
+    """The document of a text that has one.
+
+    Args:
+        body: See `documents`.
+        bounds: Likewise.
+
+    Raises:
+        YamlTextError: It is no YAML, over its bounds, or holds another number of documents.
+    """
+    found = list(documents(body, bounds))
+    if len(found) != 1:
+        raise YamlTextError(f"the text holds {len(found)} documents, expected one")
+    return found[0]
 
 
 @dataclass(slots=True)
