@@ -358,6 +358,79 @@ def test_each_request_of_a_connection_has_its_own_time(
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("first_words", "aborts", "connections", "status"),
+    [(b"", False, 2, 202), (b"", True, 2, 202), (b"H", False, 1, 0), (b"HTTP/1.1 103 Hints\r\n\r\n", False, 1, 0)],
+    ids=["closed", "reset", "a byte of an answer", "an interim answer"],
+)
+def test_a_request_into_a_kept_connection_that_ends_without_an_answer_goes_into_a_new_one(
+    first_words: bytes, aborts: bool, connections: int, status: int
+) -> None:
+    bodies: list[bytes] = []
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(OK)
+        head = await reader.readuntil(b"\r\n\r\n")
+        bodies.append(head)
+        writer.write(first_words)
+        if aborts:  # what is unread makes the system send a reset
+            writer.transport.abort()
+
+    async def work() -> None:
+        async with subscriber(once) as (peer, post):
+            assert (await post()).status == 202
+            outcome = await post(bytes(8 << 20) if aborts else b"{}")
+            assert (outcome.status, outcome.reason) == (status, "" if status else "connection")
+            assert peer.connections == connections
+            assert len(bodies) == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize(("is_kept", "connections"), [(False, 1), (True, 2)])
+def test_a_new_connection_that_ends_without_an_answer_is_a_failed_attempt(is_kept: bool, connections: int) -> None:
+    answers = [OK] if is_kept else []
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        while answers:
+            writer.write(answers.pop())
+            await request(reader)
+
+    async def work() -> None:
+        async with subscriber(deaf) as (peer, post):
+            if is_kept:
+                assert (await post()).status == 202
+            outcome = await post()
+            assert (outcome.status, outcome.reason) == (0, "connection")
+            assert peer.connections == connections
+
+    run(work())
+
+
+def test_the_second_connection_of_a_request_has_what_is_left_of_its_time() -> None:
+    answers = [OK]
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        if not answers:
+            await asyncio.Event().wait()
+        writer.write(answers.pop())
+        await request(reader)
+        await asyncio.sleep(0.4)
+
+    async def work() -> None:
+        async with subscriber(slow) as (peer, post):
+            assert (await post()).status == 202
+            began = asyncio.get_running_loop().time()
+            outcome = await post(timeout_s=1.0)
+            assert (outcome.reason, peer.connections) == ("timeout", 2)
+            assert asyncio.get_running_loop().time() - began < 1.3
+
+    run(work())
+
+
 def test_an_attempt_that_is_cancelled_closes_its_connection_and_no_other() -> None:
     answers = asyncio.Event()
 

@@ -132,7 +132,7 @@ class HttpTransport:
             # An address that is silent leaves each of the others its part of the time.
             connect_s = min(left_s, limits.CONNECT_S_MAX) / (len(hops) - number)
             outcome = await self._try(hop, headers, body, left_s, connect_s, chosen)
-            # Where an address gave no connection nothing was sent, and the next one may take it.
+            # Where an address gave no connection the next one may take it.
             if not outcome.unsent:
                 route.prefer(hop)
                 break

@@ -80,7 +80,7 @@ class Outcome:
         body: The first ERROR_BODY_BYTES_MAX bytes of an answer that says no.
         reply: The event in a 200 answer that says that it holds one.
         headers: Those of the answer that were asked for, names in lower case.
-        unsent: No connection was made, so nobody can have heard of it: another address may be tried.
+        unsent: There was no connection to send by: another address may be tried.
     """
 
     status: int
