@@ -205,6 +205,105 @@ def test_an_answer_that_is_no_http_or_does_not_end_is_a_failed_attempt(answer: b
     run(work())
 
 
+@pytest.mark.parametrize("end", [b"\r\n", b"\n"], ids=["CR LF", "LF"])
+def test_a_folded_header_line_and_a_bare_line_feed_are_taken(end: bytes) -> None:
+    """RFC 9112, sections 5.2 and 2.2."""
+    lines = [
+        b"HTTP/1.1 200 OK",
+        b"ce-id: 1",
+        b"ce-subject: one",
+        b" two",
+        b"\tthree",
+        b"content-length:",
+        b" 2",
+        b"",
+        b"ab",
+    ]
+
+    async def work() -> None:
+        async with subscriber(always(end.join(lines))) as (peer, post):
+            for _ in range(2):
+                reply = (await post()).reply
+                assert reply is not None
+                assert (dict(reply.headers)["ce-subject"], reply.body) == ("one two three", b"ab")
+            assert peer.connections == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize("value", [b"a\0b", b"a\x01b", b"a\x7fb", b"\xc3\xa9"])
+def test_a_header_of_a_reply_that_is_no_text_makes_it_malformed(value: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n"
+
+    async def work() -> None:
+        async with subscriber(always(head + b"ce-id: " + value + b"\r\n\r\n")) as (_, post):
+            outcome = await post()
+            assert (outcome.status, outcome.reason, outcome.reply) == (200, "reply-malformed", None)
+        async with subscriber(always(head + b"x-other: " + value + b"\r\nce-id: 1\r\n\r\n")) as (_, post):
+            assert (await post()).reply is not None
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("status", "coding", "is_coded"),
+    [
+        *((200, f"content-encoding: {coding}", True) for coding in ("gzip", "GZIP", "identity, br", "zstd")),
+        *((409, f"content-encoding: {coding}", True) for coding in ("gzip", "deflate")),
+        *((status, "transfer-encoding: gzip, chunked", True) for status in (200, 409)),
+        *((status, "content-encoding: identity", False) for status in (200, 409)),
+        *((status, "transfer-encoding: Chunked", False) for status in (200, 409)),
+    ],
+)
+def test_a_body_in_a_coding_that_was_not_asked_for_counts_for_nothing(status: int, coding: str, is_coded: bool) -> None:
+    body = b"2\r\n{}\r\n0\r\n\r\n"
+    if coding.startswith("content"):
+        coding, body = f"{coding}\r\ncontent-length: 2", b"{}"
+    heads: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            heads.append(await request(reader))
+            ce = b"ce-id: 1\r\n" if status == 200 else b"retry-after: 3\r\n"
+            writer.write(b"HTTP/1.1 %d X\r\n" % status + ce + coding.encode() + b"\r\n\r\n" + body)
+
+    async def work() -> None:
+        async with subscriber(talk) as (peer, post):
+            outcome = await post()
+            assert b"\r\naccept-encoding: identity\r\n" in heads[0]
+            assert outcome.status == status
+            if status == 200 and is_coded:
+                assert (outcome.reason, outcome.reply) == ("reply-malformed", None)
+                assert "identity" in outcome.detail
+            elif status == 200:
+                assert outcome.reply is not None
+                assert outcome.reply.body == b"{}"
+            else:
+                assert (outcome.reason, b"identity" in outcome.body, outcome.body == b"{}") == (
+                    "",
+                    is_coded,
+                    not is_coded,
+                )
+            await post()
+            assert peer.connections == 1
+
+    run(work())
+
+
+def test_an_answer_that_is_read_and_coded_is_no_answer() -> None:
+    """Such as that of a token endpoint."""
+    answer = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n{}"
+
+    async def work() -> None:
+        async with subscriber(always(answer)) as (peer, _), HttpTransport() as transport:
+            url = f"http://127.0.0.1:{peer.port}/"
+            outcome = await transport.post(url, [], b"", 20.0, PostOptions(kept_bytes=100))
+            assert (outcome.reason, "gzip" in outcome.detail) == ("protocol", True)
+            assert (await transport.post(url, [], b"", 20.0)).reason == ""
+
+    run(work())
+
+
 def test_a_body_without_an_end_is_cut_off_and_its_status_counts() -> None:
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)
@@ -543,6 +642,7 @@ def test_a_head_says_who_sends_and_where_to() -> None:
     assert [line.partition(":")[0] for line in lines[0][1:-2]] == [
         "host",
         "accept",
+        "accept-encoding",
         "content-length",
         "ce-id",
         "user-agent",

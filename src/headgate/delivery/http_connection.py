@@ -87,6 +87,9 @@ class HttpConnection(asyncio.Protocol):
         self._opened = opened
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
+        # A folded line and a bare LF are taken as RFC 9112, 5.2 and 2.2, say it. Then values may hold control
+        # characters, too: who needs a value looks at it.
+        self._parser.set_dangerous_leniencies(lenient_headers=True, lenient_optional_cr_before_lf=True)
         self._answer: AnswerSink | None = None
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._headers: Headers = []

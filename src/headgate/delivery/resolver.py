@@ -173,7 +173,8 @@ class Routes:
         # A dot ends a name for the resolver alone: no certificate bears it.
         name = destination.host.removesuffix(".") if context is not None else ""
         pool = self._pools.pool(str(address), destination.port, context, name)
-        return Hop(pool, f" {destination.target} HTTP/1.1\r\nhost: {destination.authority}\r\naccept: */*\r\n")
+        host = f"host: {destination.authority}"
+        return Hop(pool, f" {destination.target} HTTP/1.1\r\n{host}\r\naccept: */*\r\naccept-encoding: identity\r\n")
 
     async def _context(self, tls: ClientTls | None) -> ssl.SSLContext:
         """Raises CredentialsError when TLS cannot use what it is given."""

@@ -193,6 +193,7 @@ REQUESTS_REFUSED = _counters(
         "log-unavailable",
     ),
     *("partly-stored", "too-many-hops", "too-many-descendants", "host-header", "misdirected", "cross-site", "http2"),
+    "transfer-coding",
     *("event-forbidden", "event-policy-time"),
 )
 BROKER_EVENTS_ACCEPTED = Family(
