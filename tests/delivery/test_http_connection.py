@@ -487,6 +487,20 @@ def test_a_request_into_a_kept_connection_that_ends_without_an_answer_goes_into_
     run(work())
 
 
+def test_who_answers_tls_with_plain_http_is_told_so() -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad\r\n\r\n")
+        await writer.drain()
+
+    async def work() -> None:
+        async with subscriber(plain) as (peer, _), HttpTransport() as transport:
+            outcome = await transport.post(f"https://127.0.0.1:{peer.port}/", [], b"{}", 20.0)
+            assert (outcome.reason, outcome.unsent) == ("tls", True)
+
+    run(work())
+
+
 @pytest.mark.parametrize(("is_kept", "connections"), [(False, 1), (True, 2)])
 def test_a_new_connection_that_ends_without_an_answer_is_a_failed_attempt(is_kept: bool, connections: int) -> None:
     answers = [OK] if is_kept else []

@@ -27,7 +27,7 @@ class RequestFailedError(Exception):
     """There is no answer to a request.
 
     Args:
-        reason: `connection`, `timeout` or `protocol`.
+        reason: As of an `Outcome`: `refused`, `certificate`, `tls`, `connection`, `timeout` or `protocol`.
         detail: What happened.
         unsent: Whether there was no connection to send by.
         left_s: Seconds that are left for the same request by a new connection; 0 where none may be tried.

@@ -111,7 +111,7 @@ class ConnectionPool:
             raise RequestFailedError("timeout", f"no connection within {timeout_s:.3g} s", unsent=True) from None
         except OSError as error:  # and what TLS refuses
             detail = f"no connection: {error.strerror or error}"
-            raise RequestFailedError("connection", detail, unsent=True) from None
+            raise RequestFailedError(_reason_of(error), detail, unsent=True) from None
         return connection
 
     def _made(self) -> HttpConnection:
@@ -167,6 +167,19 @@ class ConnectionPools:
         until_s = self.loop.time() - IDLE_CONNECTION_S
         self._with_idle = {pool for pool in self._with_idle if pool.close_idle(until_s)}
         self._timer = self.loop.call_later(_SWEEP_S, self._sweep) if self._with_idle else None
+
+
+def _reason_of(error: OSError) -> str:
+    """Why there is no connection, as an `Outcome` names it."""
+    match error:
+        case ConnectionRefusedError():
+            return "refused"
+        case ssl.SSLCertVerificationError():
+            return "certificate"
+        case ssl.SSLError():
+            return "tls"
+        case _:
+            return "connection"
 
 
 def tls_context(tls: ClientTls | None) -> ssl.SSLContext:

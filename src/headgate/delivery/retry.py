@@ -72,9 +72,9 @@ class Outcome:
 
     Attributes:
         status: The HTTP status; 0 when no answer came.
-        reason: Why the attempt failed other than by its status: `timeout`, `connection`, `protocol`, `url`,
-            `credentials`, `handshake`, and `reply...` when the answer was a reply that could not be stored. Empty
-            otherwise.
+        reason: Why the attempt failed other than by its status: `dns`, `refused`, `certificate`, `tls`, `connection`,
+            `timeout`, `protocol`, `url`, `policy`, `credentials`, `handshake`, and `reply...` when the answer was a
+            reply that could not be stored. Empty otherwise.
         detail: For people; never event data.
         retry_after: The header as it came, of an answer for which it counts.
         body: The first ERROR_BODY_BYTES_MAX bytes of an answer that says no.
@@ -96,6 +96,13 @@ class Outcome:
     def answered(self) -> bool:
         """Whether somebody answered at all."""
         return self.status != 0
+
+    @property
+    def why(self) -> str:
+        """Why the attempt failed, for people."""
+        if not self.reason:
+            return f"status {self.status}"
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
     @property
     def label(self) -> str:
