@@ -673,6 +673,8 @@ CIRCUIT_FAILURES_MAX: Final = 32
 """Attempts in a row without an answer that open a target's circuit: as many as it may have in flight by default."""
 UNHEALTHY_AFTER_S: Final = 10.0
 """A subscriber that has taken nothing for so long, though attempted, counts as unhealthy: a restart is shorter."""
+REFUSED_UNHEALTHY: Final = 10
+"""So many events refused for good in a row, and none taken, make a subscriber unhealthy: fewer may be bad events."""
 CIRCUIT_PAUSE_S_MIN: Final = 1.0
 CIRCUIT_PAUSE_S_MAX: Final = 30.0
 """Pause of an open circuit: doubles while nobody answers; what a target that came back may wait at most."""

@@ -21,7 +21,7 @@ from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from tests.deadletters.test_sender import letter
-from tests.delivery.harness import attempt_service, event
+from tests.delivery.harness import attempt_service, event, target
 
 BASE = "/apis/headgate.dev/v1/namespaces/default/deadletters"
 
@@ -32,6 +32,7 @@ class Api:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.store = DeadLetterStore(path)
+        self.gone: set[int] = set()
 
     def ask(self, method: str, path: str, body: bytes = b"", *, query: bytes = b"") -> tuple[int, Any]:
         sent: list[Any] = []
@@ -46,7 +47,9 @@ class Api:
         scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": headers}
 
         async def serve() -> None:
-            owner = DeadLetters(self.path, attempt_service(None), lambda _: None)
+            owner = DeadLetters(
+                self.path, attempt_service(None), lambda id_: None if id_ in self.gone else target(id_, "http://x/")
+            )
             routes = list(DeadLettersApi(self.path, owner).routes())
             await Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)(scope, receive, send)
             await owner.close()
@@ -69,6 +72,34 @@ def api(tmp_path: Path) -> Iterator[Api]:
     api = Api(tmp_path / "deadletters.db")
     yield api
     api.store.close()
+
+
+def test_dead_letters_of_a_trigger_that_is_gone_stay_kept_and_are_told(api: Api) -> None:
+    api.store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(3)], [], [])
+    api.gone = {one.target for one in api.store.reader.page("TRUE", (), after=0, limit=9)}
+    answer = api.post("redrive")
+    assert (answer["count"], answer["gone"]) == (0, 3)
+    assert api.states == [DeadLetterState.KEPT] * 3
+    assert api.post("discard")["count"] == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "arguments", "exit_code", "words"),
+    [
+        ({"count": 2, "gone": 0}, ["--trigger", "t"], 0, "2 dead letters are being sent again"),
+        ({"count": 0, "gone": 3}, [], 1, "3 dead letters were not sent and stay kept: their trigger is deleted"),
+        ({"count": 0, "gone": 0}, ["--trigger", "typo"], 1, "no dead letter was selected"),
+        ({"count": 0, "gone": 0}, ["7"], 1, "no dead letter was selected"),
+        ({"count": 0, "gone": 0}, [], 0, "0 dead letters are being sent again"),
+    ],
+)
+def test_the_command_claims_only_what_is_sent(
+    answer: dict[str, int], arguments: list[str], exit_code: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadletter, "request", lambda *_, **__: answer)
+    result = CliRunner().invoke(deadletter.app, ["redrive", *arguments])
+    assert result.exit_code == exit_code
+    assert words in result.output
 
 
 @pytest.mark.parametrize("what", ["redrive", "discard"])

@@ -267,9 +267,13 @@ def test_client_certificates_and_the_ca_of_one_subscriber(secrets: Secrets, tmp_
             assert (await send(auth, ca)).status == 202
             assert subject(receiver.peers[-1]) == "second"
             count = len(receiver.requests)
-            for chosen, trusted in ((auth, ""), (auth, other.path.read_text()), (None, ca)):
+            for chosen, trusted, reason in (
+                (auth, "", "certificate"),
+                (auth, other.path.read_text(), "certificate"),
+                (None, ca, "connection"),
+            ):
                 outcome = await send(chosen, trusted)
-                assert outcome.reason == "connection", outcome
+                assert outcome.reason == reason, outcome
                 assert judge(outcome) is Fate.AGAIN
             secrets.put("pair", **{"tls.crt": first.certificate.read_text(), "tls.key": second.key.read_text()})
             assert (await send(auth, ca)).detail.endswith("it is the key of another certificate")

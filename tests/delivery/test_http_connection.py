@@ -205,6 +205,105 @@ def test_an_answer_that_is_no_http_or_does_not_end_is_a_failed_attempt(answer: b
     run(work())
 
 
+@pytest.mark.parametrize("end", [b"\r\n", b"\n"], ids=["CR LF", "LF"])
+def test_a_folded_header_line_and_a_bare_line_feed_are_taken(end: bytes) -> None:
+    """RFC 9112, sections 5.2 and 2.2."""
+    lines = [
+        b"HTTP/1.1 200 OK",
+        b"ce-id: 1",
+        b"ce-subject: one",
+        b" two",
+        b"\tthree",
+        b"content-length:",
+        b" 2",
+        b"",
+        b"ab",
+    ]
+
+    async def work() -> None:
+        async with subscriber(always(end.join(lines))) as (peer, post):
+            for _ in range(2):
+                reply = (await post()).reply
+                assert reply is not None
+                assert (dict(reply.headers)["ce-subject"], reply.body) == ("one two three", b"ab")
+            assert peer.connections == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize("value", [b"a\0b", b"a\x01b", b"a\x7fb", b"\xc3\xa9"])
+def test_a_header_of_a_reply_that_is_no_text_makes_it_malformed(value: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n"
+
+    async def work() -> None:
+        async with subscriber(always(head + b"ce-id: " + value + b"\r\n\r\n")) as (_, post):
+            outcome = await post()
+            assert (outcome.status, outcome.reason, outcome.reply) == (200, "reply-malformed", None)
+        async with subscriber(always(head + b"x-other: " + value + b"\r\nce-id: 1\r\n\r\n")) as (_, post):
+            assert (await post()).reply is not None
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("status", "coding", "is_coded"),
+    [
+        *((200, f"content-encoding: {coding}", True) for coding in ("gzip", "GZIP", "identity, br", "zstd")),
+        *((409, f"content-encoding: {coding}", True) for coding in ("gzip", "deflate")),
+        *((status, "transfer-encoding: gzip, chunked", True) for status in (200, 409)),
+        *((status, "content-encoding: identity", False) for status in (200, 409)),
+        *((status, "transfer-encoding: Chunked", False) for status in (200, 409)),
+    ],
+)
+def test_a_body_in_a_coding_that_was_not_asked_for_counts_for_nothing(status: int, coding: str, is_coded: bool) -> None:
+    body = b"2\r\n{}\r\n0\r\n\r\n"
+    if coding.startswith("content"):
+        coding, body = f"{coding}\r\ncontent-length: 2", b"{}"
+    heads: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            heads.append(await request(reader))
+            ce = b"ce-id: 1\r\n" if status == 200 else b"retry-after: 3\r\n"
+            writer.write(b"HTTP/1.1 %d X\r\n" % status + ce + coding.encode() + b"\r\n\r\n" + body)
+
+    async def work() -> None:
+        async with subscriber(talk) as (peer, post):
+            outcome = await post()
+            assert b"\r\naccept-encoding: identity\r\n" in heads[0]
+            assert outcome.status == status
+            if status == 200 and is_coded:
+                assert (outcome.reason, outcome.reply) == ("reply-malformed", None)
+                assert "identity" in outcome.detail
+            elif status == 200:
+                assert outcome.reply is not None
+                assert outcome.reply.body == b"{}"
+            else:
+                assert (outcome.reason, b"identity" in outcome.body, outcome.body == b"{}") == (
+                    "",
+                    is_coded,
+                    not is_coded,
+                )
+            await post()
+            assert peer.connections == 1
+
+    run(work())
+
+
+def test_an_answer_that_is_read_and_coded_is_no_answer() -> None:
+    """Such as that of a token endpoint."""
+    answer = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n{}"
+
+    async def work() -> None:
+        async with subscriber(always(answer)) as (peer, _), HttpTransport() as transport:
+            url = f"http://127.0.0.1:{peer.port}/"
+            outcome = await transport.post(url, [], b"", 20.0, PostOptions(kept_bytes=100))
+            assert (outcome.reason, "gzip" in outcome.detail) == ("protocol", True)
+            assert (await transport.post(url, [], b"", 20.0)).reason == ""
+
+    run(work())
+
+
 def test_a_body_without_an_end_is_cut_off_and_its_status_counts() -> None:
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)
@@ -358,6 +457,93 @@ def test_each_request_of_a_connection_has_its_own_time(
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("first_words", "aborts", "connections", "status"),
+    [(b"", False, 2, 202), (b"", True, 2, 202), (b"H", False, 1, 0), (b"HTTP/1.1 103 Hints\r\n\r\n", False, 1, 0)],
+    ids=["closed", "reset", "a byte of an answer", "an interim answer"],
+)
+def test_a_request_into_a_kept_connection_that_ends_without_an_answer_goes_into_a_new_one(
+    first_words: bytes, aborts: bool, connections: int, status: int
+) -> None:
+    bodies: list[bytes] = []
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(OK)
+        head = await reader.readuntil(b"\r\n\r\n")
+        bodies.append(head)
+        writer.write(first_words)
+        if aborts:  # what is unread makes the system send a reset
+            writer.transport.abort()
+
+    async def work() -> None:
+        async with subscriber(once) as (peer, post):
+            assert (await post()).status == 202
+            outcome = await post(bytes(8 << 20) if aborts else b"{}")
+            assert (outcome.status, outcome.reason) == (status, "" if status else "connection")
+            assert peer.connections == connections
+            assert len(bodies) == 1
+
+    run(work())
+
+
+def test_who_answers_tls_with_plain_http_is_told_so() -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad\r\n\r\n")
+        await writer.drain()
+
+    async def work() -> None:
+        async with subscriber(plain) as (peer, _), HttpTransport() as transport:
+            outcome = await transport.post(f"https://127.0.0.1:{peer.port}/", [], b"{}", 20.0)
+            assert (outcome.reason, outcome.unsent) == ("tls", True)
+
+    run(work())
+
+
+@pytest.mark.parametrize(("is_kept", "connections"), [(False, 1), (True, 2)])
+def test_a_new_connection_that_ends_without_an_answer_is_a_failed_attempt(is_kept: bool, connections: int) -> None:
+    answers = [OK] if is_kept else []
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        while answers:
+            writer.write(answers.pop())
+            await request(reader)
+
+    async def work() -> None:
+        async with subscriber(deaf) as (peer, post):
+            if is_kept:
+                assert (await post()).status == 202
+            outcome = await post()
+            assert (outcome.status, outcome.reason) == (0, "connection")
+            assert peer.connections == connections
+
+    run(work())
+
+
+def test_the_second_connection_of_a_request_has_what_is_left_of_its_time() -> None:
+    answers = [OK]
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        if not answers:
+            await asyncio.Event().wait()
+        writer.write(answers.pop())
+        await request(reader)
+        await asyncio.sleep(0.4)
+
+    async def work() -> None:
+        async with subscriber(slow) as (peer, post):
+            assert (await post()).status == 202
+            began = asyncio.get_running_loop().time()
+            outcome = await post(timeout_s=1.0)
+            assert (outcome.reason, peer.connections) == ("timeout", 2)
+            assert asyncio.get_running_loop().time() - began < 1.3
+
+    run(work())
+
+
 def test_an_attempt_that_is_cancelled_closes_its_connection_and_no_other() -> None:
     answers = asyncio.Event()
 
@@ -470,6 +656,7 @@ def test_a_head_says_who_sends_and_where_to() -> None:
     assert [line.partition(":")[0] for line in lines[0][1:-2]] == [
         "host",
         "accept",
+        "accept-encoding",
         "content-length",
         "ce-id",
         "user-agent",

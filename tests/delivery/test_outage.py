@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from headgate import limits
 from headgate.control.delivery_spec import delivery_rules
@@ -140,14 +141,14 @@ class Now:
 @pytest.mark.parametrize("outcome", [NOBODY, Outcome(500), Outcome(503), Outcome(404)], ids=str)
 def test_a_single_event_that_goes_on_failing_makes_its_subscriber_unhealthy(outcome: Outcome):
     now, one = Now(), Delivery(0, 0, 0, 1)
+    now.attempt(Delivery(1, 0, 1, 1), 0.0, Outcome(202))
     now.attempt(one, 0.1, outcome)
     now.s += 5.0
     now.attempt(one, 0.1, outcome)
     assert not now.told, "a restart is shorter than that"
     now.s += 10.0
     now.attempt(one, 0.1, outcome)
-    why = outcome.reason or f"status {outcome.status}"
-    assert now.told == [f"AttemptsFail: nothing was taken since 1970-01-01T00:16:40Z; last: {why}"]
+    assert now.told == [f"AttemptsFail: nothing was taken since 1970-01-01T00:16:40Z; last: {outcome.why}"]
     now.s += 60.0
     now.attempt(one, 0.1, outcome)
     assert len(now.told) == 1, "it is told once"
@@ -171,11 +172,58 @@ def test_what_an_earlier_process_tried_counts():
     assert len(now.told) == 1
 
 
-def test_who_refuses_events_for_good_is_healthy():
+@pytest.mark.parametrize("reason", ["dns", "refused", "certificate", "tls", "timeout"])
+def test_the_first_attempt_says_why_a_subscriber_that_was_never_met_does_not_answer(reason: str):
+    now, one = Now(), Delivery(0, 0, 0, 1)
+    now.attempt(one, 0.1, Outcome(0, reason, "no such thing"))
+    words = f"AttemptsFail: nothing was taken since 1970-01-01T00:16:40Z; last: {reason}"
+    assert now.told == [f"{words}: no such thing"]
+    now.attempt(one, 0.1, Outcome(0, reason, "another detail"))
+    assert len(now.told) == 1, "a detail that differs is no other trouble"
+    now.attempt(one, 0.1, Outcome(503))
+    assert now.told[1:] == ["AttemptsFail: nothing was taken since 1970-01-01T00:16:40Z; last: status 503"]
+
+
+def test_the_log_says_at_the_first_attempt_without_an_answer_why_there_is_none():
     now = Now()
+    with capture_logs() as logs:
+        now.attempt(Delivery(0, 0, 0, 1), 0.1, NOBODY)
+    assert [one["why"].partition("last: ")[2] for one in logs] == ["connection: refused"]
+    now.attempt(Delivery(1, 0, 1, 1), 0.1, Outcome(202))
+    with capture_logs() as logs:
+        for number in range(40):  # of a subscriber that is not in trouble, once a minute
+            now.attempt(Delivery(number, 0, number, 1), 1.0, NOBODY)
+            now.attempt(Delivery(number, 0, number, 1), 1.0, Outcome(202))
+    assert [one["why"] for one in logs] == ["connection: refused"] * 2
+
+
+def test_who_refuses_every_event_for_good_is_unhealthy():
+    now = Now()
+    for number in range(limits.REFUSED_UNHEALTHY - 1):
+        now.attempt(Delivery(number, 0, number, 1), 60.0, Outcome(400))
+    assert not now.told, "a few events may be at fault themselves"
     for number in range(100):
         now.attempt(Delivery(number, 0, number, 1), 1.0, Outcome(400))
+    since = "1970-01-01T00:16:40Z"
+    assert now.told == [f"EventsRefused: no event was taken since {since}, each was refused for good; last: status 400"]
+    now.attempt(Delivery(0, 0, 0, 1), 1.0, Outcome(202))
+    assert now.told[1:] == [""]
+
+
+def test_who_takes_an_event_between_those_that_it_refuses_is_healthy():
+    now = Now()
+    for number in range(100):
+        status = 202 if number % limits.REFUSED_UNHEALTHY == 0 else 413
+        now.attempt(Delivery(number, 0, number, 1), 1.0, Outcome(status))
     assert not now.told
+
+
+def test_events_that_are_refused_or_tried_again_are_not_taken():
+    now = Now()
+    now.attempt(Delivery(0, 0, 0, 1), 0.1, Outcome(500))
+    now.s += limits.UNHEALTHY_AFTER_S
+    now.attempt(Delivery(1, 0, 1, 1), 0.1, Outcome(400))
+    assert [text.partition(":")[0] for text in now.told] == ["AttemptsFail"]
 
 
 def test_people_see_it_in_the_reports(tmp_path: Path, log: EventLog, monkeypatch):

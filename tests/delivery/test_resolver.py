@@ -124,7 +124,7 @@ def test_what_one_address_has_read_is_not_sent_to_the_next(reset: bool) -> None:
             assert (outcome.status, outcome.reason, outcome.unsent) == (0, "connection", False)
             assert len(heard) == 1
             nobody = await post(transport, "http://127.0.0.1:1/")
-            assert (nobody.reason, nobody.unsent) == ("connection", True)
+            assert (nobody.reason, nobody.unsent) == ("refused", True)
 
     run(work())
 
@@ -198,7 +198,7 @@ def test_a_resolver_that_hangs_or_fails_later_costs_nothing_that_is_known(monkey
                 assert (await post(transport, url)).status == 202
                 resolver.gate.set()
                 outcome = await unknown
-                assert (outcome.reason, "no resolver" in outcome.detail) == ("connection", True)
+                assert (outcome.reason, "no resolver" in outcome.detail) == ("dns", True)
 
     run(work())
 
@@ -221,7 +221,7 @@ def test_the_systems_resolver_knows_localhost() -> None:
     async def work() -> None:
         async with Subscriber() as subscriber, HttpTransport() as transport:
             assert (await post(transport, f"http://localhost:{subscriber.port}/")).status == 202
-            assert (await post(transport, "http://no-such-name.invalid/")).reason == "connection"
+            assert (await post(transport, "http://no-such-name.invalid/")).reason == "dns"
 
     run(work())
 
@@ -235,7 +235,7 @@ def test_a_name_that_no_resolver_takes_is_a_failed_attempt() -> None:
         for answer in (UnicodeError("label empty or too long"), ["nonsense"]):
             async with HttpTransport(resolve=Resolver(answer)) as transport:
                 outcome = await post(transport, "http://odd.example/")
-                assert (outcome.status, outcome.reason) == (0, "connection")
+                assert (outcome.status, outcome.reason) == (0, "dns")
                 assert "odd.example" in outcome.detail
 
     run(work())
@@ -279,7 +279,7 @@ def test_tls_names_are_pinned_and_their_certificates_checked(tmp_path: Path, mon
             assert outcome.status == 202, outcome
             assert b"host: shop.example:%d" % port in heads[0].lower()
             assert names == ["shop.example"]
-            assert (await post(transport, f"https://other.example:{port}/")).reason == "connection"
+            assert (await post(transport, f"https://other.example:{port}/")).reason == "certificate"
         async with HttpTransport(LOOPBACK_ONLY, Resolver(["10.0.0.1"])) as transport:
             assert (await post(transport, f"https://shop.example:{port}/")).reason == "policy"
         server.close()

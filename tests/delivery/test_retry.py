@@ -267,7 +267,7 @@ def test_why_nobody_answers_is_told_in_whole_words():
         async def work() -> None:
             async with HttpTransport() as transport:
                 outcome = await transport.post(f"http://127.0.0.1:{port}/{'x' * 1000}", [], b"", 5.0)
-                assert outcome.reason == "connection"
+                assert outcome.reason == "refused"
                 assert outcome.detail == "no connection: Connection refused"
 
         run(work())

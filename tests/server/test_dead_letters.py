@@ -35,7 +35,7 @@ from headgate.storage.dispatcher_directory import directories_of
 from headgate.testing import free_port
 from tests.deadletters.test_api import BASE
 from tests.deadletters.test_sender import letter
-from tests.delivery.harness import attempt_service
+from tests.delivery.harness import attempt_service, target
 
 Reaching = Callable[[Path, list[list[Route]]], contextlib.AbstractAsyncContextManager[DispatcherReach]]
 """Serves the routes of dispatchers, by their numbers."""
@@ -159,7 +159,9 @@ async def world(data: Path, counts: tuple[int, ...], reaching: Reaching) -> Asyn
             store = stack.enter_context(contextlib.closing(DeadLetterStore(own.dead_letters, shard)))
             store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(counts[number])], [], [])
             stores.append(store)
-            dead_letters = DeadLetters(own.dead_letters, attempt_service(None), lambda _: None, shard)
+            dead_letters = DeadLetters(
+                own.dead_letters, attempt_service(None), lambda id_: target(id_, "http://x/"), shard
+            )
             stack.push_async_callback(dead_letters.close)
             apis.append(list(DeadLettersApi(own.dead_letters, dead_letters).routes()))
         group = DispatcherGroup(await stack.enter_async_context(reaching(data, apis)), cast(Store, None))

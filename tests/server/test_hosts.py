@@ -65,6 +65,19 @@ def test_the_api_answers_with_a_status(path: str) -> None:
     assert "--allowed-host" in found["message"]
 
 
+@pytest.mark.parametrize("path", ["/ns/b", "/apis/eventing.knative.dev/v1"])
+@pytest.mark.parametrize(
+    ("coding", "status"),
+    [("chunked", 299), (" Chunked", 299), ("gzip, chunked", 501), ("gzip", 501), ("", 501), ("chunked, gzip", 501)],
+)
+def test_a_body_has_no_transfer_coding_but_chunked(path: str, coding: str, status: int) -> None:
+    answer = ask(LOOPBACK, ("host", "localhost"), ("transfer-encoding", coding), path=path)
+    assert answer.status == status
+    if status == 501:
+        assert answer.headers["connection"] == "close"
+        assert b"without compression" in answer.body
+
+
 @pytest.mark.parametrize("host", ["", " ", "a b", "a/b", "user@localhost", "localhost:80:80", "localhost:999999", "é"])
 def test_what_is_no_host_is_a_bad_request(host: str) -> None:
     assert (ask(LOOPBACK, ("host", host)).status, ask(LOOPBACK, ("host", host)).problem["code"]) == (400, "host-header")

@@ -116,7 +116,7 @@ def test_every_stage_of_an_event_is_counted(outside: Server, subscriber: Subscri
         ("headgate_filtered_total", "matched"): 3,
         ("headgate_deliveries_total", "delivered"): 2,
         ("headgate_deliveries_total", "failed"): 1,
-        ("headgate_attempts_failed_total", "connection"): 2,
+        ("headgate_attempts_failed_total", "refused"): 2,
         ("headgate_retries_total", ""): 1,
         ("headgate_send_seconds_count", ""): 4,
         ("headgate_delivery_seconds_count", ""): 2,

@@ -123,20 +123,32 @@ def _each_page(
     what: str, query: dict[str, Any], ids: list[int] | None, namespace: str, server: str, *, as_json: bool
 ) -> None:
     """Requests page after page, to the last."""
-    count = 0
+    count = gone = 0
     if ids:
         query["ids"] = ids
     while True:
         answer = request(server, "POST", _path(namespace, what), body=query)
         count += answer["count"]
+        gone += answer.get("gone", 0)
         if "next" not in answer:
             break
         query |= {"after": answer["next"], "ceiling": answer["ceiling"]}
     if as_json:
-        typer.echo(json.dumps({"count": count}))
+        typer.echo(json.dumps({"count": count, "gone": gone} if what == "redrive" else {"count": count}))
     else:
-        done = "sent again" if what == "redrive" else "discarded"
+        done = "being sent again" if what == "redrive" else "discarded"
         typer.echo(f"{count} dead letter is {done}" if count == 1 else f"{count} dead letters are {done}")
+    if gone:
+        those = "1 dead letter was" if gone == 1 else f"{gone} dead letters were"
+        typer.echo(
+            f"{those} not sent and stay kept: their trigger is deleted. Send the events from the log with headgate"
+            " replay --target TRIGGER|URL --filter CEL; headgate deadletter show ID prints what is kept.",
+            err=True,
+        )
+    if gone or (not count and (ids or "trigger" in query)):
+        if not gone:
+            typer.echo("no dead letter was selected: headgate deadletter list shows what there is", err=True)
+        raise typer.Exit(1)
 
 
 def _row(item: dict[str, Any]) -> list[str]:

@@ -150,7 +150,7 @@ def entry_text(entry: dict[str, Any]) -> str:
         return f"ended: {result.replace('_', ' ')}"
     failed = f", failed ({entry['reason']})" if entry.get("reason") else ", delivered"
     origin = _ORIGINS.get(entry["origin"], entry["origin"])
-    return f"{origin} {entry.get('attempt', 0)}: {status_text(entry.get('status', 0))}{failed}"
+    return f"{origin} {entry.get('attempt', 0)}: {status_text(entry.get('status', 0), entry.get('reason', ''))}{failed}"
 
 
 def since_time(text: str, option: str = "--since") -> str:

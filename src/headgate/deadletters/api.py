@@ -175,14 +175,15 @@ class DeadLettersApi:
         if not least <= selection.rate <= most:
             raise InvalidInputError(f"rate must be from {least:g} to {most:.0f} dead letters a second")
 
-        page, ids = await self._selected(namespace, selection)
+        page, found = await self._selected(namespace, selection)
+        ids = [one.id for one in found if self._dead_letters.has_target(one.target)]
         count = await self._dead_letters.redrive(ids, pace_us=int(1e6 / selection.rate))
-        return json_response({"count": count, **page})
+        return json_response({"count": count, "gone": len(found) - len(ids), **page})
 
     async def _discard(self, request: Request) -> Response:
         selection, namespace = await _selection(request), request.path_params["namespace"]
-        page, ids = await self._selected(namespace, selection)
-        count = await self._dead_letters.discard(ids)
+        page, found = await self._selected(namespace, selection)
+        count = await self._dead_letters.discard([one.id for one in found])
         metrics.DEAD_LETTERS.labels("discarded").inc(count)
         return json_response({"count": count, **page})
 
@@ -197,9 +198,8 @@ class DeadLettersApi:
 
         return json_response({"known": await self._read(work)})
 
-    async def _selected(self, namespace: str, selection: Selection) -> tuple[dict[str, int], list[int]]:
-        page, found = await self._read(lambda stored: _select(stored, namespace, selection))
-        return page, [one.id for one in found]
+    async def _selected(self, namespace: str, selection: Selection) -> tuple[dict[str, int], list[DeadLetterSummary]]:
+        return await self._read(lambda stored: _select(stored, namespace, selection))
 
     async def _read(self, work: Callable[[DeadLetterReader], _T]) -> _T:
         """In a thread and on a connection of its own: a filter over many events holds up no dead letter."""

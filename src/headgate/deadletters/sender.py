@@ -149,6 +149,10 @@ class DeadLetters:
     def _held(self, namespace: str) -> int:
         return self._store.held[namespace] + self._pending[namespace]
 
+    def has_target(self, target: int) -> bool:
+        """Whether there is a trigger or subscription that a dead letter can be redriven to."""
+        return self._find(target) is not None
+
     async def redrive(self, ids: Sequence[int], *, pace_us: int) -> int:
         """Send dead letters to their subscribers again, of each target one every `pace_us`; returns how many."""
         return await self._decided(partial(self._store.redrive, ids, now_us=self._clocks.now_us(), pace_us=pace_us))

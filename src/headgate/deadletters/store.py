@@ -146,6 +146,7 @@ class DeadLetterSummary:
     """
 
     id: int
+    target: int
     trigger: str
     state: str
     reason: str

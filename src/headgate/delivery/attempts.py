@@ -404,7 +404,7 @@ class Attempts:
     def _given_up(self, state: TargetState, delivery: Delivery, result: str, outcome: Outcome) -> None:
         self._service.health.given_up(state.subscriber, delivery, outcome)
         if result == "failed":
-            why = f"{outcome.reason or f'status {outcome.status}'} at attempt {delivery.failures}"
+            why = f"{outcome.why} at attempt {delivery.failures}"
             where = f"partition {delivery.partition}, offset {delivery.offset}"
             self._look.errors.dropped(state.target.id, f"{where}: {why}")
         self._owner.end(state, delivery, result)

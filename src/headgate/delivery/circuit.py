@@ -64,10 +64,9 @@ class Circuit:
         """The state as a reason and a message for the trigger's conditions; empty when it is closed."""
         if not self.opened:
             return ""
-        why = f"status {outcome.status}" if outcome.status else f"{outcome.reason}: {outcome.detail}"
         return (
             f"CircuitOpen: {self.failures} attempts in a row met nobody, the next one follows {self._pause_s:.0f} s"
-            f" after the last; last: {why}"
+            f" after the last; last: {outcome.why}"
         )
 
 

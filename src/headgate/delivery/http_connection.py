@@ -27,16 +27,18 @@ class RequestFailedError(Exception):
     """There is no answer to a request.
 
     Args:
-        reason: `connection`, `timeout` or `protocol`.
+        reason: As of an `Outcome`: `refused`, `certificate`, `tls`, `connection`, `timeout` or `protocol`.
         detail: What happened.
-        unsent: Whether there never was a connection, so that nothing was sent.
+        unsent: Whether there was no connection to send by.
+        left_s: Seconds that are left for the same request by a new connection; 0 where none may be tried.
     """
 
-    def __init__(self, reason: str, detail: str, *, unsent: bool = False) -> None:
+    def __init__(self, reason: str, detail: str, *, unsent: bool = False, left_s: float = 0.0) -> None:
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
         self.unsent = unsent
+        self.left_s = left_s
 
 
 class AnswerSink(Protocol):
@@ -57,7 +59,7 @@ class HttpConnection(asyncio.Protocol):
         opened: Holds it while it is open.
 
     Attributes:
-        idle_since_s: Loop time at which the last answer was whole.
+        idle_since_s: Loop time at which the last answer was whole; 0 before the first one.
     """
 
     __slots__ = (
@@ -85,6 +87,9 @@ class HttpConnection(asyncio.Protocol):
         self._opened = opened
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
+        # A folded line and a bare LF are taken as RFC 9112, 5.2 and 2.2, say it. Then values may hold control
+        # characters, too: who needs a value looks at it.
+        self._parser.set_dangerous_leniencies(lenient_headers=True, lenient_optional_cr_before_lf=True)
         self._answer: AnswerSink | None = None
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._headers: Headers = []
@@ -92,8 +97,8 @@ class HttpConnection(asyncio.Protocol):
         self._fires_s = 0.0
         self.idle_since_s = 0.0
 
-    async def send(self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float) -> None:
-        """Sends a request; returns when its answer is whole, or no more of it is wanted.
+    def send(self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float) -> asyncio.Future[None]:
+        """Sends a request. Who stops to wait for the future calls `break_off`.
 
         Args:
             head: Request line and header lines, with the empty line.
@@ -101,8 +106,9 @@ class HttpConnection(asyncio.Protocol):
             answer: Takes what comes.
             timeout_s: From now to the answer's end.
 
-        Raises:
-            RequestFailedError: There is no whole answer; the connection is closed.
+        Returns:
+            Done when the answer is whole, or no more of it is wanted; holds a RequestFailedError when there is no whole
+            answer, and the connection is closed.
         """
         self._answer = answer
         self._bare_bytes = 0
@@ -118,12 +124,13 @@ class HttpConnection(asyncio.Protocol):
             self._transport.writelines((head, body))
         else:
             self._transport.write(head + body)
-        try:
-            await done
-        finally:
-            if done.cancelled() and self._done is done and self._answer is not None:
-                self._answer = None
-                self._transport.abort()
+        return done
+
+    def break_off(self, done: asyncio.Future[None]) -> None:
+        """Nobody waits for a request's answer any more: closes the connection if it has not come."""
+        if self._done is done and self._answer is not None:
+            self._answer = None
+            self._transport.abort()
 
     def is_usable(self, probed: bool) -> bool:
         """Whether a request may be sent here, as far as is known.
@@ -156,7 +163,9 @@ class HttpConnection(asyncio.Protocol):
             if exc is None and self._in_body and self._ends_by_close:
                 self._finish()
             else:
-                self._fail("connection", f"{_CLOSED}: {exc}" if exc is not None else _CLOSED)
+                is_unheard = self.idle_since_s > 0 and not (self._bare_bytes or self._in_body)
+                left_s = self._ends_s - self._loop.time() if is_unheard else 0.0
+                self._fail("connection", f"{_CLOSED}: {exc}" if exc is not None else _CLOSED, left_s)
         if self._timer is not None:
             self._timer.cancel()
         del self._parser  # which refers to this
@@ -237,13 +246,13 @@ class HttpConnection(asyncio.Protocol):
         if not self._done.done():
             self._done.set_result(None)
 
-    def _fail(self, reason: str, detail: str) -> None:
+    def _fail(self, reason: str, detail: str, left_s: float = 0.0) -> None:
         if self._answer is None:
             return
         self._answer = None
         self._transport.abort()
         if not self._done.done():
-            self._done.set_exception(RequestFailedError(reason, detail))
+            self._done.set_exception(RequestFailedError(reason, detail, left_s=left_s))
 
     def _wait(self, left_s: float) -> None:
         """One timer for many requests, as most end early: making and breaking off one for each costs as a write."""

@@ -7,7 +7,7 @@ import os
 import ssl
 import tempfile
 from collections import OrderedDict
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -16,8 +16,8 @@ from headgate.delivery.http_connection import AnswerSink, HttpConnection, Reques
 from headgate.limits import ROUTES_KEPT_MAX
 
 IDLE_CONNECTION_S: Final = 4.0
-"""Shorter than the 5 s after which Node.js and uvicorn close one: a POST into a connection that is being closed is a
-failed attempt, because nobody knows whether it was heard."""
+"""Shorter than the 5 s after which Node.js and uvicorn close one: a POST into a connection that is being closed is sent
+a second time, and nobody knows whether the first one was heard."""
 _PROBED_AFTER_S: Final = 0.5
 """A connection that was idle for longer is looked at before it is used: no server closes one earlier."""
 _SWEEP_S: Final = 1.0
@@ -46,10 +46,11 @@ class ConnectionPool:
         self._server_name = server_name
         self._idle: list[HttpConnection] = []
 
-    def send(
-        self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float, connect_s: float
-    ) -> Coroutine[None, None, None]:
-        """Sends a request by a connection that is there, or a new one; see `HttpConnection.send`.
+    async def send(self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float, connect_s: float) -> None:
+        """Sends a request by a connection that is there, or a new one; returns as `HttpConnection.send` is done.
+
+        A kept connection that ends before a byte of an answer was most likely closed by the peer before it had read
+        the request: the same request goes at once into a new one.
 
         Args:
             head: Request line and header lines.
@@ -62,17 +63,22 @@ class ConnectionPool:
             RequestFailedError: There is no whole answer.
         """
         connection = self._take()
-        if connection is not None:
-            return connection.send(head, body, answer, timeout_s)  # without a coroutine around it
-        return self._send_anew(head, body, answer, timeout_s, connect_s)
-
-    async def _send_anew(
-        self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float, connect_s: float
-    ) -> None:
-        began_s = self._pools.loop.time()
-        connection = await self._connect(connect_s)
-        timeout_s = max(0.0, timeout_s - (self._pools.loop.time() - began_s))
-        await connection.send(head, body, answer, timeout_s)
+        while True:  # twice at most: a new connection is not kept
+            if connection is None:
+                began_s = self._pools.loop.time()
+                connection = await self._connect(min(connect_s, timeout_s))
+                timeout_s = max(0.0, timeout_s - (self._pools.loop.time() - began_s))
+            done = connection.send(head, body, answer, timeout_s)
+            try:
+                await done
+                return
+            except RequestFailedError as error:
+                if error.left_s <= 0:
+                    raise
+                connection, timeout_s = None, error.left_s
+            finally:
+                if done.cancelled() and connection is not None:
+                    connection.break_off(done)
 
     def close_idle(self, until_s: float) -> bool:
         """Closes connections that are idle since a loop time or longer; returns whether some are left."""
@@ -105,7 +111,7 @@ class ConnectionPool:
             raise RequestFailedError("timeout", f"no connection within {timeout_s:.3g} s", unsent=True) from None
         except OSError as error:  # and what TLS refuses
             detail = f"no connection: {error.strerror or error}"
-            raise RequestFailedError("connection", detail, unsent=True) from None
+            raise RequestFailedError(_reason_of(error), detail, unsent=True) from None
         return connection
 
     def _made(self) -> HttpConnection:
@@ -161,6 +167,19 @@ class ConnectionPools:
         until_s = self.loop.time() - IDLE_CONNECTION_S
         self._with_idle = {pool for pool in self._with_idle if pool.close_idle(until_s)}
         self._timer = self.loop.call_later(_SWEEP_S, self._sweep) if self._with_idle else None
+
+
+def _reason_of(error: OSError) -> str:
+    """Why there is no connection, as an `Outcome` names it."""
+    match error:
+        case ConnectionRefusedError():
+            return "refused"
+        case ssl.SSLCertVerificationError():
+            return "certificate"
+        case ssl.SSLError():
+            return "tls"
+        case _:
+            return "connection"
 
 
 def tls_context(tls: ClientTls | None) -> ssl.SSLContext:

@@ -4,7 +4,8 @@ Names are resolved by us (`resolver.py`), so that the address that was judged is
 
 The connections are ours (`http_connection.py`): a client on threads of its own, such as hyper's or aiohttp's, costs
 three to ten times as much a POST, most of it where threads hand over to the event loop and back. Answers are taken as
-they come, so that their length is bounded; nothing is decompressed.
+they come, so that their length is bounded. Nothing is decompressed: requests ask for answers as they are, and of an
+answer in another coding the body counts for nothing.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ _USER_AGENT: Final = "headgate"
 _LATE: Final = Outcome(0, "timeout", "no time was left after the name was resolved")
 _REPLIES_OVERLOAD: Final = Outcome(200, "reply-overload", "too many replies are being received at the same time")
 _REPLY_TOO_LARGE: Final = Outcome(200, "reply-malformed", f"the reply is over {limits.RESPONSE_BYTES_MAX} bytes")
-_FIXED_LINES: Final = 4
-"""Of a head: the request line, host, accept, content-length."""
-_UNREADABLE: Final = Outcome(200, "reply-malformed", "a header of the reply's event is not in ASCII")
+_FIXED_LINES: Final = 5
+"""Of a head: the request line, host, accept, accept-encoding, content-length."""
+_UNREADABLE: Final = Outcome(200, "reply-malformed", "a header of the reply's event is no text in ASCII")
+_CODINGS: Final = {b"content-encoding": (b"", b"identity"), b"transfer-encoding": (b"", b"chunked")}
+"""Headers that say how a body is coded, with what leaves it as it is."""
+_CODING_CHARS_MAX: Final = 32
 _HEADER_BREAKS: Final = Outcome(0, "url", "a header has a character that would end it")
 _TAKEN: Final = {status: Outcome(status) for status in range(200, 300)}
 
@@ -132,7 +136,7 @@ class HttpTransport:
             # An address that is silent leaves each of the others its part of the time.
             connect_s = min(left_s, limits.CONNECT_S_MAX) / (len(hops) - number)
             outcome = await self._try(hop, headers, body, left_s, connect_s, chosen)
-            # Where an address gave no connection nothing was sent, and the next one may take it.
+            # Where an address gave no connection the next one may take it.
             if not outcome.unsent:
                 route.prefer(hop)
                 break
@@ -214,6 +218,15 @@ class _Answer:
             self._kept = limits.RESPONSE_BYTES_MAX
         elif not 200 <= status < 300:
             self._kept = max(self._kept, limits.ERROR_BODY_BYTES_MAX)
+        if self._kept and (coding := _coding_of(headers)):
+            self._kept = 0
+            detail = f"the body has the coding {coding}, and the request asked for identity"
+            if self._is_reply:
+                self._wrong = Outcome(200, "reply-malformed", detail)
+            elif 200 <= status < 300:
+                self._wrong = Outcome(status, "protocol", detail)
+            else:
+                self._body += detail.encode()
 
     def add(self, piece: bytes) -> bool:
         """A piece of the body."""
@@ -226,7 +239,7 @@ class _Answer:
                 self._wrong = _REPLIES_OVERLOAD
                 return False
         if self._size > limits.RESPONSE_BYTES_MAX:
-            self._wrong = _REPLY_TOO_LARGE if self._is_reply else None
+            self._wrong = _REPLY_TOO_LARGE if self._is_reply else self._wrong
             return False
         return True
 
@@ -238,10 +251,12 @@ class _Answer:
                 return _UNREADABLE
             return self._wrong or Outcome(200, reply=Answer(headers, bytes(self._body)))
         status = self._status
+        if self._wrong is not None:
+            return self._wrong
         if self._options.kept_headers:
             found = ((name, _text(self._headers, name.encode())) for name in self._options.kept_headers)
             return Outcome(status, headers=tuple((name, text) for name, text in found if text))
-        if not self._kept:
+        if not (self._kept or self._body):
             return _TAKEN.get(status) or Outcome(status)
         asked = _text(self._headers, b"retry-after") if status in RETRY_AFTER_STATUSES else ""
         return Outcome(status, retry_after=asked, body=bytes(self._body))
@@ -261,16 +276,27 @@ def _event_headers(headers: Headers) -> list[tuple[str, str]] | None:
     """An event's own headers, the content type at the end; None when one is no text (ASCII). Others are not judged."""
     found: list[tuple[str, str]] = []
     content_type: list[tuple[str, str]] = []
-    try:
-        for name, value in headers:
-            lower = name.lower()
-            if lower.startswith(b"ce-"):
-                found.append((lower.decode("ascii"), value.decode("ascii")))
-            elif lower == b"content-type" and not content_type:
-                content_type.append(("content-type", value.decode("ascii")))
-    except UnicodeDecodeError:
-        return None
+    for name, raw in headers:
+        lower = name.lower()
+        is_attribute = lower.startswith(b"ce-")
+        if not is_attribute and (content_type or lower != b"content-type"):
+            continue
+        value = raw.replace(b"\t", b" ")  # which is how a folded line may go on
+        if not value.isascii() or not value.decode().isprintable():
+            return None
+        (found if is_attribute else content_type).append((lower.decode("ascii"), value.decode()))
     return found + content_type
+
+
+def _coding_of(headers: Headers) -> str:
+    """How a body is coded, for people; empty when it is as it is."""
+    for name, value in headers:
+        known = _CODINGS.get(name.lower())
+        if known is not None:
+            for coding in value.lower().split(b","):
+                if coding.strip() not in known:
+                    return repr(coding.strip()[:_CODING_CHARS_MAX].decode("latin-1"))
+    return ""
 
 
 def _text(headers: Headers, name: bytes) -> str:

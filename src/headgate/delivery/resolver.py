@@ -150,7 +150,7 @@ class Routes:
             if old is not None and old.hops and self._loop.time() < old.stale_until:
                 old.fresh_until = self._loop.time() + limits.DNS_FAILURE_S
                 return old
-            return self._keep(key, self._failed("connection", f"{destination.host}: {error}", limits.DNS_FAILURE_S))
+            return self._keep(key, self._failed("dns", f"{destination.host}: {error}", limits.DNS_FAILURE_S))
 
     def _judge(self, destination: Endpoint, addresses: list[str], context: ssl.SSLContext | None) -> Route:
         """The addresses that the policy lets through; all others are as if they were not there."""
@@ -173,7 +173,8 @@ class Routes:
         # A dot ends a name for the resolver alone: no certificate bears it.
         name = destination.host.removesuffix(".") if context is not None else ""
         pool = self._pools.pool(str(address), destination.port, context, name)
-        return Hop(pool, f" {destination.target} HTTP/1.1\r\nhost: {destination.authority}\r\naccept: */*\r\n")
+        host = f"host: {destination.authority}"
+        return Hop(pool, f" {destination.target} HTTP/1.1\r\n{host}\r\naccept: */*\r\naccept-encoding: identity\r\n")
 
     async def _context(self, tls: ClientTls | None) -> ssl.SSLContext:
         """Raises CredentialsError when TLS cannot use what it is given."""

@@ -72,15 +72,15 @@ class Outcome:
 
     Attributes:
         status: The HTTP status; 0 when no answer came.
-        reason: Why the attempt failed other than by its status: `timeout`, `connection`, `protocol`, `url`,
-            `credentials`, `handshake`, and `reply...` when the answer was a reply that could not be stored. Empty
-            otherwise.
+        reason: Why the attempt failed other than by its status: `dns`, `refused`, `certificate`, `tls`, `connection`,
+            `timeout`, `protocol`, `url`, `policy`, `credentials`, `handshake`, and `reply...` when the answer was a
+            reply that could not be stored. Empty otherwise.
         detail: For people; never event data.
         retry_after: The header as it came, of an answer for which it counts.
         body: The first ERROR_BODY_BYTES_MAX bytes of an answer that says no.
         reply: The event in a 200 answer that says that it holds one.
         headers: Those of the answer that were asked for, names in lower case.
-        unsent: No connection was made, so nobody can have heard of it: another address may be tried.
+        unsent: There was no connection to send by: another address may be tried.
     """
 
     status: int
@@ -96,6 +96,13 @@ class Outcome:
     def answered(self) -> bool:
         """Whether somebody answered at all."""
         return self.status != 0
+
+    @property
+    def why(self) -> str:
+        """Why the attempt failed, for people."""
+        if not self.reason:
+            return f"status {self.status}"
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
     @property
     def label(self) -> str:

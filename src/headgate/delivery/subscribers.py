@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 from headgate.control.routing import Target
 from headgate.delivery.circuit import Circuit, Rate
 
-_NEVER = float("-inf")
+NEVER = float("-inf")
 
 
 class Subscriber:
@@ -18,12 +18,15 @@ class Subscriber:
         circuit: Its breaker.
         in_flight: Attempts now.
         answered_at: When it last answered in good time, monotonic seconds.
-        taken_at: When an attempt last ended otherwise than to be tried again, monotonic seconds.
-        failing_since: Start of the attempts since then; None without one.
+        taken_at: When it last took an event, monotonic seconds.
+        failing_since: Start of the attempts since then that are tried again; None without one.
+        refused: Attempts since then that were refused for good.
+        refused_since: Start of the first of them, monotonic seconds.
         failures_untold: Events given up since the last log line about it.
         told_at: When that was, monotonic seconds.
         allowed_per_s: Attempts a second that it allows by a handshake; None for no bound.
         trouble: What was last told to be wrong with it.
+        warned_at: When the log last had an attempt that got no answer, monotonic seconds.
     """
 
     __slots__ = (
@@ -35,21 +38,26 @@ class Subscriber:
         "failing_since",
         "failures_untold",
         "in_flight",
+        "refused",
+        "refused_since",
         "taken_at",
         "target",
         "told_at",
         "trouble",
+        "warned_at",
     )
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.circuit = Circuit()
         self.in_flight = 0
-        self.answered_at = _NEVER
-        self.taken_at = _NEVER
+        self.answered_at = NEVER
+        self.taken_at = NEVER
         self.failing_since: float | None = None
+        self.refused = 0
+        self.refused_since = 0.0
         self.failures_untold = 0
-        self.told_at = _NEVER
+        self.told_at = self.warned_at = NEVER
         self.trouble = ""
         self.allowed_per_s: float | None = None
         self._rate: Rate | None = None

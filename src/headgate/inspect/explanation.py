@@ -35,7 +35,8 @@ class AttemptSummary:
     Attributes:
         failed: How many failed so far.
         next_us: When the next one is due, microseconds since 1970 UTC; 0 when it is not known.
-        code: HTTP status of the last one, 0 when it is not known.
+        code: HTTP status of the last one, 0 when it is not known, or no answer came.
+        reason: Why the last one failed; empty when it is not known.
         answer: What it said, shortened.
     """
 
@@ -43,6 +44,7 @@ class AttemptSummary:
     next_us: int = 0
     code: int = 0
     answer: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def _attempt(entry: JournalEntry, kind: str, name: str) -> TimelineEntry:
     if not entry.attempt:
         says = f"ended: {entry.result.replace('_', ' ')}"
         return TimelineEntry(time_text(entry.time_us), "ended", says, kind, name, result=entry.result)
-    answered = f": {status_text(entry.status)}" if entry.status else ""
+    answered = f": {status_text(entry.status, entry.reason)}"
     says = _ORIGINS[entry.origin].format(attempt=entry.attempt) + answered
     return TimelineEntry(
         time_text(entry.time_us),

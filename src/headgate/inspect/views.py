@@ -134,7 +134,7 @@ def _trace(traced: Trace) -> JsonObject:
 def _summary(attempts: AttemptSummary | None) -> JsonObject | None:
     if attempts is None:
         return None
-    given = _given(next=_time(attempts.next_us), code=attempts.code, answer=attempts.answer)
+    given = _given(next=_time(attempts.next_us), code=attempts.code, reason=attempts.reason, answer=attempts.answer)
     return {"failed": attempts.failed} | given
 
 

@@ -283,4 +283,5 @@ def _waiting(unfinished: Unfinished, history: tuple[JournalEntry, ...]) -> Attem
     if not unfinished.failed:
         return AttemptSummary(0)
     tried = attempts_of_delivery(history)
-    return AttemptSummary(unfinished.failed, unfinished.due_us, tried[-1].status if tried else 0)
+    code, reason = (tried[-1].status, tried[-1].reason) if tried else (0, "")
+    return AttemptSummary(unfinished.failed, unfinished.due_us, code, reason=reason)

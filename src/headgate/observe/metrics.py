@@ -193,6 +193,7 @@ REQUESTS_REFUSED = _counters(
         "log-unavailable",
     ),
     *("partly-stored", "too-many-hops", "too-many-descendants", "host-header", "misdirected", "cross-site", "http2"),
+    "transfer-coding",
     *("event-forbidden", "event-policy-time"),
 )
 BROKER_EVENTS_ACCEPTED = Family(
@@ -346,7 +347,8 @@ ATTEMPTS_FAILED = _counters(
     "headgate_attempts_failed_total",
     "Failed delivery attempts by the status, its class, or why there was no answer",
     "reason",
-    *("timeout", "connection", "protocol", "url", "policy"),
+    *("dns", "refused", "certificate", "tls", "connection", "timeout", "protocol"),
+    *("url", "policy", "credentials", "handshake"),
     *("reply-malformed", "reply-overload", "reply-refused", "reply-hops", "reply-tree"),
     *("400", "401", "403", "404", "408", "409", "429", "500", "502", "503", "504"),
     *("1xx", "2xx", "3xx", "4xx", "5xx"),

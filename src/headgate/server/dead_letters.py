@@ -148,8 +148,9 @@ class DeadLettersFront:
         found = await self._pages(request, query, selection, max(1, selection.limit // self._group.count))
         if isinstance(found, Response):
             return found
-        count = sum(answer["count"] for answer in found.answers.values())
-        return json_response({"count": count, **found.where(found.next_places({}))})
+        names = ("count", "gone") if request.url.path.endswith("/redrive") else ("count",)
+        counts = {name: sum(answer[name] for answer in found.answers.values()) for name in names}
+        return json_response({**counts, **found.where(found.next_places({}))})
 
     async def _pages(self, request: Request, query: JsonObject, selection: _Selection, limit: int) -> _Pages | Response:
         """A page of each dispatcher that has more; or what one of them refuses it with."""

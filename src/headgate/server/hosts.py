@@ -1,9 +1,11 @@
-"""The check of a request's host and origin, by the names in its headers.
+"""The check of a request's head before anything reads it: host, origin, and how its body is transferred.
 
 A web page may make its visitor's browser send requests to any address. Two kinds reach a server without authentication
 on loopback. A page whose own name has come to mean 127.0.0.1 (DNS rebinding) sends and reads what it likes, but the
 request says that name in `Host`. Any page may POST to another site without reading the answer, but its browser says so
 in `Origin` and `Sec-Fetch-Site`.
+
+The HTTP parser undoes `chunked` and leaves any other transfer coding in the body, where nobody would know of it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from headgate.settings import Settings
 
 ANY: Final = "*"
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_LOOKED_AT: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
+_LOOKED_AT: Final = frozenset({b"host", b"origin", b"sec-fetch-site", b"transfer-encoding"})
 _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
 _HOST: Final = re.compile(r"(?P<name>[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{0,5})?")
 
@@ -49,6 +51,13 @@ class CrossSiteError(HeadgateError):
 
     code = "cross-site"
     http_status = 403
+
+
+class TransferCodingError(HeadgateError):
+    """The body has a transfer coding other than chunked."""
+
+    code = "transfer-coding"
+    http_status = 501
 
 
 class Hosts:
@@ -143,6 +152,12 @@ class HostCheck:
                     origin = value
                 elif name == b"sec-fetch-site":
                     site = value
+                elif name == b"transfer-encoding":
+                    if value.strip(b" \t").lower() != b"chunked":
+                        raise TransferCodingError(
+                            "the header Transfer-Encoding names a coding other than chunked",
+                            hint="send the body without compression",
+                        )
                 elif host is not None:
                     raise HostHeaderError("there are two headers Host")
                 else:
