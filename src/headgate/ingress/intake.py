@@ -13,7 +13,7 @@ from headgate.control.log_spec import ServedBroker
 from headgate.errors import HeadgateError
 from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.hops import ATTRIBUTES, forgery, with_lineage
-from headgate.event.identity import path_of
+from headgate.event.identity import namespace_of, path_of
 from headgate.event.model import Event, may_have_extension
 from headgate.event.trace import context_of, with_context
 from headgate.ingress.descendants import Descendants
@@ -39,7 +39,8 @@ class Lineage(NamedTuple):
 
     Attributes:
         hops: How many brokers they have been through.
-        root: The event that they descend from; empty when that is not known.
+        root: The event that they descend from; empty when that is not known. Only the server's own deliveries say one
+            that is of this server, see `outside_root`.
     """
 
     hops: int = 0
@@ -161,9 +162,10 @@ class Intake:
         """
         if may_have_extension(events, _OWN):
             _refuse_forged(events)
+        tree = f"{namespace_of(broker.identity)}/{lineage.root}" if lineage.root else ""
         if lineage.hops:
-            if lineage.root:
-                self._descendants.take(lineage.root, len(events))
+            if tree:
+                self._descendants.take(tree, len(events))
             events = [with_lineage(event, *lineage) for event in events]
         span: Span | None = None
         if self._tracing is not None:
@@ -181,8 +183,8 @@ class Intake:
             else:
                 before = await self._partitions.store_numbered(producing, broker.rule, first, events, size_bytes)
         except HeadgateError as error:
-            if lineage.root:
-                self._descendants.give_back(lineage.root, len(events))
+            if tree:
+                self._descendants.give_back(tree, len(events))
             if quota is not None:
                 quota.take(-len(events), -size_bytes)
             if span is not None:
