@@ -38,6 +38,10 @@ FAST_PATH_EXTENSIONS_MAX: Final = 16
 # --- rpc ------------------------------------------------------------------------------------------
 RPC_REQUEST_BYTES_MAX: Final = BATCH_BYTES_MAX + (256 << 10)
 """One message of a client: a batch as over HTTP, and what gRPC puts around it."""
+RPC_QUESTION_BYTES_MAX: Final = 1 << 20
+"""One message of a reader or a consumer: filters, and acknowledgements of SUBSCRIPTION_UNACKED_MAX events."""
+RPC_META_BYTES_MAX: Final = 16 << 10
+"""One message to the services about the server itself, health and reflection: a name."""
 RPC_METADATA_BYTES_MAX: Final = 16 << 10
 """Headers of one call: Headgate's clients send none beside its name."""
 RPC_RESPONSE_BYTES: Final = 1 << 20
@@ -1087,6 +1091,10 @@ GC_YOUNG_OBJECTS: Final = 500_000
 """Allocations between two looks of the collector for young cycles: the default of 700 costs a sixth of ingress, a
 tenth of a delivery and a quarter of a table's build, and the full looks that follow stop a loop for as long as the
 events of its cache take."""
+GC_GROWTH_BYTES: Final = 64 << 20
+"""By how much a process grows until the collector looks for young cycles nevertheless: they may hold much by little."""
+GC_WHOLE_GROWTH_BYTES: Final = 512 << 20
+"""By how much it grows, looks for young cycles passed over, until the collector looks at everything."""
 THREAD_SWITCH_S: Final = 0.001
 """How long the front's event loop waits for each computing thread: forty times the default of 5 ms is noticeable."""
 REPORT_S_MIN: Final = 1.0

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from headgate.errors import UnavailableError
 from headgate.auth.user import ANONYMOUS, User, authenticated
+from headgate.errors import UnavailableError
 from headgate.event.hops import hops_of, place_root, root_of
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON
 from headgate.event.model import Event

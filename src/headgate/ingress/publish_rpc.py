@@ -166,19 +166,23 @@ class _Stream:
         """Answers the requests in their order; returns behind the last one."""
         while (pending := await self._pending.get()) is not None:
             await asyncio.wait([pending.stored])  # what is under way is not given up with the stream
-            try:
-                duplicates = pending.stored.result()
-            except HeadgateError as error:
-                count_refusal(error)
-                if isinstance(error, BrokerReplacedError) or not (
-                    error.retriable or isinstance(error, InvalidInputError | TooLargeError | EventForbiddenError)
-                ):
-                    raise  # it is not the request that is wrong
-                refused = PublishResponse.Refused(first=pending.first, last=pending.last, problem=problem(error))
-                await self._call.write(PublishResponse(refused=refused))
+            numbers = {"first": pending.first, "last": pending.last}
+            # Asked for and not raised: this frame would be in its traceback, and hold the request as long as it waits.
+            error = pending.stored.exception()
+            if error is None:
+                done = PublishResponse.Acknowledged(**numbers, duplicates=pending.stored.result())
+                await self._call.write(PublishResponse(acknowledged=done))
                 continue
-            done = PublishResponse.Acknowledged(first=pending.first, last=pending.last, duplicates=duplicates)
-            await self._call.write(PublishResponse(acknowledged=done))
+            if not isinstance(error, HeadgateError):
+                raise error
+            count_refusal(error)
+            if isinstance(error, BrokerReplacedError) or not (
+                error.retriable or isinstance(error, InvalidInputError | TooLargeError | EventForbiddenError)
+            ):
+                raise error  # it is not the request that is wrong
+            refused = PublishResponse.Refused(**numbers, problem=problem(error))
+            del pending, error  # which hold it, too
+            await self._call.write(PublishResponse(refused=refused))
 
     async def until_replaced(self) -> None:
         """Ends the stream when its producer has opened another one."""
