@@ -12,6 +12,14 @@ EVENT_BYTES_MAX: Final = 1 << 20
 """One event's body. CloudEvents asks intermediaries for at least 64 KiB; 1 MiB is what Knative users set."""
 JSON_DEPTH_MAX: Final = 1_000
 """Nesting of JSON data: cel-cpp's and Jackson's own limits lie just above."""
+JSON_CONTAINERS_MAX: Final = 100_000
+"""Arrays and objects of one event's JSON: each takes as long as 20 bytes of text, and all are decoded in one go."""
+DECODE_BYTES_INLINE: Final = 128 << 10
+"""A request's body up to which it is decoded in the event loop; a larger one in a thread, event by event."""
+DECODE_CONTAINERS_INLINE: Final = 10_000
+"""The same of its arrays and objects: some 4 ms."""
+DECODE_WAITING_BYTES_MAX: Final = 64 << 20
+"""Bodies that wait for that thread, together."""
 JSON_NUMBER_CHARS_MAX: Final = 1_000
 """One number in JSON: Jackson, with which Spark reads the data, takes no longer one."""
 JSON_NAME_CHARS_MAX: Final = 50_000

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final, NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,6 +22,7 @@ from headgate.event.errors import EventTooLargeError
 from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, outside_root
 from headgate.event.http import BATCH_JSON, decode_request
 from headgate.event.identity import namespace_of
+from headgate.event.json_text import is_light
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context
 from headgate.ingress.errors import (
     BodiesOverloadError,
@@ -138,7 +140,10 @@ class Ingress:
         if len(body) > limit_bytes:
             _refuse_size(limit_bytes)
         self._intake.check_quota(broker)
-        events = decode_request(headers, body)
+        if is_light(body):
+            events = decode_request(headers, body)
+        else:
+            events = await self._intake.decoded(partial(decode_request, headers, body), len(body))
         if events:
             if self._intake.knows_senders:
                 await self._intake.admit(broker, events, scope.get(USER, ANONYMOUS))

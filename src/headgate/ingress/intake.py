@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -17,10 +19,12 @@ from headgate.event.identity import namespace_of, path_of
 from headgate.event.model import Event, may_have_extension
 from headgate.event.trace import context_of, with_context
 from headgate.ingress.descendants import Descendants
+from headgate.ingress.errors import BodiesOverloadError
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producing
 from headgate.ingress.publish_quota import PublishQuotas
+from headgate.limits import DECODE_WAITING_BYTES_MAX
 from headgate.observe.metrics import (
     BROKER_EVENTS_ACCEPTED,
     EVENTS_ACCEPTED,
@@ -80,6 +84,8 @@ class Intake:
         self._quotas = quotas
         self.clock_s = clock_s
         self._descendants = Descendants()
+        self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
+        self._decoding_bytes = 0
 
     @property
     def knows_senders(self) -> bool:
@@ -106,6 +112,25 @@ class Intake:
         if broker is None:
             raise UnknownBrokerError(f"there is no broker {path!r}", hint="create it first, or check the path")
         return broker
+
+    async def decoded(self, decode: Callable[[], Sequence[Event]], size_bytes: int) -> Sequence[Event]:
+        """Decodes what is too large for the event loop, in a thread that is of all requests: one after the other.
+
+        Args:
+            decode: Decodes it; no step of it may be a long one, as the loop waits for each.
+            size_bytes: Of the body.
+
+        Raises:
+            BodiesOverloadError: Bodies of DECODE_WAITING_BYTES_MAX wait already.
+            EventError: Whatever `decode` raises.
+        """
+        if self._decoding_bytes + size_bytes > DECODE_WAITING_BYTES_MAX:
+            raise BodiesOverloadError("too many large bodies wait to be decoded")
+        self._decoding_bytes += size_bytes
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._decoder, decode)
+        finally:
+            self._decoding_bytes -= size_bytes
 
     def check_quota(self, broker: ServedBroker, producing: Producing | None = None) -> None:
         """Lets a request go on to be decoded and stored, at once; what is refused costs as little as can be.

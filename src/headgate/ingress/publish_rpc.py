@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from headgate.auth.context import current_user
@@ -25,7 +26,7 @@ from headgate.ingress.errors import BrokerReplacedError
 from headgate.ingress.intake import Intake, count_refusal
 from headgate.ingress.producers import ProducerStreams, Producing
 from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
-from headgate.limits import PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_STREAMS_MAX
+from headgate.limits import DECODE_BYTES_INLINE, PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_STREAMS_MAX
 from headgate.rpc.errors import ProtocolError, problem
 from headgate.rpc.events import from_messages
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
@@ -135,14 +136,18 @@ class _Stream:
         except PublishQuotaError:
             await delay_refusal()
             raise
-        events = decode(request)
-        if self._intake.knows_senders:
-            async with self._turn:
+        size_bytes = request.ByteSize()
+        async with self._turn:
+            if size_bytes <= DECODE_BYTES_INLINE:
+                events = decode(request)
+            else:
+                events = await self._intake.decoded(partial(decode, request), size_bytes)
+            if self._intake.knows_senders:
                 await self._intake.admit(self._broker, events, self._sender)
         return await self._intake.store(
             self._in_force(),
             events,
-            request.ByteSize(),
+            size_bytes,
             started_s=started_s,
             protocol="grpc",
             producing=self._producing,

@@ -159,7 +159,7 @@ class AuthorizedCalls(grpc.GenericRpcHandler):
             entry = current_entry.get()
             try:
                 user = acting(self._authorizer, current_user.get(), _headers(context), entry)
-                begun = [await context.read()] if has_names(method) else []
+                begun: list[object] = [await context.read()] if has_names(method) else []
             except HeadgateError as error:
                 await context.abort(*status(error))
             current_user.set(user)

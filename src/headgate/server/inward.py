@@ -132,7 +132,8 @@ async def transports(
         outward: To receivers; None for the real client.
     """
     async with contextlib.AsyncExitStack() as stack:
-        own = OwnTransport(inward or await stack.enter_async_context(HttpTransport()), token)
+        way = inward if inward is not None else await stack.enter_async_context(HttpTransport())
+        own = OwnTransport(way, token)
         if outward is None:
             outward = SplitTransport(policy, own, await stack.enter_async_context(HttpTransport(policy)))
         yield own, outward
