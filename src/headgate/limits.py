@@ -493,7 +493,8 @@ PARTITION_TURN_UNDER_WAY: Final = 8
 PARTITION_TURN_EVENTS_MAX: Final = 1_024
 """Events of such a turn: some chunks' worth, few enough that the matcher's tasks all have work."""
 PRODUCERS_MAX: Final = 10_000
-"""Producers whose newest number is known, some 300 bytes each; those silent for longest are forgotten."""
+"""Producers whose newest number is known, some 500 bytes each: for a further one the namespace that has most of them,
+and in it the user who has most, gives up the one that has been silent for longest."""
 PRODUCER_CHARS_MAX: Final = 128
 """A producer's name: it is stored with each of its events."""
 PRODUCERS_SNAPSHOT_EVENTS: Final = 1_000_000
@@ -917,6 +918,8 @@ KAFKA_RECORD_BYTES_MAX: Final = 3 << 20
 """One record of a topic of ours: an event of EVENT_BYTES_MAX, all of it extensions, which are there twice, and room."""
 KAFKA_PRODUCER_STREAMS_MAX: Final = 128
 """Streams of numbered producers at one front on Kafka: each is a client of Kafka, with threads of its own."""
+KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX: Final = 96
+"""Those of one namespace: one alone leaves room for others."""
 KAFKA_PRODUCER_THREADS: Final = 16
 """Transactions of numbered producers that one front has open at the same time."""
 KAFKA_RECORDS_WAITING_MAX: Final = 100_000

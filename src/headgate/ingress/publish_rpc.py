@@ -80,7 +80,8 @@ class PublishRpc:
             first = await call.read_first()
             broker = self._intake.broker(full_name(first.open.broker))
             if first.open.producer:
-                producing = await self._producers.open(broker.identity, first.open.producer)
+                user = current_user.get().name
+                producing = await self._producers.open(broker.identity, first.open.producer, user)
             number = 0 if producing is None else producing.next_number
             await call.write(PublishResponse(opened=PublishResponse.Opened(next_sequence=number)))
             stream = _Stream(self._intake, broker, producing, call, current_user.get())
