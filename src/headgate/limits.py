@@ -12,6 +12,14 @@ EVENT_BYTES_MAX: Final = 1 << 20
 """One event's body. CloudEvents asks intermediaries for at least 64 KiB; 1 MiB is what Knative users set."""
 JSON_DEPTH_MAX: Final = 1_000
 """Nesting of JSON data: cel-cpp's and Jackson's own limits lie just above."""
+JSON_CONTAINERS_MAX: Final = 100_000
+"""Arrays and objects of one event's JSON: each takes as long as 20 bytes of text, and all are decoded in one go."""
+DECODE_BYTES_INLINE: Final = 128 << 10
+"""A request's body up to which it is decoded in the event loop; a larger one in a thread, event by event."""
+DECODE_CONTAINERS_INLINE: Final = 10_000
+"""The same of its arrays and objects: some 4 ms."""
+DECODE_WAITING_BYTES_MAX: Final = 64 << 20
+"""Bodies that wait for that thread, together."""
 JSON_NUMBER_CHARS_MAX: Final = 1_000
 """One number in JSON: Jackson, with which Spark reads the data, takes no longer one."""
 JSON_NAME_CHARS_MAX: Final = 50_000
@@ -38,6 +46,10 @@ FAST_PATH_EXTENSIONS_MAX: Final = 16
 # --- rpc ------------------------------------------------------------------------------------------
 RPC_REQUEST_BYTES_MAX: Final = BATCH_BYTES_MAX + (256 << 10)
 """One message of a client: a batch as over HTTP, and what gRPC puts around it."""
+RPC_QUESTION_BYTES_MAX: Final = 1 << 20
+"""One message of a reader or a consumer: filters, and acknowledgements of SUBSCRIPTION_UNACKED_MAX events."""
+RPC_META_BYTES_MAX: Final = 16 << 10
+"""One message to the services about the server itself, health and reflection: a name."""
 RPC_METADATA_BYTES_MAX: Final = 16 << 10
 """Headers of one call: Headgate's clients send none beside its name."""
 RPC_RESPONSE_BYTES: Final = 1 << 20
@@ -483,7 +495,8 @@ PARTITION_TURN_UNDER_WAY: Final = 8
 PARTITION_TURN_EVENTS_MAX: Final = 1_024
 """Events of such a turn: some chunks' worth, few enough that the matcher's tasks all have work."""
 PRODUCERS_MAX: Final = 10_000
-"""Producers whose newest number is known, some 300 bytes each; those silent for longest are forgotten."""
+"""Producers whose newest number is known, some 500 bytes each: for a further one the namespace that has most of them,
+and in it the user who has most, gives up the one that has been silent for longest."""
 PRODUCER_CHARS_MAX: Final = 128
 """A producer's name: it is stored with each of its events."""
 PRODUCERS_SNAPSHOT_EVENTS: Final = 1_000_000
@@ -909,6 +922,8 @@ KAFKA_RECORD_BYTES_MAX: Final = 3 << 20
 """One record of a topic of ours: an event of EVENT_BYTES_MAX, all of it extensions, which are there twice, and room."""
 KAFKA_PRODUCER_STREAMS_MAX: Final = 128
 """Streams of numbered producers at one front on Kafka: each is a client of Kafka, with threads of its own."""
+KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX: Final = 96
+"""Those of one namespace: one alone leaves room for others."""
 KAFKA_PRODUCER_THREADS: Final = 16
 """Transactions of numbered producers that one front has open at the same time."""
 KAFKA_RECORDS_WAITING_MAX: Final = 100_000
@@ -1091,6 +1106,10 @@ GC_YOUNG_OBJECTS: Final = 500_000
 """Allocations between two looks of the collector for young cycles: the default of 700 costs a sixth of ingress, a
 tenth of a delivery and a quarter of a table's build, and the full looks that follow stop a loop for as long as the
 events of its cache take."""
+GC_GROWTH_BYTES: Final = 64 << 20
+"""By how much a process grows until the collector looks for young cycles nevertheless: they may hold much by little."""
+GC_WHOLE_GROWTH_BYTES: Final = 512 << 20
+"""By how much it grows, looks for young cycles passed over, until the collector looks at everything."""
 THREAD_SWITCH_S: Final = 0.001
 """How long the front's event loop waits for each computing thread: forty times the default of 5 ms is noticeable."""
 REPORT_S_MIN: Final = 1.0

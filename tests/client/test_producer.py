@@ -14,6 +14,7 @@ from headgate.client import (
     OverloadedError,
     ProducerNameTakenError,
     RefusedError,
+    SequenceUnknownError,
     new_event,
 )
 from headgate.event.errors import EventTooLargeError
@@ -211,6 +212,29 @@ def test_a_name_that_somebody_else_uses_is_noticed():
             with pytest.raises(ProducerNameTakenError):
                 await producer.publish(events(1))
             with pytest.raises(ConflictError):
+                await producer.publish(events(1))
+            await producer.stop()
+
+    run(test())
+
+
+def test_a_producer_that_the_server_has_forgotten_hears_of_it():
+    """It sends nothing again by itself: it may be stored a second time."""
+
+    async def test():
+        fake = Fake()
+        async with serving(fake) as target, AsyncClient(target) as client:
+            producer = client.producer("orders", name="me")
+            await producer.start()
+            await producer.publish(events(2))
+            stored = len(fake.log)
+            fake.newest.clear()
+            fake.breaks = BreakAt(1, times=1)
+            with pytest.raises(SequenceUnknownError, match="up to 1 acknowledged") as unknown:
+                await producer.publish(events(1))
+            assert (unknown.value.code, "first=2" in unknown.value.hint) == ("sequence-unknown", True)
+            assert len(fake.log) == stored
+            with pytest.raises(SequenceUnknownError):
                 await producer.publish(events(1))
             await producer.stop()
 

@@ -8,6 +8,7 @@ import pytest
 from headgate.event.errors import EventError, EventFormatError, EventTooLargeError
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, decode_request, encode_binary
 from headgate.event.json_format import decode_batch, decode_event, encode_batch, encode_event
+from headgate.event.json_text import is_light
 from headgate.event.model import DataKind, Event
 from headgate.limits import (
     ATTRIBUTE_NAME_CHARS_MAX,
@@ -15,6 +16,7 @@ from headgate.limits import (
     BATCH_EVENTS_MAX,
     EVENT_BYTES_MAX,
     HEADER_ATTRIBUTES_BYTES_MAX,
+    JSON_CONTAINERS_MAX,
     JSON_DEPTH_MAX,
 )
 
@@ -335,3 +337,54 @@ def test_a_charset_is_a_parameter_and_not_a_part_of_another_one():
     for parameters in ('x="; charset=utf-16"', "X=y;charset=US-ASCII", 'charset="UTF-8"; charset=utf-16', ""):
         content_type = f"{STRUCTURED_JSON}; {parameters}".encode()
         assert decode_request([(b"content-type", content_type)], body) == [decode_event(body)]
+
+
+def event_with(data: bytes) -> bytes:
+    return b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":%b}' % data
+
+
+@pytest.mark.parametrize("one", [b"[]", b"{}", b"[[[1]]]", b'{"a":[]}'])
+def test_arrays_and_objects_are_counted_before_they_are_made(one):
+    """Each costs as much as many bytes, and all of an event are made in one go, for which everybody waits."""
+    each = one.count(b"[") + one.count(b"{")
+    count = (JSON_CONTAINERS_MAX - 2) // each  # the array around them, and the event
+    padding = b" " * (2 * JSON_CONTAINERS_MAX)
+    most = event_with(b"[%b]" % b",".join([one] * count) + padding)
+    assert decode_event(most).data_kind is DataKind.JSON
+    more = event_with(b"[%b]" % b",".join([one] * (count + 1)) + padding)
+    for decode, body in ((decode_event, more), (decode_batch, b"[%b]" % more)):
+        error = refused(decode, body)
+        assert (type(error), "JSON_CONTAINERS_MAX" in error.rule, error.hint != "") == (EventTooLargeError, True, True)
+    headers = [*HEADERS, (b"content-type", b"application/json")]
+    assert type(refused(decode_request, headers, more)) is EventTooLargeError
+    assert len(decode_batch(b"[%b]" % b",".join([most] * 3))) == 3, "an event has its own share"
+
+
+def test_brackets_in_strings_are_none():
+    text = json.dumps('[{"\\' * JSON_CONTAINERS_MAX).encode()
+    assert decode_event(event_with(text)).data == text
+    assert not is_light(event_with(text)), "but they are looked for off the loop"
+
+
+def test_a_large_batch_is_read_as_a_small_one_is():
+    """Event by event: the same events, and the same words about what is wrong."""
+    large = json.dumps("x" * (EVENT_BYTES_MAX - 1_000)).encode()
+    wrong = [
+        b"[1]",
+        b'{"specversion":"1.0"}',
+        event_with(b'{"a":1,"a":2}'),
+        event_with(b'"\\ud800"'),
+        event_with(b"1e999"),
+        event_with(b"[" * 1_001 + b"]" * 1_001),
+    ]
+    for element in wrong:
+        batches = [b"[%b]" % b",".join([event_with(b"1"), event_with(data), element]) for data in (b"1", large)]
+        small, great = (refused(decode_batch, batch + b" " * 1_000) for batch in batches)
+        assert (great.rule, great.attribute, great.index) == (small.rule, small.attribute, small.index)
+        assert great.index == 2
+    whole = b"[%b]" % b",".join([event_with(large), event_with(b"7")])
+    assert [event.data for event in decode_batch(whole)] == [large, b"7"]
+    assert decode_batch(b" " * EVENT_BYTES_MAX + b"[ ] ") == []
+    for text in (b"{}", b"[1", b"[" + event_with(b"1") + b",]", b"nothing", b"[" * 100_000):
+        body = text + b" " * EVENT_BYTES_MAX
+        assert refused(decode_batch, body).rule == refused(decode_batch, text).rule

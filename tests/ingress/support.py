@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+from headgate.auth.context import USER
+from headgate.auth.user import ANONYMOUS
 from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import StoredEvent
 from headgate.event.http import encode_binary
@@ -51,7 +53,12 @@ class Answer:
         return json.loads(self.body)
 
 
-async def call(app, method="POST", path="/ns/b", headers=(), pieces=(b"",), more=None):
+TOKEN = b"dispatcher"
+OWN = ("headgate-token", TOKEN.hex())
+"""What the server's own deliveries show."""
+
+
+async def call(app, method="POST", path="/ns/b", headers=(), pieces=(b"",), more=None, user=ANONYMOUS):
     """Calls an ASGI application with a body in pieces; None among them is a disconnect.
 
     Returns the answer and how many pieces it did not read; (None, ...) when it did not answer.
@@ -69,7 +76,7 @@ async def call(app, method="POST", path="/ns/b", headers=(), pieces=(b"",), more
         sent.append(message)
 
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
-    await app({"type": "http", "method": method, "path": path, "headers": raw}, receive, send)
+    await app({"type": "http", "method": method, "path": path, "headers": raw, USER: user}, receive, send)
     return (Answer(sent) if sent else None), len(waiting)
 
 
@@ -80,7 +87,7 @@ async def fallback(scope, receive, send):
 
 def ingress(*logs, brokers=("ns/b",)):
     served = {path: ServedBroker(f"{path}/uid", DEFAULT_RULE) for path in brokers}
-    return Ingress(Intake(Partitions(logs), served.get), fallback)
+    return Ingress(Intake(Partitions(logs), served.get), fallback, TOKEN)
 
 
 def run(coroutine):

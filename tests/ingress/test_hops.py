@@ -6,14 +6,16 @@ import asyncio
 
 import pytest
 
+from headgate.auth.user import ANONYMOUS, User, authenticated
 from headgate.errors import UnavailableError
-from headgate.event.hops import hops_of
+from headgate.event.hops import hops_of, place_root, root_of
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON
+from headgate.event.model import Event
 from headgate.ingress import descendants
 from headgate.ingress.app import Ingress
 from headgate.limits import HOPS_MAX, ROOT_CHARS_MAX
 from headgate.observe.metrics import REQUESTS_REFUSED
-from tests.ingress.support import Answer, FakeLog, call, ingress, run
+from tests.ingress.support import OWN, Answer, FakeLog, call, ingress, run
 
 ATTRIBUTES = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "/s"), ("ce-type", "t"), ("ce-x", "y")]
 
@@ -51,10 +53,14 @@ def test_nobody_says_the_count_as_an_attribute():
     assert (answer.status, log.submits) == (400, [])
 
 
-def sent(app: Ingress, root: str, count: int = 1, hops: str = "1") -> Answer:
+def sent(
+    app: Ingress, root: str, count: int = 1, hops: str = "1", path: str = "/ns/b", user: User | None = None
+) -> Answer:
+    """What a delivery of the server's own gets, or one of a user's."""
     body = b",".join([b'{"specversion":"1.0","id":"1","source":"/s","type":"t"}'] * count)
     headers = [("content-type", BATCH_JSON), ("headgate-hops", hops), ("headgate-root", root)]
-    answer, _ = run(call(app, headers=headers, pieces=(b"[" + body + b"]",)))
+    headers += [OWN] if user is None else []
+    answer, _ = run(call(app, path=path, headers=headers, pieces=(b"[" + body + b"]",), user=user or ANONYMOUS))
     return answer
 
 
@@ -62,7 +68,7 @@ def test_the_root_becomes_part_of_the_stored_event():
     log = FakeLog()
     assert sent(ingress(log), "0-7-1a2b").status == 202
     assert log.events[0].extensions == {"headgatehops": 1, "headgateroot": "0-7-1a2b"}
-    answer, _ = run(call(ingress(log), headers=[*ATTRIBUTES, ("headgate-root", "0-7-1a2b")], pieces=(b"",)))
+    answer, _ = run(call(ingress(log), headers=[*ATTRIBUTES, OWN, ("headgate-root", "0-7-1a2b")], pieces=(b"",)))
     assert answer.status == 202
     assert log.events[1].extensions == {"x": "y"}, "without a count it is a producer's"
 
@@ -92,6 +98,37 @@ def test_a_tree_is_bounded_and_others_grow_on(monkeypatch: pytest.MonkeyPatch):
     assert REQUESTS_REFUSED.labels("too-many-descendants").value == refused + 3
 
 
+def test_a_tree_takes_nothing_from_outside_and_nothing_of_another_namespace(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(descendants.limits, "DESCENDANTS_MAX", 2)
+    log = FakeLog()
+    app = ingress(log, brokers=("ns/b", "other/b"))
+    ann, bob = authenticated("ann"), authenticated("bob")
+    ours = place_root(log_event(), 0, 7)
+    assert [sent(app, ours, user=bob).status for _ in range(3)] == [202, 202, 422], "his own trees are bounded"
+    assert [sent(app, ours, path="/other/b").status for _ in range(3)] == [202, 202, 422]
+    assert sent(app, ours, user=ann).status == 202
+    stored = root_of(log.events[-1])
+    assert [sent(app, stored, user=bob).status for _ in range(2)] == [422, 422], "another one's tree is his own again"
+    assert [sent(app, stored, user=ann).status for _ in range(2)] == [202, 422], "it came back from another server"
+    assert [sent(app, ours).status for _ in range(3)] == [202, 202, 422]
+    assert len({root_of(event) for event in log.events}) == 3
+
+
+@pytest.mark.parametrize("shown", ["", "00", (b"another" * 4).hex()])
+def test_only_the_token_makes_a_delivery_the_servers_own(shown: str):
+    log = FakeLog()
+    headers = [*ATTRIBUTES, ("headgate-hops", "1"), ("headgate-root", "0-7-1a2b"), ("headgate-token", shown)]
+    assert run(call(ingress(log), headers=headers, pieces=(b"",)))[0].status == 202
+    assert root_of(log.events[0]) not in ("", "0-7-1a2b")
+    foreign = [*headers[:-2], ("headgate-root", "x" * ROOT_CHARS_MAX)]
+    assert run(call(ingress(log), headers=foreign, pieces=(b"",)))[0].status == 202
+    assert len(root_of(log.events[1])) <= ROOT_CHARS_MAX, "the next server takes it"
+
+
+def log_event() -> Event:
+    return Event("1.0", "1", "/s", "t")
+
+
 def test_what_is_not_stored_does_not_count(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(descendants.limits, "DESCENDANTS_MAX", 2)
     log = FakeLog(UnavailableError("the disk is full"))
@@ -105,7 +142,7 @@ def test_those_that_wait_for_the_disk_together_count(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(descendants.limits, "DESCENDANTS_MAX", 3)
     log = FakeLog()
     app = ingress(log)
-    headers = [*ATTRIBUTES, ("headgate-hops", "1"), ("headgate-root", "a")]
+    headers = [*ATTRIBUTES, OWN, ("headgate-hops", "1"), ("headgate-root", "a")]
 
     async def scenario() -> list[int]:
         log.gate = asyncio.Event()

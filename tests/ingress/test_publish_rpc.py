@@ -15,13 +15,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from headgate import limits
+from headgate.auth.user import ANONYMOUS_NAME
 from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.model import Event
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
-from headgate.ingress.producers import FILE, Producers
+from headgate.ingress.producers import FILE, KnownProducers, Producers
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
@@ -359,7 +360,7 @@ def test_a_snapshot_bounds_what_a_start_reads_and_a_bad_one_costs_no_more_than_r
         def newest() -> dict[tuple[str, str], int]:
             log = Log(tmp_path, 2)
             asyncio.run(log.close())
-            return {key: max(found.values()) for key, found in log.producers._newest.items()}
+            return {(row.broker, row.producer): max(row.newest.values()) for row in log.producers._known.rows()}
 
         expected = {(f"{BROKER}/1", "q"): 9, (f"{BROKER}/1", "p"): 14}
         assert await asyncio.to_thread(newest) == expected
@@ -397,6 +398,44 @@ def test_producers_that_are_silent_for_longest_are_forgotten(tmp_path: Path, mon
                 await stream.write(request(first))
                 await stream.rest()
             assert [(await opened(client, producer))[1] for producer in ("p", "q", "r")] == [2, 0, 1]
+
+    run(work())
+
+
+def known(rooms: KnownProducers) -> dict[str, list[str]]:
+    found = dict[str, list[str]]()
+    for row in rooms.rows():
+        found.setdefault(f"{row.broker.partition('/')[0]} {row.user}", []).append(row.producer)
+    return found
+
+
+def test_nobodys_names_make_another_ones_numbers_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those of another namespace, and in it not those of another user; who has most gives one up."""
+    monkeypatch.setattr("headgate.ingress.producers.PRODUCERS_MAX", 8)
+    rooms = KnownProducers()
+    rooms.learn(("quiet/b/1", "p"), "ann", {0: 7, 1: 3})
+    rooms.learn(("loud/b/1", "own"), "bob", {0: 1})
+    for number in range(100):
+        rooms.learn(("loud/b/1", f"x{number}"), "eve", {0: number})
+    assert rooms.get(("quiet/b/1", "p")) == {0: 7, 1: 3}
+    assert known(rooms) == {"quiet ann": ["p"], "loud bob": ["own"], "loud eve": [f"x{n}" for n in range(94, 100)]}
+    rooms.get(("loud/b/1", "x94"), "eve")  # heard of again
+    for number in range(3):
+        rooms.learn(("third/b/1", f"y{number}"), "", {0: number})
+    assert known(rooms)["loud eve"] == ["x94", "x98", "x99"]
+    assert (rooms.get(("loud/b/1", "x95")), len(rooms.rows())) == (None, 8)
+
+
+def test_who_takes_the_room_is_known_after_a_start(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with publishing(tmp_path) as (log, client):
+            stream, _ = await opened(client, "p")
+            await stream.write(request(0))
+            await stream.rest()
+            await log.producers.snapshot(log.ends())
+        again = await asyncio.to_thread(Log, tmp_path, 1)
+        assert [row.user for row in again.producers._known.rows()] == [ANONYMOUS_NAME]
+        await again.close()
 
     run(work())
 

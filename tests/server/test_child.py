@@ -1,8 +1,13 @@
 """What all supervised processes share."""
 
+import gc
 import subprocess
 import sys
 import threading
+import weakref
+
+from headgate import limits
+from headgate.server import child
 
 ENDING = """
 import asyncio, os, signal
@@ -50,6 +55,52 @@ print(looks, gc.get_freeze_count() > 0)
 def test_a_cache_that_fills_makes_the_collector_look_at_nothing() -> None:
     ended = subprocess.run([sys.executable, "-c", SPARED], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.stdout, ended.stderr) == ("[] True\n", "")
+
+
+def test_few_objects_that_hold_much_are_collected_and_a_cache_that_fills_costs_one_look_a_step() -> None:
+    """What nothing but a cycle holds is gone once it is GC_GROWTH_BYTES; the collector counts objects, not bytes."""
+    used, looks = [0], list[int]()
+    growth = child.Growth(lambda: used[0])
+
+    def noted(phase: str, info: dict[str, int]) -> None:
+        looks.extend([info["generation"]] * (phase == "stop"))
+
+    was = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(limits.GC_YOUNG_OBJECTS)
+    gc.callbacks.append(noted)
+    try:
+        gone = cycle()
+        growth.look()
+        assert gone() is not None
+        for used[0] in range(0, 4 * limits.GC_GROWTH_BYTES, limits.GC_GROWTH_BYTES // 4):
+            growth.look()
+        assert (gone(), looks) == (None, [1, 1, 1])
+        looks.clear()
+        used[0] = 0
+        growth.look()
+        for used[0] in (limits.GC_WHOLE_GROWTH_BYTES, limits.GC_WHOLE_GROWTH_BYTES + 1):
+            growth.look()
+        assert looks == [2]
+    finally:
+        gc.callbacks.remove(noted)
+        gc.set_threshold(*was)
+
+
+def test_a_process_knows_its_own_memory() -> None:
+    before = child._resident_bytes()
+    much = bytearray(64 << 20)
+    assert child._resident_bytes() - before > len(much) // 2
+
+
+class Link:
+    """Holds itself."""
+
+
+def cycle() -> weakref.ref[Link]:
+    link = Link()
+    link.own = link  # type: ignore[attr-defined]
+    return weakref.ref(link)
 
 
 def test_a_stop_that_comes_while_the_main_thread_holds_a_lock_waits_for_nobody() -> None:

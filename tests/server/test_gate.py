@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.delivery.replies import TOKEN_HEADER
+from headgate.auth.context import TOKEN_HEADER
 from headgate.server.gate import Gate
 from tests.ingress.support import call, fallback
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import tempfile
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from grpc import aio
 from pydantic import ValidationError
 
 from headgate import limits
 from headgate.errors import ConflictError, UnavailableError
 from headgate.rpc import headgate_pb2 as pb
-from headgate.rpc.service import Service
+from headgate.rpc import service
+from headgate.rpc.service import Service, attended
 from headgate.server import rpc
 from headgate.settings import Settings
 from headgate.testing import free_port
@@ -245,3 +250,99 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
                 sink.close()
 
     run(work)
+
+
+async def _reads(call: Any) -> None:
+    while await call.read() is not None:
+        pass
+
+
+async def _fails(call: Any) -> None:
+    kept = await call.read()
+    raise ZeroDivisionError(str(kept)[:1])
+
+
+async def _refuses(call: Any) -> None:
+    """As a stream that publishes does: the error is that of a task, and comes by way of others."""
+    first = await call.read()
+
+    async def answer() -> None:
+        raise ConflictError(f"no to {len(first.open.broker)} characters")
+
+    working = asyncio.create_task(answer())
+
+    async def acknowledge() -> None:
+        await asyncio.wait([working])
+        working.result()
+
+    await attended(acknowledge(), asyncio.sleep(60))
+
+
+@pytest.mark.parametrize("is_handed_on", [False, True])
+@pytest.mark.parametrize("answer", [_reads, _fails, _refuses])
+@pytest.mark.parametrize("size_bytes", [limits.RPC_QUESTION_BYTES_MAX // 2, limits.RPC_QUESTION_BYTES_MAX + 1])
+def test_what_a_refused_call_sent_is_gone_with_it(
+    answer: Callable[[Any], Awaitable[None]], size_bytes: int, is_handed_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not when the collector comes by: few objects may hold much, and it counts objects."""
+    monkeypatch.setattr(service._log, "exception", lambda _: None)  # on a terminal it keeps what it has shown
+    sent = b"\xff" * size_bytes if answer is _reads else message_of(size_bytes)
+
+    async def refused(found: Client) -> None:
+        stream = found.call("Reader/Read", pb.ReadResponse)
+        await stream.write(sent)
+        with pytest.raises(Refused):
+            await stream.rest()
+
+    async def work(settings: Settings) -> None:
+        reader = Service("headgate.v1.Reader", {"Read": (pb.ReadRequest, answer)})
+        front = rpc.front(settings, NOBODY) if is_handed_on else rpc.serving([reader], settings.grpc)
+        async with rpc.serving([reader], f"unix:{settings.reader_rpc}"), front, client(settings.grpc) as found:
+            for _ in range(3):
+                await refused(found)
+            gc.collect()
+            gc.disable()
+            tracemalloc.start()
+            try:
+                before = tracemalloc.get_traced_memory()[0]
+                for _ in range(8):
+                    await refused(found)
+                await asyncio.sleep(0)
+                assert tracemalloc.get_traced_memory()[0] - before < 2 * size_bytes
+            finally:
+                tracemalloc.stop()
+                gc.enable()
+
+    run(work)
+
+
+@pytest.mark.parametrize("name", ["headgate.v1.Reader", "grpc.health.v1.Health"])
+def test_a_message_is_bounded_by_its_method(name: str) -> None:
+    """Before it is decoded: nobody needs 4 MiB to ask for a server's health."""
+    limit = limits.RPC_QUESTION_BYTES_MAX if name == "headgate.v1.Reader" else limits.RPC_META_BYTES_MAX
+
+    async def work(settings: Settings) -> None:
+        answered = Service(name, {"Ask": (pb.ReadRequest, echo)})
+        async with (
+            rpc.serving([answered], settings.grpc),
+            aio.insecure_channel(settings.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel,
+        ):
+            for size, code in ((limit, grpc.StatusCode.OK), (limit + 1, grpc.StatusCode.INVALID_ARGUMENT)):
+                call: Any = channel.stream_stream(f"/{name}/Ask")()
+                await call.write(message_of(size))
+                await call.done_writing()
+                with contextlib.suppress(aio.AioRpcError):
+                    async for _ in call:
+                        pass
+                assert await call.code() is code
+
+    run(work)
+
+
+def message_of(size_bytes: int) -> bytes:
+    """A message of just so many bytes."""
+    message = pb.ReadRequest(open=pb.ReadRequest.Open(broker="x" * (size_bytes - 32)))
+    missing = size_bytes - message.ByteSize()
+    message.open.broker += "x" * missing
+    assert message.ByteSize() == size_bytes
+    return message.SerializeToString()

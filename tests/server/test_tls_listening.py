@@ -7,9 +7,9 @@ import contextlib
 import ssl
 import tempfile
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import pytest
@@ -20,6 +20,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from headgate import limits
+from headgate.auth.context import TOKEN_HEADER
 from headgate.client import AsyncClient, HandshakeError, HeadgateError
 from headgate.control.egress import UrlPolicy
 from headgate.delivery.retry import Outcome
@@ -29,10 +30,11 @@ from headgate.observe.metrics import TLS_HANDSHAKES_FAILED
 from headgate.rpc.service import Service
 from headgate.server import http_listeners, local_http, rpc
 from headgate.server.http_listeners import HttpListeners
-from headgate.server.inward import InwardTransport, SplitTransport
+from headgate.server.inward import InwardTransport, SplitTransport, transports
 from headgate.settings import Settings
 from headgate.testing import free_port
 from tests.certificates import Authority
+from tests.delivery.harness import Subscriber
 
 BODY = b"x" * 300_000
 
@@ -307,5 +309,29 @@ def test_the_way_inward_needs_no_address() -> None:
                     assert (await transport.post(url, [], b"", 10.0)).detail == url
             nobody = await InwardTransport([gone]).post("https://events.example.com/ns/broker", [], b"", 10.0)
             assert (nobody.status, nobody.reason, nobody.unsent) == (0, "connection", True)
+
+    uvloop.run(work())
+
+
+def test_only_the_server_itself_is_shown_the_token() -> None:
+    """Replies and deliveries to its own brokers show it, whether clients need TLS or not."""
+
+    class Inside:
+        shown: ClassVar[list[dict[str, str]]] = []
+
+        async def post(self, _url: str, headers: Sequence[tuple[str, str]], *_: Any) -> Outcome:
+            self.shown.append(dict(headers))
+            return Outcome(202)
+
+    async def work() -> None:
+        async with Subscriber() as target:
+            policy = UrlPolicy(own_url=f"http://127.0.0.1:{target.port}")
+            own_url, foreign = f"{policy.own_url}/ns/broker", f"http://localhost:{target.port}/x"
+            for inward in (None, Inside()):
+                async with transports(policy, b"token", inward, None) as (own, outward):
+                    assert [(await way.post(own_url, [], b"", 10.0)).status // 100 for way in (own, outward)] == [2, 2]
+                    assert (await outward.post(foreign, [], b"", 10.0)).status == 202
+            assert [one.header(TOKEN_HEADER) for one in target.requests] == [b"token".hex()] * 2 + [None] * 2
+            assert [one[TOKEN_HEADER] for one in Inside.shown] == [b"token".hex()] * 2
 
     uvloop.run(work())

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from headgate.errors import OverloadedError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka import numbered_producers
 from headgate.store.kafka.numbered_producers import FencedProducers
@@ -60,5 +61,24 @@ def test_a_stream_that_was_given_up_while_it_was_opened_fences_no_later_one(monk
         assert not writers.made[-1].is_closed
         await producers.stop()
         assert [one.is_closed for one in writers.made] == [True, True]
+
+    asyncio.run(asyncio.wait_for(main(), STEP_S))
+
+
+def test_one_namespace_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    writers = Writers()
+    writers.may_go_on.set()
+    monkeypatch.setattr(numbered_producers, "NumberedWriter", lambda *_: Writer(writers))
+    monkeypatch.setattr(numbered_producers, "KAFKA_PRODUCER_STREAMS_MAX", 3)
+    monkeypatch.setattr(numbered_producers, "KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX", 2)
+
+    async def main() -> None:
+        producers = FencedProducers(KafkaConfig(bootstrap="127.0.0.1:1"))
+        for name in ("a", "b", "b"):
+            await producers.open("loud/b/1", name)
+        with pytest.raises(OverloadedError, match="KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX"):
+            await producers.open("loud/c/1", "d")
+        await producers.open("quiet/b/1", "p")
+        await producers.stop()
 
     asyncio.run(asyncio.wait_for(main(), STEP_S))

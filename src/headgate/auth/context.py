@@ -7,6 +7,8 @@ metadata, which a front never passes on from outside.
 from __future__ import annotations
 
 import base64
+import hmac
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Final
 
@@ -21,6 +23,9 @@ ENTRY: Final = "headgate.audit"
 """Key of the request's `AuditEntry` in the ASGI scope; not there while nothing is recorded."""
 USER_HEADER: Final = b"headgate-user"
 """Header, or metadata, between the processes of a server."""
+TOKEN_HEADER: Final = "headgate-token"
+"""Shows a front that a request is the dispatcher's: its lineage counts, and it is answered while the server stops."""
+_TOKEN: Final = TOKEN_HEADER.encode()
 
 current_user: Final = ContextVar("user", default=ANONYMOUS)
 """The user of the gRPC call that is being answered."""
@@ -28,6 +33,12 @@ current_entry: Final[ContextVar[AuditEntry | None]] = ContextVar("entry", defaul
 """What the audit log will have of the gRPC call that is being answered; None while nothing is recorded."""
 
 _decoder: Final = msgspec.json.Decoder(tuple[str, tuple[str, ...], str, dict[str, tuple[str, ...]]])
+
+
+def shows_token(headers: Iterable[tuple[bytes, bytes]], token: bytes) -> bool:
+    """Whether a request is this server's own dispatcher's; never where the token is empty."""
+    shown = [value for name, value in headers if name == _TOKEN]
+    return bool(token) and len(shown) == 1 and hmac.compare_digest(shown[0], token.hex().encode())
 
 
 def header_of(user: User) -> bytes:

@@ -18,6 +18,7 @@ from headgate.client.errors import (
     HandshakeError,
     ProducerNameTakenError,
     RefusedError,
+    SequenceUnknownError,
     ServerError,
 )
 from headgate.client.producer import AsyncProducer
@@ -78,6 +79,7 @@ __all__ = [
     "RefusedError",
     "SeekProgress",
     "SeekResult",
+    "SequenceUnknownError",
     "ServerError",
     "Stats",
     "SupportsCel",

@@ -87,6 +87,15 @@ class ProducerNameTakenError(ConflictError):
     code = "producer-name-taken"
 
 
+class SequenceUnknownError(ConflictError):
+    """The server has forgotten this producer's numbers: what is sent again may be stored a second time.
+
+    What was acknowledged is stored. Of what was not, nobody knows; a producer made anew with `first` sends it.
+    """
+
+    code = "sequence-unknown"
+
+
 class ClosedError(HeadgateError):
     """It was closed by its own user."""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from types import TracebackType
 
 from headgate.client.connection import Connection, Retry, Stream
-from headgate.client.errors import ProducerNameTakenError, refusal_of
+from headgate.client.errors import ProducerNameTakenError, SequenceUnknownError, refusal_of
 from headgate.client.session import Session, both
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.event.errors import EventTooLargeError
@@ -83,6 +83,8 @@ class AsyncProducer(Session):
         self.duplicates = 0
         """Events that the server had stored before."""
         self._next = first
+        self._stored = 0
+        """The server has said that everything below is stored."""
         self._taken = 0
         """Nobody else has stored a sequence from here on."""
         self._waiting: dict[int, _Waiting] = {}
@@ -232,6 +234,12 @@ class AsyncProducer(Session):
             self._next = stored if self._next is None else self._next
             self._taken = max(self._next, stored)
             self._begun.set()
+        if self.name and stored < self._stored:
+            raise SequenceUnknownError(
+                f"{self} has events up to {self._stored - 1} acknowledged, and the server no longer knows of them",
+                hint=f"what was not acknowledged may be stored: look, and begin anew with first={self._stored}",
+            )
+        self._stored = max(self._stored, stored)
         if self.name and stored > max(self._taken, self.next_sequence):
             raise ProducerNameTakenError(
                 f"{self} has published {self.next_sequence - 1} as its newest event, the server has {stored - 1}",
@@ -278,6 +286,7 @@ class AsyncProducer(Session):
                 case "acknowledged":
                     retry.worked()
                     self.duplicates += response.acknowledged.duplicates
+                    self._stored = max(self._stored, min(response.acknowledged.last + 1, self.next_sequence))
                     self._answered(response.acknowledged.first, response.acknowledged.last)
                 case "refused":
                     self._refuse(response.refused)

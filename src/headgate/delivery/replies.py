@@ -26,8 +26,6 @@ from headgate.event.model import Event
 from headgate.event.trace import Context
 from headgate.observe import metrics
 
-TOKEN_HEADER: Final = "headgate-token"
-"""Shows front that a request is the dispatcher's: it is answered while the server stops, too."""
 _STORED: Final = metrics.REPLIES.labels("stored")
 _TREE_IS_FULL: Final = 422
 """What front answers when too many events have come of the root."""
@@ -60,15 +58,13 @@ class IngressReplies:
     """Replies by way of front.
 
     Args:
-        transport: An HTTP client that may connect to this machine.
+        transport: The way into this server, which shows that a request is its own.
         url: The server's own address.
-        token: What front knows the dispatcher by.
     """
 
-    def __init__(self, transport: Transport, url: str, token: bytes = b"") -> None:
+    def __init__(self, transport: Transport, url: str) -> None:
         self._transport = transport
         self._url = url
-        self._own = (TOKEN_HEADER, token.hex())
 
     async def store(self, to: Answered, answer: Answer, trace: Context) -> Outcome:
         """See `Replies`.
@@ -88,7 +84,7 @@ class IngressReplies:
         if any(name == "content-type" and value.lower().startswith(BATCH_JSON) for name, value in answer.headers):
             metrics.REPLIES.labels("malformed").inc()
             return Outcome(200, "reply-malformed", "a reply is one event, not a batch")
-        headers = [*answer.headers, (HOPS_HEADER, str(hops)), (ROOT_HEADER, to.root), self._own, *trace.items()]
+        headers = [*answer.headers, (HOPS_HEADER, str(hops)), (ROOT_HEADER, to.root), *trace.items()]
         outcome = await self._post(f"{self._url}/{to.broker}", headers, answer.body)
         if 200 <= outcome.status < 300:
             _STORED.inc()

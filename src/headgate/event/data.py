@@ -9,7 +9,7 @@ import msgspec
 
 from headgate.event import json_text
 from headgate.event.attributes import media_type
-from headgate.event.errors import EventError
+from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.model import DataKind
 
 
@@ -41,9 +41,17 @@ def kind_of(content_type: str | None, data: bytes) -> DataKind:
         json_text.check_depth(data)
     except json_text.MalformedJsonError:
         return DataKind.BINARY
+    except json_text.ComplexJsonError as error:
+        raise too_complex(error) from None
     except json_text.AmbiguousJsonError as error:
         raise EventError(str(error), attribute="data") from None
     return DataKind.JSON
+
+
+def too_complex(error: json_text.ComplexJsonError) -> EventTooLargeError:
+    """What the producer of such data is told."""
+    hint = "send parts of it as events of their own"
+    return EventTooLargeError(f"{error} (JSON_CONTAINERS_MAX)", hint=hint)
 
 
 def decode_base64(encoded: object) -> bytes:

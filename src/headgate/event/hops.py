@@ -5,10 +5,14 @@ filters can ask for them; producers do not send them and subscribers do not see 
 the headers `headgate-hops` and `headgate-root` of every delivery. Ingress takes them from there: a broker that is the
 subscriber or the dead-letter sink of a trigger goes on counting, on this server or on another one. Those of a reply are
 the dispatcher's, whatever the reply says.
+
+Anybody who may publish can write these headers. Hops bind nothing but the event that has them. A root binds every event
+of its tree, so only the server's own deliveries say it; from anybody else it names a tree of theirs (`outside_root`).
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 import msgspec
@@ -16,6 +20,7 @@ import xxhash
 
 from headgate.event.errors import EventError
 from headgate.event.model import Event
+from headgate.limits import ROOT_CHARS_MAX
 
 HOPS: Final = "headgatehops"
 HOPS_HEADER: Final = "headgate-hops"
@@ -49,6 +54,15 @@ def forgery(event: Event) -> EventError | None:
 def place_root(event: Event, partition: int, offset: int) -> str:
     """What descendants of a stored event that descends from none have for a root; no other event's is the same."""
     return f"{partition}-{offset}-{xxhash.xxh32_hexdigest(f'{event.source} {event.id}'.encode())}"
+
+
+def outside_root(root: str, sender: str, namespace: str) -> str:
+    """A root that somebody outside says, as it counts here: in trees of this sender's in this namespace.
+
+    It is no `place_root`, and another sender's is another one. What came back from another server is the same again.
+    """
+    whose = hashlib.sha256(f"{namespace} {sender}".encode()).hexdigest()[:16]
+    return f"{whose}~{root.rpartition('~')[2]}"[:ROOT_CHARS_MAX]
 
 
 def with_lineage(event: Event, hops: int, root: str = "") -> Event:

@@ -9,11 +9,11 @@ import msgspec
 
 from headgate.event import json_fault, json_text
 from headgate.event.attributes import make_event, media_type
-from headgate.event.data import decode_base64, decode_batch_data, decode_data, kind_of
+from headgate.event.data import decode_base64, decode_batch_data, decode_data, kind_of, too_complex
 from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.fast_path import BatchFastPath
 from headgate.event.model import DataKind, Event
-from headgate.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, EVENT_BYTES_MAX, JSON_DEPTH_MAX
+from headgate.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, DECODE_BYTES_INLINE, EVENT_BYTES_MAX, JSON_DEPTH_MAX
 
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -45,11 +45,19 @@ def decode_batch(body: bytes) -> Sequence[Event]:
     """
     if len(body) > BATCH_BYTES_MAX:
         raise EventTooLargeError(f"a batch must not be larger than {BATCH_BYTES_MAX} bytes")
+    if len(body) > EVENT_BYTES_MAX or json_text.is_complex(body):
+        return _decode_groups(body)
     plain = _is_plain(body)
-    if plain and len(body) <= EVENT_BYTES_MAX:
+    if plain:
         fast = _fast_path.read(body)
         if fast is not None and len(fast) <= BATCH_EVENTS_MAX:
             return fast
+    events = _decode_group(body, plain=plain)
+    _fast_path.learn(events)
+    return events
+
+
+def _decode_group(body: bytes, *, plain: bool) -> list[Event]:
     elements = _parse(body)
     if not isinstance(elements, list):
         raise EventError("the outermost JSON value of a batch must be an array")
@@ -59,17 +67,38 @@ def decode_batch(body: bytes) -> Sequence[Event]:
     if kinds.count(dict) != len(kinds):
         index = next(index for index, kind in enumerate(kinds) if kind is not dict)
         raise EventError("an element of a batch must be an object", index=index)
-    if len(body) > EVENT_BYTES_MAX:
-        for index, element in enumerate(_decode_elements(body)):
-            if memoryview(element).nbytes > EVENT_BYTES_MAX:
-                raise EventTooLargeError(f"an event must not be larger than {EVENT_BYTES_MAX} bytes", index=index)
     events: list[Event] = []
     try:
         for members, holder in zip(elements, decode_batch_data(body), strict=True):
             events.append(_event(members, bytes(holder.data), plain))
     except EventError as error:
         raise error.at(len(events)) from None
-    _fast_path.learn(events)
+    return events
+
+
+def _decode_groups(body: bytes) -> list[Event]:
+    """Reads a large batch some events at a time, so that no step of it is a long one: other threads wait for each."""
+    try:
+        elements = list(map(bytes, _decode_elements(body)))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decode_group(body, plain=False)  # says what is wrong
+    if len(elements) > BATCH_EVENTS_MAX:
+        raise EventTooLargeError(f"a batch must not have more than {BATCH_EVENTS_MAX} events")
+    events: list[Event] = []
+    while len(events) < len(elements):
+        end = first = len(events)
+        size_bytes = 0
+        while end < len(elements) and (end == first or size_bytes + len(elements[end]) <= DECODE_BYTES_INLINE):
+            size_bytes += len(elements[end])
+            end += 1
+        try:
+            if end == first + 1 and elements[first][:1] == b"{":
+                events.append(decode_event(elements[first]))
+                continue
+            group = b"[%b]" % b",".join(elements[first:end])
+            events += _decode_group(group, plain=_is_plain(group))
+        except EventError as error:
+            raise error.at(first + (error.index or 0)) from None
     return events
 
 
@@ -86,6 +115,8 @@ def encode_batch(events: Iterable[Event]) -> bytes:
 def _parse(body: bytes) -> object:
     try:
         return json_text.parse(body)
+    except json_text.ComplexJsonError as error:
+        raise too_complex(error) from None
     except json_text.MalformedJsonError as error:
         raise EventError(f"the body must be JSON in UTF-8: {error}") from None
     except json_text.AmbiguousJsonError as error:

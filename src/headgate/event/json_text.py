@@ -18,21 +18,26 @@ from typing import Final, NoReturn, TypeVar, overload
 
 import msgspec
 
-from headgate.limits import JSON_DEPTH_MAX, JSON_NAME_CHARS_MAX, JSON_NUMBER_CHARS_MAX
+from headgate.limits import (
+    DECODE_BYTES_INLINE,
+    DECODE_CONTAINERS_INLINE,
+    JSON_CONTAINERS_MAX,
+    JSON_DEPTH_MAX,
+    JSON_NAME_CHARS_MAX,
+    JSON_NUMBER_CHARS_MAX,
+)
 
 _NAME_CHARS_SHOWN: Final = 64
 _T = TypeVar("_T")
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 NUL_ESCAPED: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """Where a JSON text's string holds U+0000; a backslash that is itself escaped and then the letters u0000 are none."""
 _NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # int8: +1, +1, -1, -1
-_DIGITS: Final = bytes(0x30 if chr(byte) in "-+.eE0123456789" else byte for byte in range(256))
-_LONG_NUMBER: Final = b"0" * (JSON_NUMBER_CHARS_MAX + 1)
-_BETWEEN_QUOTES: Final = bytes(byte if byte == 0x22 else 0x78 for byte in range(256))
-_LONG_NAME: Final = b"x" * (JSON_NAME_CHARS_MAX + 1)
+_OF_NUMBERS: Final = b"-+.eE0123456789"
+_SPACE: Final = b" \t\r\n"
+_QUOTE: Final = b'"'
 
 
 class MalformedJsonError(ValueError):
@@ -41,6 +46,10 @@ class MalformedJsonError(ValueError):
 
 class AmbiguousJsonError(ValueError):
     """The text is JSON, but breaks a rule that makes its meaning the same everywhere; the message is the rule."""
+
+
+class ComplexJsonError(AmbiguousJsonError):
+    """The text has more arrays and objects than are decoded in one go: each costs as much as many bytes."""
 
 
 def allow_deep_json() -> None:
@@ -66,6 +75,7 @@ def parse(text: bytes) -> object:
 
 
 def _parse(text: bytes) -> object:
+    _check_containers(text)
     try:
         tree: object = _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -81,6 +91,43 @@ def _parse(text: bytes) -> object:
     return tree
 
 
+def is_light(text: bytes) -> bool:
+    """Whether decoding a text takes so little that an event loop can do it: by its bytes, arrays and objects."""
+    size = len(text)
+    if size <= 2 * DECODE_CONTAINERS_INLINE:
+        return True
+    return size <= DECODE_BYTES_INLINE and text.count(b"[") + text.count(b"{") <= DECODE_CONTAINERS_INLINE
+
+
+def _without_escapes(text: bytes) -> bytes:
+    """As long as the text, and its quotes alternate: one begins a string, the next one ends it."""
+    return text.replace(b"\\\\", b"--").replace(b'\\"', b"--") if b"\\" in text else text
+
+
+def _without_strings(text: bytes, instead: bytes = b"") -> bytes:
+    return instead.join(_without_escapes(text).split(_QUOTE)[::2])
+
+
+def _count_containers(text: bytes, enough: int) -> int:
+    """How many arrays and objects a JSON text has; brackets in strings count until there are more than `enough`."""
+    count = text.count(b"[") + text.count(b"{")
+    if count > enough:
+        bare = _without_strings(text)
+        count = bare.count(b"[") + bare.count(b"{")
+    return count
+
+
+def is_complex(text: bytes) -> bool:
+    """Whether a text has more arrays and objects than are decoded in one go."""
+    enough = JSON_CONTAINERS_MAX
+    return len(text) > 2 * enough and _count_containers(text, enough) > enough
+
+
+def _check_containers(text: bytes) -> None:
+    if is_complex(text):
+        raise ComplexJsonError(f"JSON must not have more than {JSON_CONTAINERS_MAX} arrays and objects")
+
+
 def check_depth(text: bytes) -> None:
     """Refuses a well-formed JSON text that is nested deeper than `JSON_DEPTH_MAX`.
 
@@ -89,7 +136,7 @@ def check_depth(text: bytes) -> None:
     """
     if len(text) <= 2 * JSON_DEPTH_MAX or text.count(b"[") + text.count(b"{") <= JSON_DEPTH_MAX:
         return
-    if _deepest(_STRING.sub(b"", text).translate(_STEPS, _NOT_BRACKETS)) > JSON_DEPTH_MAX:
+    if _deepest(_without_strings(text).translate(_STEPS, _NOT_BRACKETS)) > JSON_DEPTH_MAX:
         _refuse_depth()
 
 
@@ -191,16 +238,39 @@ def check_lengths(text: bytes) -> None:
     """
     if len(text) <= JSON_NUMBER_CHARS_MAX:
         return
-    if _LONG_NUMBER in text.translate(_DIGITS) and _LONG_NUMBER in _STRING.sub(b"", text).translate(_DIGITS):
+    if _has_long_number(text) and _has_long_number(_without_strings(text, _QUOTE)):
         raise AmbiguousJsonError(f"a number must not be written with more than {JSON_NUMBER_CHARS_MAX} characters")
-    # An escaped quote ends no string.
-    if len(text) > JSON_NAME_CHARS_MAX and _LONG_NAME in text.replace(b'\\"', b"--").translate(_BETWEEN_QUOTES):
-        json.loads(text.decode(), object_pairs_hook=_refuse_long_name, parse_int=str, parse_float=str)
-
-
-def _refuse_long_name(pairs: Sequence[tuple[str, object]]) -> None:
-    if any(len(name.encode("utf-16-le")) // 2 > JSON_NAME_CHARS_MAX for name, _ in pairs):
+    if len(text) > JSON_NAME_CHARS_MAX and any(map(_is_long, _long_names(text))):
         raise AmbiguousJsonError(f"a member's name must not be longer than {JSON_NAME_CHARS_MAX} characters")
+
+
+def _has_long_number(text: bytes) -> bool:
+    """Whether more than JSON_NUMBER_CHARS_MAX characters of numbers stand in a row: looks at one in so many places."""
+    size, at = JSON_NUMBER_CHARS_MAX, JSON_NUMBER_CHARS_MAX
+    while at < len(text):
+        before, behind = text[at - size : at], text[at : at + size + 1]
+        left = len(before) - len(before.rstrip(_OF_NUMBERS))
+        right = len(behind) - len(behind.lstrip(_OF_NUMBERS))
+        if right and left + right > size:
+            return True
+        at += right + size + 1 - (0 if right else left)
+    return False
+
+
+def _long_names(text: bytes) -> Iterator[bytes]:
+    """Names of members, as written, with more than JSON_NAME_CHARS_MAX bytes: looks at one in so many places."""
+    quotes = _without_escapes(text)
+    at = JSON_NAME_CHARS_MAX
+    while at < len(quotes) and (end := quotes.find(_QUOTE, at)) >= 0:
+        begin = quotes.rfind(_QUOTE, 0, at)
+        is_long = begin >= 0 and end - begin > JSON_NAME_CHARS_MAX + 1
+        if is_long and quotes[end + 1 :].lstrip(_SPACE)[:1] == b":" and quotes.count(_QUOTE, 0, begin) % 2 == 0:
+            yield text[begin : end + 1]
+        at = end + 1 + JSON_NAME_CHARS_MAX
+
+
+def _is_long(name: bytes) -> bool:
+    return len(json.loads(name).encode("utf-16-le")) // 2 > JSON_NAME_CHARS_MAX
 
 
 def _refuse_depth() -> NoReturn:

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final, NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.auth.context import ENTRY, USER
+from headgate.auth.context import ENTRY, USER, shows_token
 from headgate.auth.event_policies import EventForbiddenError
 from headgate.auth.user import ANONYMOUS
 from headgate.control.log_spec import ServedBroker
 from headgate.control.publish_uri import published_broker
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.event.errors import EventTooLargeError
-from headgate.event.hops import HOPS_HEADER, ROOT_HEADER
+from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, outside_root
 from headgate.event.http import BATCH_JSON, decode_request
+from headgate.event.identity import namespace_of
+from headgate.event.json_text import is_light
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context
 from headgate.ingress.errors import (
     BodiesOverloadError,
@@ -67,11 +70,13 @@ class Ingress:
     Args:
         intake: Where events go.
         fallback: Takes every request that is not for a publish URI.
+        token: What the server's own deliveries show; empty: none are its own.
     """
 
-    def __init__(self, intake: Intake, fallback: ASGIApp) -> None:
+    def __init__(self, intake: Intake, fallback: ASGIApp, token: bytes = b"") -> None:
         self._intake = intake
         self._fallback = fallback
+        self._token = token
         self._reading_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -135,7 +140,10 @@ class Ingress:
         if len(body) > limit_bytes:
             _refuse_size(limit_bytes)
         self._intake.check_quota(broker)
-        events = decode_request(headers, body)
+        if is_light(body):
+            events = decode_request(headers, body)
+        else:
+            events = await self._intake.decoded(partial(decode_request, headers, body), len(body))
         if events:
             if self._intake.knows_senders:
                 await self._intake.admit(broker, events, scope.get(USER, ANONYMOUS))
@@ -144,7 +152,7 @@ class Ingress:
                 events,
                 head_bytes + len(body),
                 started_s=started_s,
-                lineage=_lineage(known[_HOPS], known.get(_ROOT, b"")) if known.get(_HOPS) else NO_LINEAGE,
+                lineage=self._lineage(broker, scope, known) if known.get(_HOPS) else NO_LINEAGE,
                 trace=_trace(known) if _TRACEPARENT in known else NO_TRACE,
             )
         return True
@@ -172,6 +180,19 @@ class Ingress:
         finally:
             self._reading_bytes -= size_bytes
 
+    def _lineage(self, broker: ServedBroker, scope: Scope, known: Mapping[bytes, bytes]) -> Lineage:
+        """The lineage that a delivery or a reply carries in its headers."""
+        root = known.get(_ROOT, b"")
+        if root and not _ROOT_TEXT.fullmatch(root):
+            raise InvalidInputError(f"the header {ROOT_HEADER} must be 1 to {ROOT_CHARS_MAX} visible characters")
+        hops = _hops(known[_HOPS])
+        if not hops:
+            return NO_LINEAGE
+        if not root or shows_token(scope["headers"], self._token):
+            return Lineage(hops, root.decode())
+        sender = scope.get(USER, ANONYMOUS).name
+        return Lineage(hops, outside_root(root.decode(), sender, namespace_of(broker.identity)))
+
     async def _answer_other(self, method: str, headers: Headers, send: Send) -> None:
         """Answers what is not POST: OPTIONS is CloudEvents' webhook handshake, everything else is refused."""
         if method != "OPTIONS":
@@ -198,14 +219,6 @@ def _hops(value: bytes) -> int:
             hint="two triggers send each other's events in a circle: change one filter",
         )
     return hops
-
-
-def _lineage(hops: bytes, root: bytes) -> Lineage:
-    """The lineage that a delivery or a reply carries in its headers."""
-    if root and not _ROOT_TEXT.fullmatch(root):
-        raise InvalidInputError(f"the header {ROOT_HEADER} must be 1 to {ROOT_CHARS_MAX} visible characters")
-    count = _hops(hops)
-    return Lineage(count, root.decode()) if count else NO_LINEAGE
 
 
 def _trace(headers: Mapping[bytes, bytes]) -> dict[str, str]:

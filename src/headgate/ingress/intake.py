@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -13,14 +15,16 @@ from headgate.control.log_spec import ServedBroker
 from headgate.errors import HeadgateError
 from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.hops import ATTRIBUTES, forgery, with_lineage
-from headgate.event.identity import path_of
+from headgate.event.identity import namespace_of, path_of
 from headgate.event.model import Event, may_have_extension
 from headgate.event.trace import context_of, with_context
 from headgate.ingress.descendants import Descendants
+from headgate.ingress.errors import BodiesOverloadError
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producing
 from headgate.ingress.publish_quota import PublishQuotas
+from headgate.limits import DECODE_WAITING_BYTES_MAX
 from headgate.observe.metrics import (
     BROKER_EVENTS_ACCEPTED,
     EVENTS_ACCEPTED,
@@ -39,7 +43,8 @@ class Lineage(NamedTuple):
 
     Attributes:
         hops: How many brokers they have been through.
-        root: The event that they descend from; empty when that is not known.
+        root: The event that they descend from; empty when that is not known. Only the server's own deliveries say one
+            that is of this server, see `outside_root`.
     """
 
     hops: int = 0
@@ -79,6 +84,8 @@ class Intake:
         self._quotas = quotas
         self.clock_s = clock_s
         self._descendants = Descendants()
+        self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
+        self._decoding_bytes = 0
 
     @property
     def knows_senders(self) -> bool:
@@ -105,6 +112,25 @@ class Intake:
         if broker is None:
             raise UnknownBrokerError(f"there is no broker {path!r}", hint="create it first, or check the path")
         return broker
+
+    async def decoded(self, decode: Callable[[], Sequence[Event]], size_bytes: int) -> Sequence[Event]:
+        """Decodes what is too large for the event loop, in a thread that is of all requests: one after the other.
+
+        Args:
+            decode: Decodes it; no step of it may be a long one, as the loop waits for each.
+            size_bytes: Of the body.
+
+        Raises:
+            BodiesOverloadError: Bodies of DECODE_WAITING_BYTES_MAX wait already.
+            EventError: Whatever `decode` raises.
+        """
+        if self._decoding_bytes + size_bytes > DECODE_WAITING_BYTES_MAX:
+            raise BodiesOverloadError("too many large bodies wait to be decoded")
+        self._decoding_bytes += size_bytes
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._decoder, decode)
+        finally:
+            self._decoding_bytes -= size_bytes
 
     def check_quota(self, broker: ServedBroker, producing: Producing | None = None) -> None:
         """Lets a request go on to be decoded and stored, at once; what is refused costs as little as can be.
@@ -161,9 +187,10 @@ class Intake:
         """
         if may_have_extension(events, _OWN):
             _refuse_forged(events)
+        tree = f"{namespace_of(broker.identity)}/{lineage.root}" if lineage.root else ""
         if lineage.hops:
-            if lineage.root:
-                self._descendants.take(lineage.root, len(events))
+            if tree:
+                self._descendants.take(tree, len(events))
             events = [with_lineage(event, *lineage) for event in events]
         span: Span | None = None
         if self._tracing is not None:
@@ -181,8 +208,8 @@ class Intake:
             else:
                 before = await self._partitions.store_numbered(producing, broker.rule, first, events, size_bytes)
         except HeadgateError as error:
-            if lineage.root:
-                self._descendants.give_back(lineage.root, len(events))
+            if tree:
+                self._descendants.give_back(tree, len(events))
             if quota is not None:
                 quota.take(-len(events), -size_bytes)
             if span is not None:

@@ -12,14 +12,14 @@ other fronts they know as well as what is in their own, and are asked when a str
 
 So a partition holds a producer's events in the order of their numbers, without holes that could still be filled. The
 number is stored with its event, in the same chunk. What is kept in memory is therefore of the log: on start it is read
-from there, from where the last snapshot ends. Kept are PRODUCERS_MAX producers; beyond that those that have been silent
-for longest are forgotten, and events that they send again are new ones.
+from there, from where the last snapshot ends. Kept are PRODUCERS_MAX producers; for a further one the namespace that
+has most of them gives one up (`KnownProducers`). What a forgotten one sends again is new. It learns of it when it opens
+a stream: `next_number` is below what it was acknowledged.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ import pyarrow as pa
 import structlog
 
 from headgate.errors import ConflictError, InvalidInputError
+from headgate.event.identity import namespace_of
 from headgate.ingress.encode import Entries
 from headgate.limits import PRODUCER_CHARS_MAX, PRODUCERS_MAX, PRODUCERS_POLL_S, PRODUCERS_SNAPSHOT_EVENTS
 from headgate.log.commit import SubmitChain
@@ -43,6 +44,9 @@ FILE: Final = "producers"
 
 Elsewhere = Callable[[str, str], Awaitable[Mapping[int, int]]]
 """Tells what other fronts know of a producer of a broker: by partition, the newest number stored."""
+
+_Key = tuple[str, str]
+"""The broker's identity and the producer's name."""
 
 _log = structlog.get_logger(__name__)
 
@@ -59,8 +63,13 @@ class ProducerStreams(Protocol):
     One suite of tests holds both to what is said here (`tests/store/numbered_contract.py`).
     """
 
-    async def open(self, broker: str, producer: str) -> Producing:
+    async def open(self, broker: str, producer: str, user: str = "") -> Producing:
         """A producer's stream begins; the one that it had ends, and nothing of it is under way any more.
+
+        Args:
+            broker: Identity of the broker.
+            producer: Its name.
+            user: The name of who opens it, and takes the room for it.
 
         Raises:
             InvalidInputError: The name is too long.
@@ -99,6 +108,7 @@ class Producing:
         owner: Who made it.
         broker: The broker's identity: one created again knows no number of the one before it.
         producer: Its name.
+        user: Who has opened it.
         newest: By partition, the newest number stored.
         chain: Of everything that the stream submits.
         replaced: Is set when another stream has taken its place.
@@ -110,6 +120,7 @@ class Producing:
     broker: str
     producer: str
     newest: dict[int, int]
+    user: str = ""
     chain: SubmitChain = field(default_factory=SubmitChain)
     replaced: asyncio.Event = field(default_factory=asyncio.Event)
     under_way: set[asyncio.Future[int]] = field(default_factory=set)
@@ -142,11 +153,70 @@ class _Row(msgspec.Struct, array_like=True):
     broker: str
     producer: str
     newest: dict[int, int]
+    user: str = ""
 
 
 class _Snapshot(msgspec.Struct, array_like=True):
     positions: dict[int, int]
     rows: list[_Row]
+
+
+class KnownProducers:
+    """The newest numbers of producers, of PRODUCERS_MAX of them. Room is divided between namespaces, then users.
+
+    For a further one the namespace that has most gives one up, in it the user who has most, and of his the one that has
+    been silent for longest: nobody's names make another one's numbers forgotten. The log does not say whose a producer
+    is; those that were read from it alone count as those of one user.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[_Key, dict[int, int]] = {}
+        self._users: dict[_Key, str] = {}
+        self._shares: dict[str, dict[str, dict[_Key, None]]] = {}
+        """By namespace and user, those silent for longest first."""
+
+    def get(self, key: _Key, user: str = "") -> dict[int, int] | None:
+        """By partition, the newest number of a producer, which is heard of now; None: nothing is known of it."""
+        found = self._numbers.get(key)
+        if found is not None:
+            self._place(key, user)
+        return found
+
+    def learn(self, key: _Key, user: str, numbers: Mapping[int, int]) -> None:
+        """Learns numbers by partition; may forget a producer for it."""
+        newest = self._numbers.setdefault(key, {})
+        for partition, number in numbers.items():
+            newest[partition] = max(number, newest.get(partition, -1))
+        self._place(key, user)
+        while len(self._numbers) > PRODUCERS_MAX:
+            users = max(self._shares.values(), key=lambda users: sum(len(keys) for keys in users.values()))
+            silent = max(users.values(), key=lambda keys: len(keys))
+            self._forget(next(iter(silent)))
+
+    def rows(self) -> list[_Row]:
+        """All that is known."""
+        return [_Row(*key, dict(newest), self._users[key]) for key, newest in self._numbers.items()]
+
+    def _place(self, key: _Key, user: str) -> None:
+        """Puts a producer behind all others of its user."""
+        user = user or self._users.get(key, "")
+        self._remove(key)
+        self._users[key] = user
+        self._shares.setdefault(namespace_of(key[0]), {}).setdefault(user, {})[key] = None
+
+    def _remove(self, key: _Key) -> None:
+        user = self._users.pop(key, None)
+        if user is not None:
+            users = self._shares[namespace := namespace_of(key[0])]
+            del users[user][key]
+            if not users[user]:
+                del users[user]
+            if not users:
+                del self._shares[namespace]
+
+    def _forget(self, key: _Key) -> None:
+        self._remove(key)
+        del self._numbers[key]
 
 
 class Producers:
@@ -164,13 +234,13 @@ class Producers:
         self._elsewhere = elsewhere
         self._own: frozenset[int] | None = None
         """The partitions of which the numbers are kept: those of `recover`; None before it, for all."""
-        self._newest: OrderedDict[tuple[str, str], dict[int, int]] = OrderedDict()
+        self._known = KnownProducers()
         self._open: dict[tuple[str, str], Producing] = {}
         self._forwarded: set[asyncio.Future[int]] = set()
 
     # --- streams --------------------------------------------------------------------------------------
 
-    async def open(self, broker: str, producer: str) -> Producing:
+    async def open(self, broker: str, producer: str, user: str = "") -> Producing:
         """A producer's stream begins; the one that it had ends, and nothing of it is under way any more.
 
         Raises:
@@ -185,23 +255,19 @@ class Producers:
                 await asyncio.wait(set(old.under_way))
             if self._open.get(key) is old:
                 del self._open[key]
-        opened = self._open[key] = Producing(self, broker, producer, {})
+        opened = self._open[key] = Producing(self, broker, producer, {}, user)
         try:
             opened.newest.update(await self._elsewhere(broker, producer) if self._elsewhere is not None else {})
         except BaseException:
             self.close(opened)
             raise
         opened.check_in_force()
-        opened.newest.update(self.newest(broker, producer))
+        opened.newest.update(self.newest(broker, producer, user))
         return opened
 
-    def newest(self, broker: str, producer: str) -> dict[int, int]:
+    def newest(self, broker: str, producer: str, user: str = "") -> dict[int, int]:
         """By partition of this front, the newest number of a producer that is stored."""
-        found = self._newest.get((broker, producer))
-        if found is None:
-            return {}
-        self._newest.move_to_end((broker, producer))
-        return dict(found)
+        return dict(self._known.get((broker, producer), user) or {})
 
     def forwarded(self, partition: int, batch: pa.RecordBatch, done: asyncio.Future[int]) -> None:
         """Events that another front has sent are on their way to a partition; at once after they were enqueued."""
@@ -225,20 +291,13 @@ class Producers:
         if not done.cancelled() and done.exception() is None:
             producing.newest[partition] = max(number, producing.newest.get(partition, -1))
             if self._own is None or partition in self._own:
-                self._learn((producing.broker, producing.producer), partition, number)
+                self._known.learn((producing.broker, producing.producer), producing.user, {partition: number})
         self._forget(producing)
 
     def _forget(self, producing: Producing) -> None:
         key = producing.broker, producing.producer
         if producing.closed and not producing.under_way and self._open.get(key) is producing:
             del self._open[key]
-
-    def _learn(self, key: tuple[str, str], partition: int, number: int) -> None:
-        newest = self._newest.setdefault(key, {})
-        newest[partition] = max(number, newest.get(partition, -1))
-        self._newest.move_to_end(key)
-        while len(self._newest) > PRODUCERS_MAX:
-            self._newest.popitem(last=False)
 
     # --- disk -----------------------------------------------------------------------------------------
 
@@ -277,8 +336,7 @@ class Producers:
         waiting = self._forwarded.union(*(producing.under_way for producing in self._open.values()))
         if waiting:
             await asyncio.wait(waiting)
-        rows = [_Row(*key, dict(newest)) for key, newest in self._newest.items()]
-        data = msgspec.msgpack.encode(_Snapshot(dict(positions), rows))
+        data = msgspec.msgpack.encode(_Snapshot(dict(positions), self._known.rows()))
         await asyncio.to_thread(replace_file, FileOps(), self._file, data)
 
     def recover(self, ends: Mapping[int, int]) -> None:
@@ -303,10 +361,13 @@ class Producers:
         column = batch.column("produced")
         if column.null_count == len(column):
             return
+        newest: dict[_Key, int] = {}
         for broker, text in zip(batch.column("broker").to_pylist(), column.to_pylist(), strict=True):
             if text is not None:
                 number, _, producer = text.partition(":")
-                self._learn((broker, producer), partition, int(number))
+                newest[broker, producer] = max(int(number), newest.pop((broker, producer), -1))
+        for key, largest in newest.items():
+            self._known.learn(key, "", {partition: largest})
 
     def _load(self, ends: Mapping[int, int]) -> dict[int, int]:
         """The newest snapshot of each partition, whichever front wrote it; where they end."""
@@ -323,7 +384,7 @@ class Producers:
         for partition, snapshot in best.items():
             for row in snapshot.rows:
                 if partition in row.newest:
-                    self._learn((row.broker, row.producer), partition, row.newest[partition])
+                    self._known.learn((row.broker, row.producer), row.user, {partition: row.newest[partition]})
         return positions
 
 

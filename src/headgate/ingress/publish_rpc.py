@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from headgate.auth.context import current_user
@@ -25,7 +26,7 @@ from headgate.ingress.errors import BrokerReplacedError
 from headgate.ingress.intake import Intake, count_refusal
 from headgate.ingress.producers import ProducerStreams, Producing
 from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
-from headgate.limits import PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_STREAMS_MAX
+from headgate.limits import DECODE_BYTES_INLINE, PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_STREAMS_MAX
 from headgate.rpc.errors import ProtocolError, problem
 from headgate.rpc.events import from_messages
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
@@ -79,7 +80,8 @@ class PublishRpc:
             first = await call.read_first()
             broker = self._intake.broker(full_name(first.open.broker))
             if first.open.producer:
-                producing = await self._producers.open(broker.identity, first.open.producer)
+                user = current_user.get().name
+                producing = await self._producers.open(broker.identity, first.open.producer, user)
             number = 0 if producing is None else producing.next_number
             await call.write(PublishResponse(opened=PublishResponse.Opened(next_sequence=number)))
             stream = _Stream(self._intake, broker, producing, call, current_user.get())
@@ -135,14 +137,18 @@ class _Stream:
         except PublishQuotaError:
             await delay_refusal()
             raise
-        events = decode(request)
-        if self._intake.knows_senders:
-            async with self._turn:
+        size_bytes = request.ByteSize()
+        async with self._turn:
+            if size_bytes <= DECODE_BYTES_INLINE:
+                events = decode(request)
+            else:
+                events = await self._intake.decoded(partial(decode, request), size_bytes)
+            if self._intake.knows_senders:
                 await self._intake.admit(self._broker, events, self._sender)
         return await self._intake.store(
             self._in_force(),
             events,
-            request.ByteSize(),
+            size_bytes,
             started_s=started_s,
             protocol="grpc",
             producing=self._producing,
@@ -166,19 +172,23 @@ class _Stream:
         """Answers the requests in their order; returns behind the last one."""
         while (pending := await self._pending.get()) is not None:
             await asyncio.wait([pending.stored])  # what is under way is not given up with the stream
-            try:
-                duplicates = pending.stored.result()
-            except HeadgateError as error:
-                count_refusal(error)
-                if isinstance(error, BrokerReplacedError) or not (
-                    error.retriable or isinstance(error, InvalidInputError | TooLargeError | EventForbiddenError)
-                ):
-                    raise  # it is not the request that is wrong
-                refused = PublishResponse.Refused(first=pending.first, last=pending.last, problem=problem(error))
-                await self._call.write(PublishResponse(refused=refused))
+            numbers = {"first": pending.first, "last": pending.last}
+            # Asked for and not raised: this frame would be in its traceback, and hold the request as long as it waits.
+            error = pending.stored.exception()
+            if error is None:
+                done = PublishResponse.Acknowledged(**numbers, duplicates=pending.stored.result())
+                await self._call.write(PublishResponse(acknowledged=done))
                 continue
-            done = PublishResponse.Acknowledged(first=pending.first, last=pending.last, duplicates=duplicates)
-            await self._call.write(PublishResponse(acknowledged=done))
+            if not isinstance(error, HeadgateError):
+                raise error
+            count_refusal(error)
+            if isinstance(error, BrokerReplacedError) or not (
+                error.retriable or isinstance(error, InvalidInputError | TooLargeError | EventForbiddenError)
+            ):
+                raise error  # it is not the request that is wrong
+            refused = PublishResponse.Refused(**numbers, problem=problem(error))
+            del pending, error  # which hold it, too
+            await self._call.write(PublishResponse(refused=refused))
 
     async def until_replaced(self) -> None:
         """Ends the stream when its producer has opened another one."""

@@ -178,6 +178,8 @@ def _all_json(texts: list[bytes | None]) -> bool:
     if len(texts) < 2:
         return False
     body = b"[%b]" % b",".join([text or b"" for text in texts])
+    if not json_text.is_light(body):
+        return False
     try:
         # A text that is no JSON may be one together with its neighbours: each must be an element as it is.
         if [bytes(element) for element in _decode_elements(body)] != texts:

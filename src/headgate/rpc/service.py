@@ -113,10 +113,15 @@ def _answering(type_: type[Message], handler: Handler) -> Callable[..., Awaitabl
             finally:
                 await call.sent()
         except HeadgateError as error:
-            await context.abort(*status(error))
-        except Exception:  # noqa: BLE001 - logged; the client gets a general message
+            error.__traceback__ = None  # its frames hold tasks that hold the error, and what the client sent
+            ending = status(error)
+        except Exception as error:  # noqa: BLE001 - logged; the client gets a general message
             _log.exception("a call failed")
-            await context.abort(grpc.StatusCode.INTERNAL, _INTERNAL)
+            error.__traceback__ = None
+            ending = grpc.StatusCode.INTERNAL, _INTERNAL, ()
+        else:
+            return
+        await context.abort(*ending)
 
     return answer
 

@@ -159,12 +159,10 @@ class AuthorizedCalls(grpc.GenericRpcHandler):
             entry = current_entry.get()
             try:
                 user = acting(self._authorizer, current_user.get(), _headers(context), entry)
+                begun: list[object] = [await context.read()] if has_names(method) else []
             except HeadgateError as error:
                 await context.abort(*status(error))
             current_user.set(user)
-            begun = list[object]()
-            if has_names(method):
-                begun.append(await context.read())
             first = begun[0] if begun else None
             wanted = wanted_by_call(method, first if isinstance(first, bytes) else None)
             refusal = judged(self._authorizer, user, wanted, entry)

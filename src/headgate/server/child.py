@@ -13,11 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from headgate.limits import GC_YOUNG_OBJECTS
+from headgate.limits import GC_GROWTH_BYTES, GC_WHOLE_GROWTH_BYTES, GC_YOUNG_OBJECTS
 from headgate.server import parts
 from headgate.server.parts import ServerPart
 from headgate.settings import Settings
@@ -139,10 +140,44 @@ def raise_file_limit(wanted: int) -> None:
 def spare_collector() -> None:
     """After the start: what it made lives as long as the process, so the collector need not look at it again.
 
-    At what comes later it looks seldom: caches of events make each full look a pause of the loop.
+    At what comes later it looks seldom: caches of events make each full look a pause of the loop. What few objects hold
+    much memory is left to `Growth`.
     """
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS)
+
+
+class Growth:
+    """Lets memory decide when the collector looks, beside the number of objects: few may hold much.
+
+    Args:
+        used_bytes: The memory that the process has.
+    """
+
+    def __init__(self, used_bytes: Callable[[], int] | None = None) -> None:
+        self._used_bytes = used_bytes or _resident_bytes
+        self._young_bytes = self._whole_bytes = self._used_bytes()
+
+    def look(self) -> None:
+        """Collects where the process has grown by GC_GROWTH_BYTES since the last time; call it every second or so."""
+        used = self._used_bytes()
+        if used - self._whole_bytes >= GC_WHOLE_GROWTH_BYTES:
+            gc.collect()
+            self._whole_bytes = self._young_bytes = self._used_bytes()
+        elif used - self._young_bytes >= GC_GROWTH_BYTES:
+            gc.collect(1)
+            self._young_bytes = self._used_bytes()
+        else:  # what was given back may come again
+            self._young_bytes = min(self._young_bytes, used)
+            self._whole_bytes = min(self._whole_bytes, used)
+
+
+def _resident_bytes() -> int:
+    """The memory of this process; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0
 
 
 def setter(event: asyncio.Event) -> Callable[[], None]:

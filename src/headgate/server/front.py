@@ -172,7 +172,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         tracer = tracing.configure(context.part.name)
         events = EventGate(rights.events) if rights.events is not None else None
         intake = Intake(store.partitions, brokers.get, tracing=tracer, quotas=quotas, gate=events)
-        ingress = Ingress(intake, fallback)
+        ingress = Ingress(intake, fallback, context.token)
         child.spare_collector()
         gate = Gate(ingress, context.token)
         mark = ready.Mark(settings.run_directory, context.part.name)

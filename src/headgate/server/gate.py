@@ -6,11 +6,9 @@ Everybody else is told to come back later.
 
 from __future__ import annotations
 
-import hmac
-
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.delivery.replies import TOKEN_HEADER
+from headgate.auth.context import shows_token
 from headgate.errors import UnavailableError
 from headgate.ingress.problem import send_problem
 from headgate.server.health import PATHS
@@ -35,7 +33,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, token: bytes) -> None:
         self._app = app
-        self._token = token.hex().encode()
+        self._token = token
         self._closed = False
 
     def close(self) -> None:
@@ -44,11 +42,12 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
-        if not self._closed or scope["type"] != "http" or scope["path"] in PATHS or self._is_own(scope):
+        if (
+            not self._closed
+            or scope["type"] != "http"
+            or scope["path"] in PATHS
+            or shows_token(scope["headers"], self._token)
+        ):
             await self._app(scope, receive, send)
             return
         await send_problem(send, ServerStoppingError(), (b"connection", b"close"))
-
-    def _is_own(self, scope: Scope) -> bool:
-        shown = [value for name, value in scope["headers"] if name == TOKEN_HEADER.encode()]
-        return len(shown) == 1 and hmac.compare_digest(shown[0], self._token)

@@ -16,7 +16,6 @@ from typing import Final
 import grpc
 from grpc import aio
 
-from headgate.auth.authorizer import ForbiddenError
 from headgate.auth.context import USER_HEADER, current_user, header_of
 from headgate.auth.user import ANONYMOUS
 from headgate.errors import HeadgateError
@@ -96,9 +95,9 @@ class HandedOn(CallsElsewhere):
         """
         number = 0
         if self._choose is not None:
-            opening = await context.read()
-            first = opening if isinstance(opening, bytes) else None
             try:
+                opening = await context.read()
+                first = opening if isinstance(opening, bytes) else None
                 number = await self._choose(method, first or b"")
             except HeadgateError as error:
                 await context.abort(*status(error))
@@ -159,7 +158,7 @@ async def _send(
         try:
             while isinstance(message := await context.read(), bytes):
                 await call.write(message)
-        except ForbiddenError as error:  # the right is gone
+        except HeadgateError as error:  # the right is gone, or a message is too large
             with contextlib.suppress(aio.AbortError):
                 await context.abort(*status(error))
         await call.done_writing()

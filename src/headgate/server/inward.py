@@ -1,7 +1,8 @@
 """The way from a dispatcher into this server's own brokers: the fronts' Unix sockets, whatever clients speak.
 
 Replies go this way, and events for a broker that is a subscriber or a sink, where the address of the server is not the
-plain one that it listens on: no certificate is needed, and no proxy in front is passed.
+plain one that it listens on: no certificate is needed, and no proxy in front is passed. Whatever the way, what goes
+into the server shows the token that fronts know its own processes by.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import httptools
 
 from headgate import limits
-from headgate.auth.context import USER_HEADER, current_user, header_of
+from headgate.auth.context import TOKEN_HEADER, USER_HEADER, current_user, header_of
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.delivery.post import HttpTransport, PostOptions, Transport
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Outcome
@@ -57,6 +58,30 @@ class InwardTransport:
         return outcome
 
 
+class OwnTransport:
+    """A transport into the server that shows whose requests these are; clients cannot.
+
+    Args:
+        way: Into the server.
+        token: What fronts know its processes by.
+    """
+
+    def __init__(self, way: Transport, token: bytes) -> None:
+        self._way = way
+        self._shown = (TOKEN_HEADER, token.hex())
+
+    async def post(
+        self,
+        url: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: float,
+        options: PostOptions | None = None,
+    ) -> Outcome:
+        """See `Transport`."""
+        return await self._way.post(url, [*headers, self._shown], body, timeout_s, options)
+
+
 class SplitTransport:
     """A transport that sends what is for this server's own brokers inward, and everything else out.
 
@@ -96,21 +121,21 @@ def inward_of(settings: Settings, preferred: int) -> InwardTransport | None:
 
 @contextlib.asynccontextmanager
 async def transports(
-    policy: UrlPolicy, inward: Transport | None, outward: Transport | None
+    policy: UrlPolicy, token: bytes, inward: Transport | None, outward: Transport | None
 ) -> AsyncIterator[tuple[Transport, Transport]]:
     """The way into this server and the way to receivers, for as long as the block lasts.
 
     Args:
         policy: Which URLs the real client may send to.
+        token: What fronts know this process by.
         inward: Into the server; None for plain HTTP.
         outward: To receivers; None for the real client.
     """
     async with contextlib.AsyncExitStack() as stack:
-        own: Transport = inward if inward is not None else await stack.enter_async_context(HttpTransport())
+        way = inward if inward is not None else await stack.enter_async_context(HttpTransport())
+        own = OwnTransport(way, token)
         if outward is None:
-            outward = await stack.enter_async_context(HttpTransport(policy))
-            if inward is not None:
-                outward = SplitTransport(policy, inward, outward)
+            outward = SplitTransport(policy, own, await stack.enter_async_context(HttpTransport(policy)))
         yield own, outward
 
 

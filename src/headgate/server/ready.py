@@ -17,7 +17,7 @@ import msgspec
 
 from headgate.errors import FatalError
 from headgate.limits import HEARTBEAT_S, SILENT_S_MAX
-from headgate.server import parts
+from headgate.server import child, parts
 from headgate.server.parts import ServerPart
 from headgate.settings import Settings
 from headgate.storage.whole_file import replace_whole
@@ -53,6 +53,7 @@ class Mark:
         self._noted = ""
         self._beat_at = 0.0
         self._unsaid: dict[str, str | None] = {}
+        self._growth = child.Growth()
 
     def ready(self, is_ready: bool) -> None:
         """Says that the part is ready, or that it no longer is."""
@@ -65,10 +66,11 @@ class Mark:
             self._say("note", text)
 
     def beat(self) -> None:
-        """Says that the part's loop turns; cheap, call it as often as it does."""
+        """Says that the part's loop turns, and looks at its memory; cheap, call it as often as it does."""
         now = time.monotonic()
         if now - self._beat_at >= HEARTBEAT_S:
             self._beat_at = now
+            self._growth.look()
             for what, text in list(self._unsaid.items()):
                 self._say(what, text)
             with contextlib.suppress(OSError):

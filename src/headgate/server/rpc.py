@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import grpc
 from grpc import aio
 
 from headgate import limits
-from headgate.errors import UnavailableError
+from headgate.errors import TooLargeError, UnavailableError
 from headgate.rpc.errors import status
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, Service
 from headgate.server.absent import RoleAbsentError
@@ -43,6 +43,70 @@ _OPEN_TO_CLIENTS: Final = (
 )
 
 
+_Context = aio.ServicerContext[bytes, bytes]
+_BYTES_MAX: Final = {
+    PUBLISHER: limits.RPC_REQUEST_BYTES_MAX,
+    READER: limits.RPC_QUESTION_BYTES_MAX,
+    SUBSCRIPTIONS: limits.RPC_QUESTION_BYTES_MAX,
+}
+"""Of one message; of the services about the server itself RPC_META_BYTES_MAX."""
+
+
+class MessageTooLargeError(TooLargeError):
+    """A message is larger than any that its method has a use for."""
+
+    code = "message-too-large"
+
+
+class _ServedCalls(grpc.GenericRpcHandler):
+    """All calls of a handler: their messages are bounded before anybody decodes them, and end with the call."""
+
+    def __init__(self, handler: grpc.GenericRpcHandler) -> None:
+        self._handler = handler
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        """What answers a call; None when nobody here does."""
+        found = self._handler.service(details)
+        if found is None:
+            return None
+        answer = cast(Any, found).stream_stream
+        limit_bytes = _BYTES_MAX.get(details.method.split("/")[1], limits.RPC_META_BYTES_MAX)
+
+        async def served(request: object, context: _Context) -> None:
+            is_bounded = limit_bytes == limits.RPC_REQUEST_BYTES_MAX  # by gRPC itself
+            try:
+                await answer(request, context if is_bounded else _BoundedCall(context, limit_bytes))
+            except aio.AbortError as error:
+                # gRPC keeps it as long as the call, and it our frames, which hold messages and the call: a cycle. It is
+                # raised again behind us.
+                error.__traceback__ = error.__context__ = None
+
+        return grpc.stream_stream_rpc_method_handler(served)
+
+
+class _BoundedCall:
+    """A call whose messages are of a few bytes."""
+
+    def __init__(self, context: _Context, limit_bytes: int) -> None:
+        self._context = context
+        self._limit_bytes = limit_bytes
+
+    async def read(self) -> object:
+        """The next message.
+
+        Raises:
+            MessageTooLargeError: It is too large for its method.
+        """
+        message: object = await self._context.read()
+        if isinstance(message, bytes) and len(message) > self._limit_bytes:
+            size_bytes, message = len(message), None
+            raise MessageTooLargeError(f"a message of {size_bytes} bytes is over this method's {self._limit_bytes}")
+        return message
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._context, name)
+
+
 @contextlib.asynccontextmanager
 async def serving(
     handlers: Sequence[grpc.GenericRpcHandler],
@@ -67,6 +131,7 @@ async def serving(
     is_ours = address.startswith("unix:")
     if is_ours:
         handlers = [UsersOfCalls(one) for one in handlers]
+    handlers = [_ServedCalls(one) for one in handlers]
     options = (("grpc.so_reuseport", int(shared)), *_OPTIONS, *(() if is_ours else _OPEN_TO_CLIENTS))
     server = aio.server(handlers=handlers, options=options, maximum_concurrent_rpcs=limits.RPCS_MAX)
     try:

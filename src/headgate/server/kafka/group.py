@@ -147,14 +147,14 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
     """
     with tending.failing(stop, "dispatcher fails"):
         async with AsyncExitStack() as stack:
-            ways = transports(options.identity.policy, options.inward, options.transport)
+            ways = transports(options.identity.policy, options.token, options.inward, options.transport)
             inward, transport = await stack.enter_async_context(ways)
             attempts = options.data / PARENT / "attempts"
             journal = stack.enter_context(closing(Journal(attempts, clock_us=options.clocks.now_us)))
             means = DeliveryMeans(
                 store=options.store,
                 transport=transport,
-                replies=IngressReplies(inward, options.identity.url, options.token),
+                replies=IngressReplies(inward, options.identity.url),
                 journal=journal,
                 identity=options.identity,
                 judge_filter=options.judge_filter,

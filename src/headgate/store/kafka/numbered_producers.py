@@ -20,6 +20,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from headgate.errors import HeadgateError, OverloadedError, UnavailableError
+from headgate.event.identity import namespace_of
 from headgate.ingress.producers import NumberedEntries, ProducerReplacedError, Producing, check_name
 from headgate.limits import (
     COMMIT_BATCH_BYTES_MAX,
@@ -27,6 +28,7 @@ from headgate.limits import (
     COMMIT_QUEUE_BYTES_MAX,
     COMMIT_QUEUE_EVENTS_MAX,
     KAFKA_PRODUCER_STREAMS_MAX,
+    KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX,
     KAFKA_PRODUCER_THREADS,
 )
 from headgate.store.config import KafkaConfig
@@ -160,7 +162,7 @@ class FencedProducers:
         self._closing: set[asyncio.Task[None]] = set()
         self._events = self._bytes = 0
 
-    async def open(self, broker: str, producer: str) -> Producing:
+    async def open(self, broker: str, producer: str, user: str = "") -> Producing:
         """See `ProducerStreams.open`."""
         check_name(producer)
         key = broker, producer
@@ -173,7 +175,14 @@ class FencedProducers:
                 del self._open[key]
         if len(self._open) + len(self._closing) >= KAFKA_PRODUCER_STREAMS_MAX:
             raise OverloadedError(f"{KAFKA_PRODUCER_STREAMS_MAX} numbered producers publish", hint="try again later")
-        opened = self._open[key] = FencedProducing(self, broker, producer, {})
+        namespace = namespace_of(broker)
+        if sum(namespace_of(one) == namespace for one, _ in self._open) >= KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX:
+            raise OverloadedError(
+                f"{KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX} numbered producers publish in the namespace {namespace!r}"
+                " (KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX)",
+                hint="try again later, or let them connect to several servers",
+            )
+        opened = self._open[key] = FencedProducing(self, broker, producer, {}, user)
         making = asyncio.create_task(self._make(opened))
         making.add_done_callback(lambda done: done.cancelled() or done.exception())  # also when nobody awaits it
         try:

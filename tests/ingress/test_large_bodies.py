@@ -1,0 +1,84 @@
+"""Large bodies: decoded beside the event loop, one after the other, and bounded together."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, decode_request
+from headgate.event.model import Event
+from headgate.ingress import app as ingress_app
+from headgate.ingress import intake
+from headgate.limits import DECODE_BYTES_INLINE, DECODE_CONTAINERS_INLINE
+from tests.ingress.support import Answer, FakeLog, call, ingress, run
+
+SMALL = b'{"specversion":"1.0","id":"small","source":"/s","type":"t","data":1}'
+LARGE = [
+    SMALL[:-2] + b'"%b"}' % (b"x" * DECODE_BYTES_INLINE),
+    SMALL[:-2] + b"[%b]}" % b",".join([b"[]"] * DECODE_CONTAINERS_INLINE),
+]
+
+
+class Held:
+    """Decodes small bodies at once, and large ones when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = threading.Event()
+        self.begun = 0
+        monkeypatch.setattr(ingress_app, "decode_request", self)
+
+    def __call__(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Sequence[Event]:
+        if body != SMALL:
+            assert threading.current_thread() is not threading.main_thread()
+            self.begun += 1
+            assert self.go.wait(30)
+        return decode_request(headers, body)
+
+
+async def post(app: ingress_app.Ingress, body: bytes, content_type: str = STRUCTURED_JSON) -> Answer:
+    answer, _ = await call(app, headers=[("content-type", content_type)], pieces=(body,))
+    return answer
+
+
+@pytest.mark.parametrize("large", LARGE)
+def test_nobody_waits_while_a_large_body_is_decoded(large: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, log = Held(monkeypatch), FakeLog()
+    app = ingress(log)
+
+    async def work() -> None:
+        waiting = [asyncio.create_task(post(app, large)) for _ in range(2)]
+        try:
+            assert (await post(app, SMALL)).status == 202
+            assert (len(log.events), held.begun <= 1) == (1, True), "one at a time"
+        finally:
+            held.go.set()
+        assert [(await one).status for one in waiting] == [202, 202]
+        assert len(log.events) == 3
+        wrong = await post(app, large[:-1])
+        assert (wrong.status, wrong.problem["code"]) == (400, "invalid-event")
+
+    run(work())
+
+
+def test_bodies_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    large = LARGE[0]
+    monkeypatch.setattr(intake, "DECODE_WAITING_BYTES_MAX", 2 * len(large))
+    app = ingress(FakeLog())
+
+    async def work() -> None:
+        waiting = [asyncio.create_task(post(app, large)) for _ in range(2)]
+        try:
+            await asyncio.sleep(0)
+            refused = await post(app, large)
+            assert (refused.status, "retry-after" in refused.headers) == (429, True)
+            assert (await post(app, SMALL)).status == 202
+        finally:
+            held.go.set()
+        assert [(await one).status for one in waiting] == [202, 202]
+        assert (await post(app, b"[%b]" % large, BATCH_JSON)).status == 202, "room is given back"
+
+    run(work())
