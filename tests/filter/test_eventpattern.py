@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from headgate.conformance import eventbridge
 from headgate.conformance.cases import CaseStatus
 from headgate.event.model import DataKind, Event, ExtensionValue
+from headgate.filter.cel.cost import static_cost
 from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import program
+from headgate.filter.cel.parsing import parse
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import to_cel
 from headgate.filter.dialects.eventpattern.dialect import pattern_to_cel, whole_tree
@@ -216,6 +218,88 @@ def test_text_that_no_event_can_match_is_refused(pattern: str) -> None:
     with pytest.raises(FilterError) as refused:
         compile_filter({"eventPattern": pattern})
     assert refused.value.field.startswith("filter.eventPattern")
+
+
+GUARDDUTY = {
+    "source": ["aws.guardduty"],
+    "detail-type": ["GuardDuty Finding"],
+    "detail": {
+        "severity": [{"numeric": [">=", 7]}],
+        "resource": {
+            "resourceType": ["Instance"],
+            "instanceDetails": {
+                "instanceType": [{"prefix": "m"}],
+                "networkInterfaces": {
+                    "vpcId": ["vpc-1"],
+                    "securityGroups": {"groupId": ["sg-1"], "groupName": [{"anything-but": ["default"]}]},
+                },
+            },
+        },
+        "service": {
+            "archived": [False],
+            "action": {
+                "actionType": ["NETWORK_CONNECTION"],
+                "networkConnectionAction": {
+                    "blocked": [False],
+                    "remoteIpDetails": {
+                        "country": {"countryName": [{"anything-but": ["Germany"]}]},
+                        "ipAddressV4": [{"cidr": "198.51.100.0/24"}],
+                    },
+                },
+            },
+        },
+    },
+}
+FINDING = {
+    "severity": 8,
+    "resource": {
+        "resourceType": "Instance",
+        "instanceDetails": {
+            "instanceType": "m5.large",
+            "tags": [{"key": f"tag-{n}", "value": "x" * 40} for n in range(20)],
+            "networkInterfaces": [
+                {
+                    "vpcId": "vpc-1",
+                    "privateIpAddresses": [{"privateIpAddress": f"10.0.{n}.{m}"} for m in range(10)],
+                    "securityGroups": [{"groupName": f"group {m}", "groupId": f"sg-{m}"} for m in range(5)],
+                }
+                for n in range(4)
+            ],
+        },
+    },
+    "service": {
+        "archived": False,
+        "action": {
+            "actionType": "NETWORK_CONNECTION",
+            "networkConnectionAction": {
+                "blocked": False,
+                "remoteIpDetails": {"country": {"countryName": "Norway"}, "ipAddressV4": "198.51.100.7"},
+            },
+        },
+        "additionalInfo": [{"name": "n" * 30, "values": list(range(10))}] * 20,
+    },
+}
+
+
+def test_what_is_written_for_objects_in_objects_is_taken_and_evaluated_on_their_events() -> None:
+    tested = program(compile_filter({"eventPattern": GUARDDUTY}).cel)
+    assert len(json.dumps(FINDING)) > 5_000
+    finding = {"source": "aws.guardduty", "type": "GuardDuty Finding"}
+    outcome = tested.evaluate(event(FINDING, **finding))
+    assert outcome.kind is OutcomeKind.TRUE, outcome.message
+    assert tested.evaluate(event(FINDING | {"severity": 1}, **finding)).kind is OutcomeKind.FALSE
+
+
+@pytest.mark.parametrize("depth", range(1, 9))
+def test_a_pattern_costs_no_multiple_for_each_of_its_levels(depth: int) -> None:
+    pattern: dict[str, Any] = {"a": ["x"], "b": [{"prefix": "y"}]}
+    data: dict[str, Any] = {"a": "x", "b": ["y1", "z"]}
+    for _ in range(depth):
+        pattern = {"a": ["x"], "b": [{"prefix": "y"}], "o": pattern}
+        data = {"a": "x", "b": ["y1", "z"], "o": [data, {"a": "x"}, {"a": "z", "o": [1, 2, 3]}]}
+    assert outcome({"detail": pattern}, event(data)) is OutcomeKind.TRUE
+    steps = static_cost(parse(to_cel({"eventPattern": {"detail": pattern}})))
+    assert steps < 3_000 * (depth + 1)
 
 
 def test_written_out_alternatives_are_bounded() -> None:

@@ -24,7 +24,11 @@ from headgate.limits import (
 _ROUNDS: Final = 100
 """How often a macro over data of unknown length is counted."""
 _ROUNDS_OBJECTS: Final = 10
-"""The same over `json.objects`, which event patterns nest: its elements are parts of one event, each with members."""
+"""The same over `json.objects`, which event patterns nest: its elements are parts of one event, each with members.
+
+Inside one of them there is the tenth part of what the event has, so that a nest goes over the event's objects and
+values once for each of its levels, and not once more for each object around.
+"""
 
 
 def check_limits(tree: Node) -> None:
@@ -92,11 +96,19 @@ def static_cost(node: Node) -> int:
     """Steps of one evaluation, counted from the tree alone; see `budget.py` for what an event's size adds."""
     match node:
         case Macro(_, source, _, predicate, transform):
-            literal = isinstance(source, ListOf | MapOf)
-            objects = isinstance(source, Call) and source.function == "json.objects"
-            rounds = max(1, len(children(source))) if literal else _ROUNDS_OBJECTS if objects else _ROUNDS
-            return static_cost(source) + rounds * sum(
+            return static_cost(source) + _rounds(source) * sum(
                 static_cost(body) for body in (predicate, transform) if body is not None
             )
         case _:
             return 1 + sum(map(static_cost, children(node)))
+
+
+def _rounds(source: Node) -> int:
+    match source:
+        case ListOf() | MapOf():
+            return max(1, len(children(source)))
+        case Call(("json.values" | "json.objects") as function, None, (root, _)):
+            rounds = _ROUNDS_OBJECTS if function == "json.objects" else _ROUNDS
+            return rounds if root == Name("data") else rounds // _ROUNDS_OBJECTS
+        case _:
+            return _ROUNDS
