@@ -96,6 +96,13 @@ def test_an_error_has_a_caret_and_a_hint() -> None:
     assert lines[1:] == ["ce.type = 'a'", "        ^", "hint: equality is written with =="]
 
 
+def test_explain_says_what_other_engines_take_otherwise() -> None:
+    given = json.dumps({"cesql": "type = 'a' OR type = 'b' AND source = 'c'"})
+    explained = run(app, ["explain", "--filter-json", given])
+    assert explained.exit_code == 0
+    assert explained.stderr.startswith("advice: spec.filter.cesql: AND and OR ")
+
+
 def test_explain_takes_the_expression_as_it_is() -> None:
     assert run(app, ["explain", CEL]).stdout == run(app, ["explain", "--cel", CEL]).stdout
     twice = run(app, ["explain", CEL, "--cel", CEL])

@@ -20,6 +20,7 @@ from headgate.filter.cel.parsing import parse
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import to_cel
 from headgate.filter.dialects.eventpattern.dialect import pattern_to_cel, whole_tree
+from headgate.filter.tools.advice import advice
 from tests.support import conformance
 
 EXTENSIONS: dict[str, ExtensionValue] = {"region": "eu-west-1", "count": 5, "a": {"b": "x"}}
@@ -212,6 +213,15 @@ def test_ignoring_case_takes_one_text_for_another_in_both_directions(operator: s
         assert alike == {(other, one) for one, other in alike}
     assert {("k", "K"), ("\u00e9", "\u00c9"), ("stra\u00dfe", "STRA\u1e9eE"), ("\u03c3", "\u03c2")} <= alike
     assert not alike & {("s", "\u017f"), ("\u017f", "s"), ("k", "\u212a"), ("\u212a", "K"), ("stra\u00dfe", "STRASSE")}
+
+
+def test_advice_names_eventbridge_where_it_compares_case_otherwise() -> None:
+    pattern = {"$or": [{"type": ["a"]}, {"detail": {"v": [{"anything-but": {"equals-ignore-case": "stra\u00dfe"}}]}}]}
+    for written in (pattern, json.dumps(pattern)):
+        (said,) = advice({"eventPattern": written})
+        assert said.reason == "EnginesDiffer"
+        assert "EventBridge" in said.message
+    assert advice({"eventPattern": {"detail": {"v": [{"equals-ignore-case": "abc"}, "\u00e9", 0.1]}}}) == ()
 
 
 def test_data_that_is_no_json_is_an_error_as_everywhere() -> None:

@@ -8,6 +8,8 @@ from typing import Final
 
 from headgate.filter.cel.attribute_names import may_exist
 from headgate.filter.dialects.cel_names import names_in as names_in_cel
+from headgate.filter.dialects.cesql.dialect import otherwise as cesql_otherwise
+from headgate.filter.dialects.eventpattern.dialect import otherwise as pattern_otherwise
 from headgate.filter.dialects.jms.dialect import names_in as names_in_selector
 
 _DEPRECATED: Final = "sourceAndType"
@@ -17,6 +19,11 @@ _NAMES_IN: Final[Mapping[str, Callable[[str], Sequence[str]]]] = {
     "expression": names_in_cel,
 }
 """What names attributes as it likes; other dialects refuse a name that no attribute has."""
+_OTHERWISE: Final[Mapping[str, Callable[[object], str]]] = {
+    "cesql": cesql_otherwise,
+    "eventPattern": pattern_otherwise,
+}
+"""What another engine of the same dialect takes otherwise, in a sentence that names it."""
 _NAMES_SHOWN: Final = 5
 _NESTING: Final = ("all", "any", "not")
 
@@ -61,6 +68,8 @@ def _remarks(filter_object: Mapping[str, object] | None, filters: Sequence[objec
                 )
                 message = f"{field}.{name} reads {listed}: no event has it, {rule}"
                 yield Advice("NameImpossible", message)
+        if name in _OTHERWISE and (otherwise := _OTHERWISE[name](value)):
+            yield Advice("EnginesDiffer", f"{field}.{name}: {otherwise}")
 
 
 def _fields(value: object, field: str) -> Iterator[tuple[str, str, object]]:
