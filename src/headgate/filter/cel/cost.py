@@ -9,9 +9,10 @@ from typing import Final
 
 from headgate.filter.cel.ast import Call, ListOf, Literal, LiteralKind, Macro, MapOf, Name, Node, children
 from headgate.filter.cel.budget import check_budget
-from headgate.filter.cel.engine import is_regular_expression
+from headgate.filter.cel.engine import has_value, is_regular_expression
 from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.regex import regex_size
+from headgate.filter.cel.unparse import unparse
 from headgate.limits import (
     FILTER_CONSTANTS_A_NODE,
     FILTER_COST_MAX,
@@ -61,6 +62,9 @@ def check_limits(tree: Node) -> None:
                     field="filter.expression",
                     hint="startsWith, endsWith and contains take any text",
                 )
+            case Call(function, None, (Literal(LiteralKind.STRING),)) if function in _CONVERSIONS:
+                _check_conversion(node)
+                calls = True
             case Macro() | Call():
                 calls = True
             case _:
@@ -74,6 +78,21 @@ def check_limits(tree: Node) -> None:
         if steps > FILTER_COST_MAX:
             raise over_limit("FILTER_COST_MAX", f"the expression may take {steps} steps")
         check_budget(tree)
+
+
+_CONVERSIONS: Final = {
+    "timestamp": "an RFC 3339 time: 2026-01-01T00:00:00Z",
+    "duration": "numbers with units: 1h30m, 0.5s",
+    **dict.fromkeys(("int", "uint", "double"), "a number of this type"),
+}
+"""Functions that fail for most texts, and what they take."""
+
+
+def _check_conversion(call: Call) -> None:
+    text = unparse(call)
+    if not has_value(text):
+        hint = f"{call.function}() takes {_CONVERSIONS[call.function]}"
+        raise FilterError(f"{text} is an error on every event", field="filter.expression", hint=hint)
 
 
 def _check_pattern(pattern: str) -> None:
