@@ -39,8 +39,6 @@ LOOPBACK = [
     "http://[2002:7f00:1::]/",
     "http://%31%32%37.0.0.1/",
     "http://\u2460\u2461\u2466.0.0.1/",
-    "https:127.0.0.1",
-    "http:/\\127.0.0.1/",
 ]
 PRIVATE = ["http://10.1.2.3/", "http://172.16.0.1/", "http://192.168.0.1/", "http://[fd12::1]/", "http://100.64.0.1/"]
 NEVER = [
@@ -76,6 +74,18 @@ NEVER = [
     "http://" + "a" * 64 + ".example.com/",
     "http://" + "\u00fc" * 60 + ".example.com/",
     "http://1.2.3.4.5/",
+    "https:127.0.0.1",
+    "http:/example.com/",
+    "http:///example.com/",
+    "http:/\\127.0.0.1/",
+    "http://example.com\\@127.0.0.1/",
+    " http://example.com/",
+    "http://exa\tmple.com/",
+    "http://example.com:0/",
+    "http://example.com/#there",
+    "http://127.0.0.1:8080/default/orders#there",
+    "http://127.0.0.1:8080/default/orders%0d%0aX:%20y",
+    "http://127.0.0.1:8080/default/orders%7F",
     "http://" + "a" * 3_000 + ".example/",
 ]
 GOOD = ["http://example.com/", "https://example.com:8443/a?b=c", "http://8.8.8.8/", "http://[2606:4700::1111]/"]
@@ -101,6 +111,23 @@ def test_what_no_policy_lets_through(policy: UrlPolicy, url: str) -> None:
 def test_this_machine_and_its_networks_are_local_not_public_however_they_are_written(url: str) -> None:
     assert allowed(LOCAL, url)
     assert not allowed(PUBLIC, url)
+
+
+SPECIAL = ["192.88.99.1", "192.0.0.8", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.9", "100.127.255.255"]
+SPECIAL += ["2001:db8::1", "3fff::1", "2001::1", "2001:2::1", "2001:10::1", "2002:808:808::1", "100::1", "5f00::1"]
+SPECIAL += ["fec0::1", "4000::1", "64:ff9b:1::808:808", "64:ff9b::c058:6301", "::ffff:192.88.99.1"]
+ROUTED = ["192.0.0.9", "192.0.0.10", "192.31.196.1", "192.52.193.1", "192.175.48.1", "100.128.0.1", "192.88.98.1"]
+ROUTED += ["2001:1::1", "2001:3::1", "2001:4:112::1", "2001:20::1", "2620:4f:8000::1", "64:ff9b::808:808"]
+
+
+@pytest.mark.parametrize("address", SPECIAL)
+def test_special_addresses_of_the_registries_are_not_public(address: str) -> None:
+    assert PUBLIC.address_problem(ipaddress.ip_address(address)).endswith("is not public")
+
+
+@pytest.mark.parametrize("address", ROUTED)
+def test_what_the_registries_call_global_is_public(address: str) -> None:
+    assert PUBLIC.address_problem(ipaddress.ip_address(address)) == ""
 
 
 @pytest.mark.parametrize("url", GOOD)

@@ -88,3 +88,22 @@ def test_examples() -> None:
     assert len(examples) == 5
     for example in examples:
         assert compile_cel(example.strip()).rows
+
+
+@pytest.mark.parametrize(
+    ("filters", "counted"),
+    [
+        ({"cel": 'data.stuff == "value"'}, False),
+        ({"cel": 'data.stuff in ["value", "x"]'}, False),
+        ({"cel": 'ce.region.startsWith("eu")'}, False),
+        ({"cesql": "region = 'eu'"}, False),
+        ({"cesql": "region LIKE 'eu%'"}, False),
+        ({"eventPattern": {"detail": {"stuff": ["value"]}}}, False),
+        ({"cel": "data.n > 1"}, True),
+        ({"cel": 'ce.region != "eu"'}, True),
+        ({"cesql": "LENGTH(region) = 2"}, True),
+    ],
+)
+def test_errors_are_counted_where_no_value_is_looked_up(filters: dict[str, object], counted: bool) -> None:
+    rows = compile_filter(filters).rows
+    assert any(not row.signature.key for row in rows) is counted

@@ -102,3 +102,11 @@ def test_a_name_that_no_attribute_has_is_told(text: str, names: str) -> None:
 )
 def test_a_name_that_one_may_have_is_not(text: str) -> None:
     assert advice({"cel": text}) == ()
+
+
+def test_a_name_that_is_nearly_an_attribute_is_told() -> None:
+    for filters in ({"cel": "ce.typ == 'a'"}, {"jms": "typ = 'a'"}):
+        (said,) = advice(filters)
+        assert said.reason == "NameUnlikely"
+        assert said.message.endswith("did you mean type?")
+    assert advice({"cel": "ce.tenant == 'a' && ce.partitionkey == 'b' && ce.type == 'c'"}) == ()

@@ -8,6 +8,7 @@ import pytest
 
 from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression, is_regular_expression, timestamp
 from headgate.filter.cel.errors import FilterError
+from headgate.filter.compile.compiler import compile_cel
 from headgate.limits import FILTER_CHARACTERS_MAX
 
 
@@ -174,3 +175,41 @@ def test_knows_regular_expressions() -> None:
     assert not is_regular_expression("(")
     assert not is_regular_expression("a(?=b)")
     assert not is_regular_expression("((a{100}){100}){100}")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "hint"),
+    [
+        ("ce.type = 'a'", "unexpected '='", "=="),
+        ("ce.type == 'a' andd", "unexpected 'andd'", ""),
+        ("ce.type ==", "ends too early", ""),
+        ("(ce.type == 'a'", "')' is missing at the end", ""),
+        ("ce.type == 'a", "no closing quote", ""),
+        ("ce.type in ('a', 'b')", "')' should stand here", ""),
+        ("data.items[*].x == 1", "unexpected '*'", ""),
+        ("ce.type.lower() == 'a'", "no function lower", "lowerAscii"),
+        ("ce.type.startswith('a')", "no function startswith", "startsWith"),
+        ("size(ce.type, 1) > 1", "size does not take", "number"),
+        ("typ == 'a'", "no name typ", "ce.<name>"),
+    ],
+)
+def test_refusals_are_in_plain_words(text: str, reason: str, hint: str) -> None:
+    with pytest.raises(FilterError) as refused:
+        compile_expression(text)
+    assert reason in refused.value.message
+    assert hint in refused.value.hint
+    for word in ("recognition", "EOF", "expecting", "container", "IDENTIFIER", "input"):
+        assert word not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['ce.time > timestamp("2026")', 'duration("5") > duration("1s")', 'data.n == int("x")', 'double("x") < data.n'],
+)
+def test_a_constant_that_can_only_fail_is_refused(text: str) -> None:
+    with pytest.raises(FilterError, match="is an error on every event"):
+        compile_cel(text)
+
+
+def test_constants_that_have_a_value_are_taken() -> None:
+    compile_cel('ce.time > timestamp("2026-01-01T00:00:00Z") - duration("1h") && data.n == int("5")')

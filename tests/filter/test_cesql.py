@@ -18,6 +18,7 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.dialects.cesql import tree as t
 from headgate.filter.dialects.cesql.dialect import cesql, translate
 from headgate.filter.dialects.cesql.parser import parse
+from headgate.filter.tools.advice import advice
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_CHARACTERS_MAX
 from tests.filter.cesql_oracle import CesqlError, Value, value_of
 from tests.filter.reference.rows import row_verdicts
@@ -425,3 +426,21 @@ def test_any_text_is_a_filter_or_refused(text: str) -> None:
         return
     assert error.field == "filter.cesql"
     assert error.position is None or 0 <= error.position <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("type = 'a' OR type = 'b' AND source = 'c'", True),
+        ("TRUE AND TRUE XOR TRUE", True),
+        ("NOT (type = 'a' or type = 'b' and TRUE)", True),
+        ("INT(ABS(1)) = 1 AND (type = 'a' OR type = 'b')", False),
+        ("type = 'a' AND type IN ('AND', 'OR') AND subject LIKE 'x OR y'", False),
+        ("(type = 'a' OR TRUE) AND (type = 'b' XOR TRUE)", False),
+    ],
+)
+def test_advice_names_the_engines_that_group_mixed_operators_from_the_right(text: str, named: bool) -> None:
+    for filters in ([{"cesql": text}], [{"all": [{"not": {"cesql": text}}]}]):
+        found = [one for one in advice(None, filters) if one.reason == "EnginesDiffer"]
+        assert bool(found) is named
+        assert all("Go and Java" in one.message and ".cesql: " in one.message for one in found)

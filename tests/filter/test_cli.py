@@ -74,7 +74,7 @@ def test_takes_a_list_of_filters(events: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--cel", "ce.type = 'a'"], "token recognition error"),
+        (["--cel", "ce.type = 'a'"], "unexpected '='"),
         (["--cel", "1"], "true or false"),
         (["--filter-json", '{"attributes": {"Type": "a"}}'], "filter.attributes.Type"),
         (["--filter-json", "{"], "no JSON object"),
@@ -94,6 +94,13 @@ def test_refuses_an_invalid_filter(events: str, arguments: list[str], message: s
 def test_an_error_has_a_caret_and_a_hint() -> None:
     lines = run(app, ["explain", "--cel", "ce.type = 'a'"]).stderr.splitlines()
     assert lines[1:] == ["ce.type = 'a'", "        ^", "hint: equality is written with =="]
+
+
+def test_explain_says_what_other_engines_take_otherwise() -> None:
+    given = json.dumps({"cesql": "type = 'a' OR type = 'b' AND source = 'c'"})
+    explained = run(app, ["explain", "--filter-json", given])
+    assert explained.exit_code == 0
+    assert explained.stderr.startswith("advice: spec.filter.cesql: AND and OR ")
 
 
 def test_explain_takes_the_expression_as_it_is() -> None:
@@ -221,7 +228,7 @@ def test_converts_a_file_and_stdin(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--from", "cel", "ce.type = 'a'"], "token recognition error"),
+        (["--from", "cel", "ce.type = 'a'"], "unexpected '='"),
         (["--from", "nosuch", "true"], "unknown dialect"),
         (["--from", "cel", "--to", "sql", "true"], "sql"),
         (["--from", "attributes", "{"], "no JSON"),

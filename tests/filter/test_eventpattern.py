@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 from headgate.conformance import eventbridge
 from headgate.conformance.cases import CaseStatus
 from headgate.event.model import DataKind, Event, ExtensionValue
+from headgate.filter.cel.cost import static_cost
 from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import program
+from headgate.filter.cel.parsing import parse
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import to_cel
 from headgate.filter.dialects.eventpattern.dialect import pattern_to_cel, whole_tree
+from headgate.filter.tools.advice import advice
 from tests.support import conformance
 
 EXTENSIONS: dict[str, ExtensionValue] = {"region": "eu-west-1", "count": 5, "a": {"b": "x"}}
@@ -165,6 +168,62 @@ def test_on_a_cloud_event(pattern: Any, expected: bool) -> None:
     assert found is (OutcomeKind.TRUE if expected else OutcomeKind.FALSE)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "items", "expected"),
+    [
+        ({"x": [{"exists": False}]}, [{"x": 1}, {"y": 1}], False),
+        ({"x": [{"exists": False}], "y": [1]}, [{"x": 1}, {"y": 1}], False),
+        ({"x": [{"exists": False}], "a": [1]}, [{"x": 1}, {"a": 1}], True),
+        ({"x": [{"exists": False}], "a": [1]}, [{"x": 1, "a": 1}, {"a": 1}], True),
+        ({"x": [{"exists": False}], "y": [1]}, [{"x": 1, "y": 1}, {"y": 1}], False),
+        ({"x": [{"exists": False}], "y": [{"exists": False}]}, [{"x": 1}, {"z": 1}], False),
+        ({"x": [{"exists": False}, 1], "y": [2]}, [{"x": 1, "y": 2}, {"x": 3}], True),
+        ({"x": [{"exists": False}, 1], "y": [2]}, [{"y": 2}, {"x": 3}], False),
+    ],
+)
+def test_absence_in_arrays_is_what_event_ruler_answers(pattern: Any, items: Any, expected: bool) -> None:
+    assert outcome({"detail": {"i": pattern}}, event({"i": items})) is OutcomeKind(expected)
+
+
+LETTERS = ["s", "S", "\u017f", "k", "K", "\u212a", "\u00e9", "\u00c9", "\u00df", "\u1e9e", "ss", "\u03c3"]
+LETTERS += [
+    "\u03a3",
+    "\u03c2",
+    "i",
+    "I",
+    "\u0130",
+    "\u0131",
+    "\u00e5",
+    "\u212b",
+    "stra\u00dfe",
+    "STRASSE",
+    "STRA\u1e9eE",
+]
+
+
+@pytest.mark.parametrize("operator", ["equals-ignore-case", "prefix", "suffix"])
+def test_ignoring_case_takes_one_text_for_another_in_both_directions(operator: str) -> None:
+    def takes_it(text: str, of: str) -> bool:
+        matcher = {"equals-ignore-case": text}
+        pattern = {"detail": {"v": [matcher if operator == "equals-ignore-case" else {operator: matcher}]}}
+        return outcome(pattern, event({"v": of})) is OutcomeKind.TRUE
+
+    alike = {(one, other) for one in LETTERS for other in LETTERS if takes_it(one, other)}
+    if operator == "equals-ignore-case":
+        assert alike == {(other, one) for one, other in alike}
+    assert {("k", "K"), ("\u00e9", "\u00c9"), ("stra\u00dfe", "STRA\u1e9eE"), ("\u03c3", "\u03c2")} <= alike
+    assert not alike & {("s", "\u017f"), ("\u017f", "s"), ("k", "\u212a"), ("\u212a", "K"), ("stra\u00dfe", "STRASSE")}
+
+
+def test_advice_names_eventbridge_where_it_compares_case_otherwise() -> None:
+    pattern = {"$or": [{"type": ["a"]}, {"detail": {"v": [{"anything-but": {"equals-ignore-case": "stra\u00dfe"}}]}}]}
+    for written in (pattern, json.dumps(pattern)):
+        (said,) = advice({"eventPattern": written})
+        assert said.reason == "EnginesDiffer"
+        assert "EventBridge" in said.message
+    assert advice({"eventPattern": {"detail": {"v": [{"equals-ignore-case": "abc"}, "\u00e9", 0.1]}}}) == ()
+
+
 def test_data_that_is_no_json_is_an_error_as_everywhere() -> None:
     assert outcome({"detail": {"x": [{"exists": False}]}}, event()) is OutcomeKind.ERROR
     assert outcome({"source": [{"prefix": "/x"}], "detail": {"x": [1]}}, event()) is OutcomeKind.FALSE
@@ -216,6 +275,88 @@ def test_text_that_no_event_can_match_is_refused(pattern: str) -> None:
     with pytest.raises(FilterError) as refused:
         compile_filter({"eventPattern": pattern})
     assert refused.value.field.startswith("filter.eventPattern")
+
+
+GUARDDUTY = {
+    "source": ["aws.guardduty"],
+    "detail-type": ["GuardDuty Finding"],
+    "detail": {
+        "severity": [{"numeric": [">=", 7]}],
+        "resource": {
+            "resourceType": ["Instance"],
+            "instanceDetails": {
+                "instanceType": [{"prefix": "m"}],
+                "networkInterfaces": {
+                    "vpcId": ["vpc-1"],
+                    "securityGroups": {"groupId": ["sg-1"], "groupName": [{"anything-but": ["default"]}]},
+                },
+            },
+        },
+        "service": {
+            "archived": [False],
+            "action": {
+                "actionType": ["NETWORK_CONNECTION"],
+                "networkConnectionAction": {
+                    "blocked": [False],
+                    "remoteIpDetails": {
+                        "country": {"countryName": [{"anything-but": ["Germany"]}]},
+                        "ipAddressV4": [{"cidr": "198.51.100.0/24"}],
+                    },
+                },
+            },
+        },
+    },
+}
+FINDING = {
+    "severity": 8,
+    "resource": {
+        "resourceType": "Instance",
+        "instanceDetails": {
+            "instanceType": "m5.large",
+            "tags": [{"key": f"tag-{n}", "value": "x" * 40} for n in range(20)],
+            "networkInterfaces": [
+                {
+                    "vpcId": "vpc-1",
+                    "privateIpAddresses": [{"privateIpAddress": f"10.0.{n}.{m}"} for m in range(10)],
+                    "securityGroups": [{"groupName": f"group {m}", "groupId": f"sg-{m}"} for m in range(5)],
+                }
+                for n in range(4)
+            ],
+        },
+    },
+    "service": {
+        "archived": False,
+        "action": {
+            "actionType": "NETWORK_CONNECTION",
+            "networkConnectionAction": {
+                "blocked": False,
+                "remoteIpDetails": {"country": {"countryName": "Norway"}, "ipAddressV4": "198.51.100.7"},
+            },
+        },
+        "additionalInfo": [{"name": "n" * 30, "values": list(range(10))}] * 20,
+    },
+}
+
+
+def test_what_is_written_for_objects_in_objects_is_taken_and_evaluated_on_their_events() -> None:
+    tested = program(compile_filter({"eventPattern": GUARDDUTY}).cel)
+    assert len(json.dumps(FINDING)) > 5_000
+    finding = {"source": "aws.guardduty", "type": "GuardDuty Finding"}
+    outcome = tested.evaluate(event(FINDING, **finding))
+    assert outcome.kind is OutcomeKind.TRUE, outcome.message
+    assert tested.evaluate(event(FINDING | {"severity": 1}, **finding)).kind is OutcomeKind.FALSE
+
+
+@pytest.mark.parametrize("depth", range(1, 9))
+def test_a_pattern_costs_no_multiple_for_each_of_its_levels(depth: int) -> None:
+    pattern: dict[str, Any] = {"a": ["x"], "b": [{"prefix": "y"}]}
+    data: dict[str, Any] = {"a": "x", "b": ["y1", "z"]}
+    for _ in range(depth):
+        pattern = {"a": ["x"], "b": [{"prefix": "y"}], "o": pattern}
+        data = {"a": "x", "b": ["y1", "z"], "o": [data, {"a": "x"}, {"a": "z", "o": [1, 2, 3]}]}
+    assert outcome({"detail": pattern}, event(data)) is OutcomeKind.TRUE
+    steps = static_cost(parse(to_cel({"eventPattern": {"detail": pattern}})))
+    assert steps < 3_000 * (depth + 1)
 
 
 def test_written_out_alternatives_are_bounded() -> None:
@@ -317,21 +458,25 @@ def takes(matcher: Any, value: Any) -> bool:
 
 
 def matches(rule: dict[Any, Any], fields: list[Any]) -> bool:
-    """Some choice of values, one a path that is not chosen to be absent, all from arrays' elements that agree."""
+    """Some choice of values, one a path that is not chosen to be absent, all from arrays' elements that agree.
 
-    def chosen(left: list[Any], inside: dict[Any, int], absent: list[Any]) -> bool:
+    Paths are gone through in their order. What is absent is absent from what was chosen before.
+    """
+
+    def chosen(left: list[Any], inside: dict[Any, int]) -> bool:
         if not left:
-            return not any(path in absent and agree(inside, other) for path, _, other in fields)
+            return True
         (path, matchers), *rest = left
-        if {"exists": False} in matchers and chosen(rest, inside, [*absent, path]):
+        absent = not any(found == path and agree(inside, other) for found, _, other in fields)
+        if {"exists": False} in matchers and absent and chosen(rest, inside):
             return True
         return any(
-            chosen(rest, inside | other, absent)
+            chosen(rest, inside | other)
             for found, value, other in fields
             if found == path and agree(inside, other) and any(takes(matcher, value) for matcher in matchers)
         )
 
-    return chosen(list(rule.items()), {}, [])
+    return chosen(sorted(rule.items()), {})
 
 
 @settings(max_examples=100)

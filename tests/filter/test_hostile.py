@@ -50,6 +50,8 @@ EVENTS = {
     "ten thousand": event({"s": "a", "l": list(range(9_999)), "m": {}}),
     "two thousand": event({"s": "ab" * 1_000, "l": ["abab" * 20] * 2_000, "m": {}}),
     "lists of lists": event({"s": "a", "l": [[[1] * 20] * 20] * 200, "m": {}}),
+    "many objects": event({"s": "a", "l": [{}] * 90_000, "m": {}}),
+    "objects of objects": event({"s": "a", "l": [{"x": [{}] * 300, "m": [{"x": [2]}] * 30}] * 300, "m": {}}),
     "small": event({"s": "abc", "l": [1, 2, 3], "m": {"k": "v"}}),
 }
 
@@ -187,6 +189,9 @@ EVALUATED: dict[str, str] = {
     "emoji": '"' + "👩‍👩‍👧‍👦" * 1_000 + '".size() > 0 && data.s.contains("👩‍👩‍👧‍👦")',
     "numbers at the edge": "data.n == 18446744073709551615u || "
     "data.n == -9223372036854775808 || data.n == 1e308 * 10.0",
+    "values of every object": 'json.objects(data, ["l"]).exists(o, json.values(o, ["x"]).exists(v, v == 1))',
+    "objects in objects": 'json.objects(data, ["l"]).exists(o, json.objects(o, ["m"]).exists(p, json.values(p, ["x"])'
+    ".exists(v, v == 1)))",
     "division": "1 / (data.n - data.n) == 0",
     "overflow": "9223372036854775807 + data.n == 0",
     "whitespace": " " * 8_000 + "true" + "\n" * 8_000,
@@ -354,8 +359,11 @@ def test_deep_subscription_filters_are_refused_at_once() -> None:
         ("a{100}", 100, 110),
         ("(a{10}){10}", 100, 150),
         ("(?:ab|cd){3,}", 16, 60),
-        (r"\pL", 3_000, 4_000),
-        (r"[\p{Greek}a]{3}", 9_000, 12_000),
+        (r"\pL", 1_200, 1_400),
+        (r"\p{Greek}{100}", 6_204, 25_000),
+        (r"\p{Cyrillic}{20}", 660, 4_500),
+        (r"\p{^Lu}\PL\p{Common}", 2_300, 2_900),
+        (r"[\p{Greek}a]{3}", 190, 700),
         (r"\Qa*b{9}\E", 6, 6),
         ("[]abc]{2}", 6, 20),
         ("a{,5}", 5, 5),

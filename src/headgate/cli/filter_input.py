@@ -41,17 +41,22 @@ def refuse(error: FilterError) -> NoReturn:
     fail(f"{error.message}\n{error.caret}".rstrip("\n"), error.hint)
 
 
-def compiled(cel: str | None, filter_json: str | None) -> CompiledFilter:
-    """The filter that the options give."""
+def compiled(cel: str | None, filter_json: str | None, *, advised: bool = False) -> CompiledFilter:
+    """The filter that the options give; with advice on it, on standard error, where it is asked for."""
     from headgate.filter.compile.compiler import compile_filter  # other commands use this module and compile nothing
+    from headgate.filter.tools.advice import advice
 
     if (cel is None) == (filter_json is None):
         fail("give either a CEL expression or --filter-json", "headgate filter explain 'ce.type == \"order\"'")
     try:
-        if cel is not None:
-            return compile_filter({"cel": cel})
-        found = json_value(text_of(filter_json or ""), dict[str, object] | list[object])
-        return compile_filter(None, found) if isinstance(found, list) else compile_filter(found)
+        found: dict[str, object] | list[object] = {"cel": cel}
+        if cel is None:
+            found = json_value(text_of(filter_json or ""), dict[str, object] | list[object])
+        spec: tuple[dict[str, object] | None, list[object]] = (None, found) if isinstance(found, list) else (found, [])
+        made = compile_filter(*spec)
+        for one in advice(*spec) if advised else ():
+            typer.echo(f"advice: {one.message}", err=True)
+        return made
     except FilterError as error:
         refuse(error)
 

@@ -105,7 +105,7 @@ def explain_filter(
     """  # noqa: D301 - click reads \b as "keep these lines"
     if given is not None and cel is not None:
         fail("the filter is given twice", "either EXPRESSION or --cel")
-    wanted = compiled(cel if given is None else given, filter_json)
+    wanted = compiled(cel if given is None else given, filter_json, advised=True)
     try:
         explanation = explain(wanted, filter_value=filter_value)
     except FilterError as error:

@@ -12,6 +12,7 @@ event, or create a trigger, must not make the server speak to its own API.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -36,6 +37,33 @@ _METADATA: Final = frozenset(
 )  # fmt: skip
 """Where clouds give credentials to programs inside; most are link-local, these are named all the same."""
 _NEVER: Final = tuple(map(ipaddress.ip_network, ("0.0.0.0/8", "240.0.0.0/4", "::/128")))
+_GLOBAL: Final = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            *("0.0.0.0/0", "192.0.0.9/32", "192.0.0.10/32"),
+            *("2000::/3", "64:ff9b::/96", "2001:1::1/128", "2001:1::2/128", "2001:1::3/128"),
+            *("2001:3::/32", "2001:4:112::/48", "2001:20::/28", "2001:30::/28"),
+        ),
+    )
+)
+_NOT_GLOBAL: Final = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+            *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
+            *("198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4"),
+            *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
+        ),
+    )
+)
+"""Special-purpose addresses by IANA's registries (RFC 6890, as of 2026). Of two networks that hold an address, the
+smaller one says whether the Internet routes it; what is in none is not routed. RFC 7526 withdrew 6to4 and its relays.
+"""
+_WRITTEN: Final = re.compile(r"https?://[^/\\#\x00-\x20\x7f][^\\#\x00-\x20\x7f]*", re.IGNORECASE)
+"""What a reader of RFC 3986 and one of WHATWG take for the same URL, without a fragment, which is never sent."""
+_CONTROL: Final = re.compile(r"%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
 _V4_AT_END: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
 """Ranges that carry an IPv4 address in their last 32 bits: IPv4-compatible and NAT64."""
 _OWN_API: Final = "is this server's own API; events may go to its brokers only, /{namespace}/{broker}"
@@ -125,6 +153,14 @@ class UrlPolicy:
         """
         if len(url) > URL_CHARS_MAX:
             raise UrlRefusedError(f"a URL has at most {URL_CHARS_MAX} characters")
+        if "#" in url:
+            raise UrlRefusedError("must not have a fragment (#...): it is never sent")
+        if not _WRITTEN.fullmatch(url):
+            raise UrlRefusedError(
+                r"must be an absolute URL, http://host/... or https://host/..., without spaces and \ "
+            )
+        if _CONTROL.search(url.partition("?")[0]):
+            raise UrlRefusedError("must not have control characters in its path, nor percent-encoded ones (%0d)")
         try:
             parsed = Url(url)
             scheme, host, port = parsed.scheme, parsed.host_str, parsed.port_or_known_default
@@ -132,6 +168,8 @@ class UrlPolicy:
             raise UrlRefusedError(f"no URL: {error}") from error
         if scheme not in ("http", "https") or not host or port is None:
             raise UrlRefusedError("must be an absolute http or https URL")
+        if port == 0:
+            raise UrlRefusedError("port 0 is no port of a host")
         if parsed.username or parsed.password:
             raise UrlRefusedError("must not carry credentials")
         host = host.strip("[]").lower()
@@ -186,7 +224,7 @@ class UrlPolicy:
             return "is multicast"
         if address.is_unspecified or any(address in network for network in _NEVER):
             return "is no address of a host"
-        if self.reach == "public" and not address.is_global:
+        if self.reach == "public" and not _is_global(address):
             return "is not public"
         return ""
 
@@ -199,6 +237,13 @@ class UrlPolicy:
     def _is_refused(self, listener: Listener, destination: Endpoint) -> bool:
         """Whether events for a destination may not go to one of our own listeners."""
         return destination.port == listener.port and not (listener.takes_events and destination.publishes)
+
+
+def _is_global(address: Address) -> bool:
+    """Whether the Internet routes an address."""
+    of = [network.prefixlen for network in _GLOBAL if address in network]
+    against = [network.prefixlen for network in _NOT_GLOBAL if address in network]
+    return max(of, default=-1) > max(against, default=-1)
 
 
 def _address(host: str) -> Address | None:

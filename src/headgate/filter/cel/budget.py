@@ -9,6 +9,7 @@ with the size of each event before it is evaluated there, and is an error on one
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -31,7 +32,7 @@ from headgate.filter.cel.ast import (
     children,
 )
 from headgate.filter.cel.errors import over_limit
-from headgate.filter.cel.functions.json import OF_DATA
+from headgate.filter.cel.functions.json import OF_DATA, FoundCounts, data_at_hand
 from headgate.filter.cel.regex import RegexSize, regex_size
 from headgate.limits import (
     EVENT_BYTES_MAX,
@@ -55,17 +56,20 @@ class EventSize:
         attributes_bytes: All values of attributes together.
         data_bytes: The data as it was sent.
         items: Of its longest list or map, at most.
+        elements: Of all its lists together, at most.
         text_bytes: Its longest text, at most.
+        counts: How many values are at a path, where the event is small enough to count them.
     """
 
     attributes_bytes: int
     data_bytes: int
     items: int
+    elements: int
     text_bytes: int
+    counts: FoundCounts | None = None
 
 
-LARGEST: Final = EventSize(EVENT_BYTES_MAX, EVENT_BYTES_MAX, EVENT_BYTES_MAX // 2, EVENT_BYTES_MAX)
-_SMALLEST: Final = EventSize(0, 0, 0, 0)
+_SMALLEST: Final = EventSize(0, 0, 0, 0, 0)
 
 
 class Budget:
@@ -106,7 +110,10 @@ class Budget:
 
 
 def _of_bytes(total_bytes: int) -> EventSize:
-    return EventSize(total_bytes, total_bytes, total_bytes // 2, total_bytes)
+    return EventSize(total_bytes, total_bytes, total_bytes // 2, total_bytes // 2, total_bytes)
+
+
+LARGEST: Final = _of_bytes(EVENT_BYTES_MAX)
 
 
 def steps(tree: Node, size: EventSize) -> float:
@@ -123,6 +130,7 @@ def is_unlimited(tree: Node) -> bool:
 
 def sure_bytes(tree: Node) -> int:
     """Attributes and data of the largest event on which a filter is surely evaluated, a power of two; or no bound."""
+    tree = data_at_hand(tree)
     if is_unlimited(tree):
         return UNBOUNDED_BYTES
     size = EVENT_BYTES_MAX
@@ -156,12 +164,18 @@ class _Value(NamedTuple):
         most: At most.
         items: At most.
         text: Its bytes where it is a text, on average, at most: a value of the event may be all of it, a text may not.
+        found: Items on average, at most, where more is known than `items`: of what is found in parts of one event.
+        share: Of the event, the part that it is on average, at most, where it is a value of the event.
+        path: Where all of the values that it may be are found, as `json.objects` finds them.
     """
 
     bytes: float
     most: float
     items: float
     text: float
+    found: float = math.inf
+    share: float = math.inf
+    path: tuple[str, ...] | None = None
 
 
 def _text(average: float, most: float) -> _Value:
@@ -182,11 +196,12 @@ _REGEX_BYTE: Final = 0.05
 _REGEX_WIDE_BYTE: Final = 0.1
 _REGEX_WIDE_MAX: Final = 12
 """Wide characters up to which RE2's automaton fits its memory: 2^12 states."""
-_FUNCTION_CALL: Final = 15.0
+_FUNCTION_CALL: Final = 25.0
 _FUNCTION_BYTE: Final = 0.25
 """A function in Python: its arguments are converted."""
+_CONVERTED_BYTE: Final = 0.25
 _OF_DATA: Final = frozenset(OF_DATA.values())
-_VISITED: Final = 1.0
+_VISITED: Final = 2.0
 """Steps a value that such a function looks at."""
 _BYTE: Final = {
     **dict.fromkeys(("contains", "indexOf", "lastIndexOf", "reverse"), 0.1),
@@ -250,7 +265,8 @@ class _Estimate:
                 few = min(size.attributes_bytes, size.items)
                 return _Value(size.attributes_bytes, size.attributes_bytes, few, size.attributes_bytes)
             case "data":
-                return _Value(size.data_bytes, size.data_bytes, size.items, size.text_bytes)
+                whole = size.data_bytes
+                return _Value(whole, whole, size.items, size.text_bytes, share=1.0, path=())
             case _:
                 return _SCALAR  # a type
 
@@ -268,7 +284,7 @@ class _Estimate:
                 self.steps += rounds * (_ITEM_LOOKED_AT * container.items + _COMPARED * compared)
                 return _SCALAR
             case Conditional():
-                return _Value(*map(max, *parts[1:]))
+                return _Value(*(max(sizes) for sizes in zip(*(part[:4] for part in parts[1:]), strict=True)))
             case ListOf() | MapOf() | Message():
                 more, whole = _ITEM_BYTES * len(parts), _sum(parts)
                 return _Value(whole.bytes + more, whole.most + more, len(parts), whole.text)
@@ -278,20 +294,20 @@ class _Estimate:
                 return _SCALAR
 
     def _inside(self, of: _Value) -> _Value:
-        return _Value(of.bytes, of.most, min(max(self._size.items, of.items), of.most), of.text)
+        return _Value(of.bytes, of.most, min(max(self._size.items, of.items), of.most), of.text, share=of.share)
 
     def _macro(self, macro: Macro, scope: dict[str, _Value], rounds: float) -> _Value:
         self.repeats = True
         source = self.walk(macro.range, scope, rounds)
-        items = max(source.items, 1.0)
+        items = max(min(source.items, source.found), 1.0)
         inner = max(min(rounds * items, ROUNDS_MAX), 1.0)
         # Where cel-cpp stops the rounds, each may be of a larger part: the sums over all rounds stay what they were.
         bound = {name: _scaled(value, rounds * items / inner) for name, value in scope.items()}
-        bound[macro.variable] = _scaled(self._inside(source), rounds / inner)
+        bound[macro.variable] = _scaled(self._inside(source), rounds / inner)._replace(path=source.path)
         bodies = [self.walk(body, bound, inner) for body in (macro.predicate, macro.transform) if body is not None]
         if macro.kind in {MacroKind.ALL, MacroKind.EXISTS, MacroKind.EXISTS_ONE}:
             return _SCALAR
-        kept = min(items, ROUNDS_MAX)
+        kept = max(min(source.items, ROUNDS_MAX), 1.0)
         self.steps += _ITEM_COPIED * inner * kept
         if macro.transform is None:
             return _Value(source.bytes, source.most, kept, source.text)
@@ -319,10 +335,10 @@ class _Estimate:
             self._matches(call, parts, rounds)
             return _SCALAR
         if name in _OF_DATA:
-            visited = min(self._size.data_bytes / 2, JSON_VALUES_VISITED_MAX)
-            self.steps += rounds * (_FUNCTION_CALL + _VISITED * visited)
-            found = min(self._size.data_bytes, self._size.text_bytes * visited)
-            return _Value(found, found, min(self._size.items, visited), self._size.text_bytes)
+            return self._found(self._variable("data"), call, parts[-1], rounds)
+        if name in OF_DATA:
+            self.steps += rounds * _CONVERTED_BYTE * parts[0].bytes
+            return self._found(parts[0], call, parts[-1], rounds)
         if "." in name and name != "strings.quote" and not name.startswith("math."):
             whole = _sum(parts)
             self.steps += rounds * (_FUNCTION_CALL + _FUNCTION_BYTE * whole.bytes)
@@ -350,6 +366,19 @@ class _Estimate:
         self.steps += rounds * _BYTE.get(name, 0.0) * (read + more)
         return made
 
+    def _found(self, root: _Value, call: Call, path: _Value, rounds: float) -> _Value:
+        """What `json.values` or `json.objects` finds below a value: no two of them share a byte or an element."""
+        objects = "objects" in call.function
+        place = None if root.path is None else _names(root.path, call.arguments[-1])
+        found = 1.0 + root.share * self._size.elements if root.share < math.inf else math.inf
+        visited = min(found * (1.0 + path.items), root.bytes / 2)
+        if place is not None and self._size.counts is not None:
+            found = min(found, root.share * self._size.counts.at(place, objects=objects))
+        converted = _CONVERTED_BYTE * root.bytes if objects else 0.0
+        self.steps += rounds * (_FUNCTION_CALL + _VISITED * min(visited, JSON_VALUES_VISITED_MAX) + converted)
+        items = min(1.0 + self._size.elements, root.most / 2, JSON_VALUES_VISITED_MAX)
+        return _Value(root.bytes, root.most, items, root.text, found, root.share, place)
+
     def _matches(self, call: Call, parts: list[_Value], rounds: float) -> None:
         self.repeats = True
         pattern = call.arguments[-1]
@@ -362,8 +391,19 @@ class _Estimate:
         self.steps += rounds * (compiled + (_REGEX_BYTE + wide) * parts[0].text)
 
 
+def _names(before: tuple[str, ...], path: Node) -> tuple[str, ...] | None:
+    names = [item.value for item in path.items if isinstance(item, Literal)] if isinstance(path, ListOf) else []
+    known = isinstance(path, ListOf) and len(names) == len(path.items)
+    return (*before, *map(str, names)) if known else None
+
+
 def _sum(parts: list[_Value]) -> _Value:
-    return _Value(*map(sum, zip(_NOTHING, *parts, strict=True)))
+    return _Value(
+        sum(part.bytes for part in parts),
+        sum(part.most for part in parts),
+        sum(part.items for part in parts),
+        sum(part.text for part in parts),
+    )
 
 
 def _scaled(value: _Value, factor: float) -> _Value:
@@ -372,6 +412,8 @@ def _scaled(value: _Value, factor: float) -> _Value:
         value.most,
         value.items,
         min(value.text, value.bytes * factor, value.most),
+        share=value.share * factor,
+        path=value.path,
     )
 
 

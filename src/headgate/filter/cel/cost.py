@@ -9,9 +9,10 @@ from typing import Final
 
 from headgate.filter.cel.ast import Call, ListOf, Literal, LiteralKind, Macro, MapOf, Name, Node, children
 from headgate.filter.cel.budget import check_budget
-from headgate.filter.cel.engine import is_regular_expression
+from headgate.filter.cel.engine import has_value, is_regular_expression
 from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.regex import regex_size
+from headgate.filter.cel.unparse import unparse
 from headgate.limits import (
     FILTER_CONSTANTS_A_NODE,
     FILTER_COST_MAX,
@@ -24,7 +25,11 @@ from headgate.limits import (
 _ROUNDS: Final = 100
 """How often a macro over data of unknown length is counted."""
 _ROUNDS_OBJECTS: Final = 10
-"""The same over `json.objects`, which event patterns nest: its elements are parts of one event, each with members."""
+"""The same over `json.objects`, which event patterns nest: its elements are parts of one event, each with members.
+
+Inside one of them there is the tenth part of what the event has, so that a nest goes over the event's objects and
+values once for each of its levels, and not once more for each object around.
+"""
 
 
 def check_limits(tree: Node) -> None:
@@ -57,6 +62,9 @@ def check_limits(tree: Node) -> None:
                     field="filter.expression",
                     hint="startsWith, endsWith and contains take any text",
                 )
+            case Call(function, None, (Literal(LiteralKind.STRING),)) if function in _CONVERSIONS:
+                _check_conversion(node)
+                calls = True
             case Macro() | Call():
                 calls = True
             case _:
@@ -70,6 +78,21 @@ def check_limits(tree: Node) -> None:
         if steps > FILTER_COST_MAX:
             raise over_limit("FILTER_COST_MAX", f"the expression may take {steps} steps")
         check_budget(tree)
+
+
+_CONVERSIONS: Final = {
+    "timestamp": "an RFC 3339 time: 2026-01-01T00:00:00Z",
+    "duration": "numbers with units: 1h30m, 0.5s",
+    **dict.fromkeys(("int", "uint", "double"), "a number of this type"),
+}
+"""Functions that fail for most texts, and what they take."""
+
+
+def _check_conversion(call: Call) -> None:
+    text = unparse(call)
+    if not has_value(text):
+        hint = f"{call.function}() takes {_CONVERSIONS[call.function]}"
+        raise FilterError(f"{text} is an error on every event", field="filter.expression", hint=hint)
 
 
 def _check_pattern(pattern: str) -> None:
@@ -92,11 +115,19 @@ def static_cost(node: Node) -> int:
     """Steps of one evaluation, counted from the tree alone; see `budget.py` for what an event's size adds."""
     match node:
         case Macro(_, source, _, predicate, transform):
-            literal = isinstance(source, ListOf | MapOf)
-            objects = isinstance(source, Call) and source.function == "json.objects"
-            rounds = max(1, len(children(source))) if literal else _ROUNDS_OBJECTS if objects else _ROUNDS
-            return static_cost(source) + rounds * sum(
+            return static_cost(source) + _rounds(source) * sum(
                 static_cost(body) for body in (predicate, transform) if body is not None
             )
         case _:
             return 1 + sum(map(static_cost, children(node)))
+
+
+def _rounds(source: Node) -> int:
+    match source:
+        case ListOf() | MapOf():
+            return max(1, len(children(source)))
+        case Call(("json.values" | "json.objects") as function, None, (root, _)):
+            rounds = _ROUNDS_OBJECTS if function == "json.objects" else _ROUNDS
+            return rounds if root == Name("data") else rounds // _ROUNDS_OBJECTS
+        case _:
+            return _ROUNDS

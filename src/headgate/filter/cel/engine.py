@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final
 
 from cel_expr_python import cel as _cel
@@ -40,7 +41,7 @@ from headgate.filter.cel.parentheses import without_nested_parentheses
 from headgate.filter.cel.unparse import string_literal, unparse
 from headgate.filter.cel.wildcards import FUNCTION as WILDCARDS
 from headgate.filter.cel.wildcards import WildcardError, without_wildcards
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_NODES_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_NODES_MAX, FILTERS_CACHED_MAX
 
 _TYPES: Final = {
     CelType.BOOL: _cel.Type.BOOL,
@@ -362,6 +363,12 @@ def _refuse_characters(text: str) -> None:
 def is_regular_expression(pattern: str) -> bool:
     """Whether RE2, inside cel-cpp, takes `pattern`."""
     return _takes(_MATCHES, pattern, _BOOL)
+
+
+@lru_cache(maxsize=FILTERS_CACHED_MAX)
+def has_value(text: str) -> bool:
+    """Whether an expression that reads no event has a value, and is no error."""
+    return _FILTERS.compile(text).show(Activation({})).kind != "error"
 
 
 def is_timestamp(text: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from typing import Final
 
 from headgate.filter.cel.errors import FilterError, over_limit
@@ -25,6 +26,38 @@ _HINTS: Final = (
     (re.compile(r"no viable alternative at input '\.(null|true|false|in)"), 'write the name as an index: data["null"]'),
     (re.compile(r"invalid int literal"), "integers are 64 bits wide; append u for an unsigned one"),
 )
+_WORDS: Final = (
+    (re.compile(r"token recognition error at: '([\"'].*)'"), r"the string \1 has no closing quote"),
+    (re.compile(r"token recognition error at: '(.*?)\s*'"), r"unexpected '\1'"),
+    (re.compile(r"\w+ input '<EOF>' expecting .*"), "the expression ends too early"),
+    (re.compile(r"\w+ input '(.*)' expecting <EOF>"), r"unexpected '\1' behind a whole expression"),
+    (
+        re.compile(r"\w+ input '(.*)' expecting \{.*\}"),
+        r"unexpected '\1': a name, a value or a condition should stand here",
+    ),
+    (re.compile(r"\w+ input '(.*)' expecting ('.*'|\w+)"), r"unexpected '\1': \2 should stand here"),
+    (re.compile(r"missing ('.*'|\w+) at '<EOF>'"), r"\1 is missing at the end"),
+    (re.compile(r"missing ('.*'|\w+) at ('.*')"), r"\1 is missing before \2"),
+    (re.compile(r"no viable alternative at input '(.*)'"), r"unexpected '\1'"),
+)
+"""What the parser says, in plain words."""
+_UNDECLARED: Final = re.compile(r"undeclared reference to '(.*)' \(in container '.*'\)")
+_FUNCTIONS: Final = (
+    *("all", "bool", "bytes", "charAt", "contains", "double", "duration", "dyn", "endsWith", "exists", "exists_one"),
+    *("filter", "format", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getHours"),
+    *("getMilliseconds", "getMinutes", "getMonth", "getSeconds", "has", "indexOf", "int", "join", "json.objects"),
+    *("json.values", "lastIndexOf", "lowerAscii", "map", "match", "matches", "replace", "reverse", "size", "split"),
+    *("startsWith", "string", "substring", "timestamp", "trim", "type", "uint", "upperAscii"),
+)
+_OF_OTHER_LANGUAGES: Final = {
+    **dict.fromkeys(("len", "length", "count"), "size"),
+    **dict.fromkeys(("lower", "tolower", "tolowercase", "lowercase"), "lowerAscii"),
+    **dict.fromkeys(("upper", "toupper", "touppercase", "uppercase"), "upperAscii"),
+    **dict.fromkeys(("like", "regex", "search", "test"), "matches"),
+    **dict.fromkeys(("includes", "has_key"), "contains"),
+    **dict.fromkeys(("any", "some"), "exists"),
+    **dict.fromkeys(("strip",), "trim"),
+}
 
 
 def refusal(text: str, message: str) -> FilterError:
@@ -36,8 +69,30 @@ def refusal(text: str, message: str) -> FilterError:
         return FilterError(plain(message), field="filter.expression")
     line, column, reason = int(found[1]), int(found[2]), " ".join(found[3].split())
     hint = next((hint for pattern, hint in _HINTS if pattern.search(message)), "")
-    fault = FilterError(reason.removeprefix("Syntax error: "), field="filter.expression", hint=hint)
-    return fault.at(text, _offset(text, line, column))
+    offset = _offset(text, line, column)
+    reason = reason.removeprefix("Syntax error: ")
+    if (undeclared := _UNDECLARED.fullmatch(reason)) is not None:
+        reason, hint = _undeclared(undeclared[1], text, offset, hint)
+    else:
+        said = ((pattern.fullmatch(reason), words) for pattern, words in _WORDS)
+        reason = next((found.expand(words) for found, words in said if found is not None), reason)
+    return FilterError(reason, field="filter.expression", hint=hint).at(text, offset)
+
+
+def _undeclared(name: str, text: str, offset: int | None, hint: str) -> tuple[str, str]:
+    """Reason and hint for a name that there is not; a function's place is its name or its parenthesis."""
+    called = re.search(rf"\b{re.escape(name)}\s*\(", text if offset is None else text[max(0, offset - len(name) - 1) :])
+    if called is None:
+        return f"there is no name {name}", hint
+    if name in _FUNCTIONS:
+        return (
+            f"the function {name} does not take these arguments",
+            "look at their number, and at what stands before it",
+        )
+    lowered = {function.lower(): function for function in _FUNCTIONS}
+    near = get_close_matches(name.lower(), lowered, n=1)
+    meant = _OF_OTHER_LANGUAGES.get(name.lower()) or (lowered[near[0]] if near else "")
+    return f"there is no function {name}", f"did you mean {meant}?" if meant else "the functions are those of CEL"
 
 
 def _offset(text: str, line: int, column: int) -> int | None:

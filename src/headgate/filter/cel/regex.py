@@ -11,7 +11,12 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_UNICODE_CLASS: Final = 3_500
+_UNICODE_CLASSES: Final = {
+    **{"L": 1_300, "Ll": 1_000, "Lo": 1_000, "Lu": 1_000, "M": 650, "Mn": 650, "Mc": 400, "P": 400, "Po": 400},
+    **{"S": 500, "So": 500, "N": 300, "Common": 450},
+}
+_UNICODE_CLASS: Final = 220
+"""Of all other categories and scripts: the largest is 153, measured with RE2 of 2025; negated it is 30 more."""
 _PERL_CLASS: Final = 6
 _NEGATED_CLASS: Final = 12
 _ANY: Final = 10
@@ -98,15 +103,19 @@ def _one(pattern: str, position: int, folded: int) -> tuple[RegexSize, int]:
     character = pattern[position]
     if character == "[" and (found := _CLASS.match(pattern, position)):
         negated = _NEGATED_CLASS if found[0].startswith("[^") else 0
-        unicode = len(_UNICODE.findall(found[0])) * _UNICODE_CLASS
+        unicode = sum(map(_unicode_class, _UNICODE.finditer(found[0])))
         ranges = max(1, len(found[0]) - 2 - 2 * found[0].count("-"))
         return RegexSize(negated + unicode + folded * ranges, 1), found.end()
     if character == ".":
         return RegexSize(_ANY, 1), position + 1
     if character == "\\":
         if found := _UNICODE.match(pattern, position):
-            return RegexSize(_UNICODE_CLASS, 1), found.end()
+            return RegexSize(_unicode_class(found), 1), found.end()
         if found := _QUOTED.match(pattern, position):
             return RegexSize(folded * len(found[1].encode())), found.end()
         return RegexSize(_PERL_CLASS, 1), position + 2
     return RegexSize(folded * len(character.encode())), position + 1
+
+
+def _unicode_class(found: re.Match[str]) -> int:
+    return _UNICODE_CLASSES.get(found[1].strip("{^}"), _UNICODE_CLASS)

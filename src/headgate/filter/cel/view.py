@@ -24,6 +24,7 @@ from headgate.filter.cel.ast import INT64_MIN, PUBLISH_TIME, TIMESTAMP_END_S, TI
 from headgate.filter.cel.attribute_names import TIME_TEXT, members
 from headgate.filter.cel.budget import EventSize
 from headgate.filter.cel.engine import Activation, timestamp
+from headgate.filter.cel.functions.json import FoundCounts
 
 JsonValue = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
 """Decoded JSON. An int lies within int64 or uint64; every other number is a float."""
@@ -83,7 +84,8 @@ class EventView:
         attributes = sum(len(value.encode()) for value in self.attributes.values() if isinstance(value, str))
         if len(self.attributes) > len(self.event.extensions) + len(CONTEXT_ATTRIBUTES) + 1:  # and the text of `time`
             attributes += sum(len(name.encode()) for name in self.attributes)  # names of members are texts, too
-        return EventSize(attributes, len(data), data.count(b",") + 1, len(data))
+        more = data.count(b",")
+        return EventSize(attributes, len(data), more + 1, more + data.count(b"["), len(data))
 
     @cached_property
     def size(self) -> EventSize:
@@ -91,16 +93,22 @@ class EventView:
         rough = self.rough_size
         if self.json is None or rough.items > _VALUES_COUNTED_MAX:
             return rough
-        items = text = 0
+        items = elements = text = 0
         waiting: list[JsonValue] = [self.json[0]]
         while waiting:
             value = waiting.pop()
             if isinstance(value, str):
                 text = max(text, len(value))
-            elif isinstance(value, dict | list):
+            elif isinstance(value, dict):
                 items = max(items, len(value))
-                waiting.extend(value.values() if isinstance(value, dict) else value)
-        return EventSize(rough.attributes_bytes, rough.data_bytes, items, min(4 * text, rough.data_bytes))
+                waiting.extend(value.values())
+            elif isinstance(value, list):
+                items = max(items, len(value))
+                elements += len(value)
+                waiting.extend(value)
+        text_bytes = min(4 * text, rough.data_bytes)
+        counts = FoundCounts(self.json[0], elements)
+        return EventSize(rough.attributes_bytes, rough.data_bytes, items, elements, text_bytes, counts)
 
     @cached_property
     def activation(self) -> Activation:

@@ -16,7 +16,7 @@ from typing import Final
 
 from headgate.filter.cel.budget import UNBOUNDED_BYTES
 
-PLAN_VERSION: Final = 1
+PLAN_VERSION: Final = 2
 """Raised by hand whenever the compiler makes another plan of some filter, or a plan means something else. A plan of
 another version is compiled anew and not read. `tests/filter/golden_plans.py` notices that plans have changed."""
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final
 
+from headgate.event.attributes import CONTEXT_ATTRIBUTES
 from headgate.filter.cel.attribute_names import may_exist
 from headgate.filter.dialects.cel_names import names_in as names_in_cel
+from headgate.filter.dialects.cesql.dialect import otherwise as cesql_otherwise
+from headgate.filter.dialects.eventpattern.dialect import otherwise as pattern_otherwise
 from headgate.filter.dialects.jms.dialect import names_in as names_in_selector
 
 _DEPRECATED: Final = "sourceAndType"
@@ -17,7 +21,14 @@ _NAMES_IN: Final[Mapping[str, Callable[[str], Sequence[str]]]] = {
     "expression": names_in_cel,
 }
 """What names attributes as it likes; other dialects refuse a name that no attribute has."""
+_OTHERWISE: Final[Mapping[str, Callable[[object], str]]] = {
+    "cesql": cesql_otherwise,
+    "eventPattern": pattern_otherwise,
+}
+"""What another engine of the same dialect takes otherwise, in a sentence that names it."""
 _NAMES_SHOWN: Final = 5
+_ALIKE: Final = 0.8
+"""How alike a name and an attribute's are where one is meant for the other, of 1: `typ`, `sources`."""
 _NESTING: Final = ("all", "any", "not")
 
 
@@ -53,6 +64,11 @@ def _remarks(filter_object: Mapping[str, object] | None, filters: Sequence[objec
 
     for field, name, value in written:
         if name in _NAMES_IN and isinstance(value, str):
+            for read in _NAMES_IN[name](value):
+                near = [] if read in CONTEXT_ATTRIBUTES else get_close_matches(read, CONTEXT_ATTRIBUTES, 1, _ALIKE)
+                if near and may_exist(read):
+                    message = f"{field}.{name} reads {read}, which would be an extension: did you mean {near[0]}?"
+                    yield Advice("NameUnlikely", message)
             impossible = [read for read in _NAMES_IN[name](value) if not may_exist(read)]
             if impossible:
                 listed = ", ".join(impossible[:_NAMES_SHOWN])
@@ -61,6 +77,8 @@ def _remarks(filter_object: Mapping[str, object] | None, filters: Sequence[objec
                 )
                 message = f"{field}.{name} reads {listed}: no event has it, {rule}"
                 yield Advice("NameImpossible", message)
+        if name in _OTHERWISE and (otherwise := _OTHERWISE[name](value)):
+            yield Advice("EnginesDiffer", f"{field}.{name}: {otherwise}")
 
 
 def _fields(value: object, field: str) -> Iterator[tuple[str, str, object]]:

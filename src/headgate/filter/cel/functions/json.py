@@ -8,6 +8,7 @@ evaluation has left it.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -49,6 +50,37 @@ def _at(root: object, path: list[object]) -> Iterator[object]:
             yield value
         elif isinstance(value, Mapping) and path[steps] in value:
             waiting.append((value[path[steps]], steps + 1))
+
+
+class FoundCounts:
+    """How many values of one event `json.values` and `json.objects` find, while it takes little to count them.
+
+    Args:
+        root: The data.
+        elements: Of all its lists together.
+    """
+
+    __slots__ = ("_counts", "_elements", "_left", "_root")
+
+    def __init__(self, root: object, elements: int) -> None:
+        self._root = root
+        self._elements = elements
+        self._left = JSON_VALUES_VISITED_MAX
+        self._counts: dict[tuple[tuple[str, ...], bool], float] = {}
+
+    def at(self, path: tuple[str, ...], *, objects: bool) -> float:
+        """The count, or infinity where it is not known."""
+        asked = path, objects
+        if asked not in self._counts:
+            self._left -= self._elements
+            if self._left < 0:
+                return math.inf
+            try:
+                found = _at(self._root, [*path])
+                self._counts[asked] = sum(isinstance(value, Mapping) is objects for value in found)
+            except FunctionError:
+                self._counts[asked] = math.inf
+        return self._counts[asked]
 
 
 def _data() -> object:

@@ -9,8 +9,8 @@ and several fields below one member are asked of one and the same object (`json.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate.event.attributes import REQUIRED_ATTRIBUTES, TEXT_ATTRIBUTES
@@ -20,7 +20,18 @@ from headgate.filter.cel.build import CE, all_of, any_of, attribute, call, liter
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.eventpattern.matchers import tests
-from headgate.filter.dialects.eventpattern.rules import AnyOf, Exact, Exists, Field, Item, Matcher, items_of
+from headgate.filter.dialects.eventpattern.rules import (
+    Affix,
+    AnyOf,
+    AnythingBut,
+    Exact,
+    Exists,
+    Field,
+    IgnoreCase,
+    Item,
+    Matcher,
+    items_of,
+)
 from headgate.filter.dialects.eventpattern.text import Pattern
 from headgate.filter.dialects.eventpattern.time import time_tests
 from headgate.filter.dialects.eventpattern.tree import arranged
@@ -55,6 +66,30 @@ def pattern_to_cel(value: object, field: str, bind: Bind) -> str:
         return unparse(_all(arranged(items)))
     except FilterError as error:
         raise error.at_field(field) from None
+
+
+def otherwise(value: object) -> str:
+    """What EventBridge makes of a valid pattern, in a sentence; empty when it is the same."""
+    pattern = Pattern(value, "eventPattern")
+    for matcher in _matchers(items_of(pattern)):
+        match matcher:
+            case IgnoreCase(text) | Affix(_, text, True) if not text.isascii():
+                return (
+                    f"EventBridge may take {text!r} for another text than here, as it compares each letter with the"
+                    " pattern's in upper and in lower case; here the order of the two texts does not matter"
+                )
+            case _:
+                pass
+    return ""
+
+
+def _matchers(items: Iterable[Item]) -> Iterator[Matcher]:
+    for item in items:
+        if isinstance(item, AnyOf):
+            yield from itertools.chain.from_iterable(map(_matchers, item.branches))
+            continue
+        for matcher in item.matchers:
+            yield from matcher.unwanted if isinstance(matcher, AnythingBut) else (matcher,)
 
 
 def cloud_event(field: Field, pattern: Pattern) -> tuple[str, ...]:
@@ -120,60 +155,96 @@ def _attribute(field: Field) -> Node:
 
 
 def _members(root: Node, fields: list[Field], depth: int) -> list[Node]:
-    """Fields below an object: those that share its members are asked of one object there."""
-    leaves = [field for field in fields if not field.names]
-    groups: dict[str, list[Field]] = {}
-    for field in fields:
-        if field.names:
-            groups.setdefault(field.names[0], []).append(field)
-    asked = [_leaf(root, leaf.names, leaf.matchers) for leaf in leaves]
-    for members in groups.values():
-        if len(members) == 1:
-            asked.append(_leaf(root, members[0].names, members[0].matchers))
-        else:
-            asked.extend(_group(root, members, depth))
-    return asked
+    """Fields below the data: those that share its members are asked of one object there."""
+    return [_one_of(root, _choices(root, block, depth)) for block in _blocks(fields)]
 
 
-def _group(root: Node, fields: list[Field], depth: int) -> list[Node]:
-    shortest = min(len(field.names) for field in fields)
-    shared = 1
-    while shared < shortest and len({field.names[shared] for field in fields}) == 1:
-        shared += 1
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A way in which all of some fields match.
+
+    Attributes:
+        absent: Paths at which there must be no value; in the event around, as no element of an array was chosen there.
+        asked: What is asked of the values; nothing where all fields are absent.
+    """
+
+    absent: tuple[tuple[str, ...], ...]
+    asked: tuple[Node, ...]
+
+
+def _one_of(root: Node, choices: list[_Choice]) -> Node:
+    return any_of(all_of((*choice.asked, *(_absent(root, path) for path in choice.absent))) for choice in choices)
+
+
+def _blocks(fields: list[Field]) -> list[list[Field]]:
+    """Fields that are asked together, in event-ruler's order: by their paths, in UTF-16."""
+    groups: dict[tuple[str, ...], list[Field]] = {}
+    for field in sorted(fields, key=lambda field: ".".join(field.names).encode("utf-16-be")):
+        groups.setdefault(field.names[:1], []).append(field)
+    blocks = []
+    for group in groups.values():
+        shared = _shared(group)
+        blocks += [[field] for field in group if len(field.names) == shared]
+        blocks += [below] if (below := [field for field in group if len(field.names) > shared]) else []
+    return blocks
+
+
+def _shared(fields: list[Field]) -> int:
+    """Names with which all of the paths begin."""
+    columns = zip(*(field.names for field in fields), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda names: len(set(names)) == 1, columns))
+
+
+def _choices(root: Node, fields: list[Field], depth: int) -> list[_Choice]:
+    """The ways in which fields that begin with the same name match below `root`.
+
+    As in event-ruler a field is absent from what was chosen by the fields before it: from the element of the array
+    where one of them has its value, from all of the elements where none has.
+    """
+    if len(fields) == 1:
+        return _leaf(root, fields[0])
+    shared = _shared(fields)
     prefix = fields[0].names[:shared]
-    below = [replace(field, names=field.names[shared:]) for field in fields if len(field.names) > shared]
-    asked = [_leaf(root, field.names, field.matchers) for field in fields if len(field.names) == shared]
-    if len(below) == 1:
-        return [*asked, _leaf(root, (*prefix, *below[0].names), below[0].matchers)]
-    may_all_be_absent = all(Exists(False) in field.matchers for field in below)
     element = Name("o" if depth == 0 else f"o{depth + 1}")
-    conditions = _members(element, below, depth + 1)
-    if may_all_be_absent:
-        # Of members that may all be absent at least one is there, or the whole event has none of them.
-        conditions.append(any_of(_present(element, field) for field in below))
-        absent = all_of(_leaf(root, (*prefix, *field.names), (Exists(False),)) for field in below)
-        if all(set(field.matchers) == {Exists(False)} for field in below):
-            return [*asked, absent]
-        return [*asked, any_of((_exists("json.objects", root, prefix, element, all_of(conditions)), absent))]
-    return [*asked, _exists("json.objects", root, prefix, element, all_of(conditions))]
+    chosen: list[_Choice] = []
+    none: tuple[tuple[str, ...], ...] | None = ()
+    for block in _blocks([replace(field, names=field.names[shared:]) for field in fields]):
+        choices = _choices(element, block, depth + 1)
+        here = _one_of(element, choices)
+        chosen = [_Choice(before.absent, (*before.asked, here)) for before in chosen]
+        if none is not None:
+            chosen += [_Choice((*none, *choice.absent), choice.asked) for choice in choices if choice.asked]
+            absent = [choice.absent for choice in choices if not choice.asked]
+            none = (*none, *absent[0]) if absent else None
+    made = [
+        _Choice(_below(prefix, choice.absent), (_exists("json.objects", root, prefix, element, all_of(choice.asked)),))
+        for choice in chosen
+    ]
+    return made if none is None else [*made, _Choice(_below(prefix, none), ())]
 
 
-def _present(root: Node, field: Field) -> Node:
-    return _leaf(root, field.names, tuple(m for m in field.matchers if m != Exists(False)) or (Exists(True),))
+def _below(prefix: tuple[str, ...], paths: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    return tuple((*prefix, *path) for path in paths)
 
 
-def _leaf(root: Node, names: tuple[str, ...], matchers: tuple[Matcher, ...]) -> Node:
+def _leaf(root: Node, field: Field) -> list[_Choice]:
     """One of the matchers takes one of the scalars at a path, or there is none and that is asked for."""
-    wanted = {matcher.wanted for matcher in matchers if isinstance(matcher, Exists)}
-    if wanted == {True, False}:
-        return TRUE
-    sizes = [call("size", _at("json.values", root, path)) for path in _spellings(names)]
-    if True in wanted:
-        return any_of(Compare(Comparison.GT, size, literal(0)) for size in sizes)
-    asked = [matcher for matcher in matchers if not isinstance(matcher, Exists)]
-    found = _exists("json.values", root, names, Name("v"), tests(Name("v"), asked, is_string=False)) if asked else FALSE
-    absent = all_of(Compare(Comparison.EQ, size, literal(0)) for size in sizes) if wanted else FALSE
-    return any_of((found, absent))
+    matchers = [matcher for matcher in field.matchers if not isinstance(matcher, Exists)]
+    choices: list[_Choice] = []
+    if Exists(True) in field.matchers:
+        sizes = [call("size", _at("json.values", root, path)) for path in _spellings(field.names)]
+        choices.append(_Choice((), (any_of(Compare(Comparison.GT, size, literal(0)) for size in sizes),)))
+    elif matchers:
+        tested = tests(Name("v"), matchers, is_string=False)
+        choices.append(_Choice((), (_exists("json.values", root, field.names, Name("v"), tested),)))
+    if Exists(False) in field.matchers:
+        choices.append(_Choice((field.names,), ()))
+    return choices
+
+
+def _absent(root: Node, names: tuple[str, ...]) -> Node:
+    sizes = (call("size", _at("json.values", root, path)) for path in _spellings(names))
+    return all_of(Compare(Comparison.EQ, size, literal(0)) for size in sizes)
 
 
 def _exists(function: str, root: Node, names: tuple[str, ...], variable: Name, condition: Node) -> Node:

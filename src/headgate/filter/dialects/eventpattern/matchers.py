@@ -23,6 +23,9 @@ from headgate.filter.dialects.eventpattern.rules import (
 
 _NUMBER_TYPES: Final = ListOf((Name("int"), Name("uint"), Name("double")))
 _SPECIAL: Final = re.compile(r"([^0-9A-Za-z_\s\u0080-\U0010ffff])")
+_BESIDE_ASCII: Final = re.compile("[kKsS\u017f\u212a]")
+"""Letters that simple folding makes equal to one of ASCII, or to one beyond it."""
+_BOTH_CASES: Final = {letter: f"[{letter.lower()}{letter.upper()}]" for letter in "kKsS"}
 _OCTET_BITS: Final = 8
 
 
@@ -101,9 +104,14 @@ def _text_test(value: Node, matcher: Matcher) -> Node:
 
 
 def _folded(value: Node, text: str, name: str, begin: str, end: str) -> Node:
-    """Without regard to case: ASCII text by `lowerAscii`, other text by a regular expression."""
+    """Without regard to case: ASCII text by `lowerAscii`, other text by a regular expression.
+
+    Letters of ASCII have the case of ASCII alone: in Unicode's simple folding the Kelvin sign is a k and the long s an
+    s, and a text would be equal to another that is not equal to it. All else folds as Unicode's simple folding has it.
+    """
     if not text.isascii():
-        return method(value, "matches", f"(?i){begin}{_quoted(text)}{end}")
+        folded = _BESIDE_ASCII.sub(lambda found: f"(?-i:{_BOTH_CASES.get(found[0], found[0])})", _quoted(text))
+        return method(value, "matches", f"(?i){begin}{folded}{end}")
     lowered = Call("lowerAscii", value, ())
     if name:
         return method(lowered, name, text.lower())
