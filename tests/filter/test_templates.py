@@ -12,6 +12,7 @@ from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.templates import Checked, checked
 from tests.filter.strategies import random_filter, random_hard_filter
+from tests.support import times
 
 TEXTS = ("", "a", "$0$", "$1$", "it's", "//", "data", "b // c", "{}[]()", "x" * 60)
 
@@ -39,7 +40,7 @@ def with_other_texts(rng: random.Random, text: str) -> str:
 @pytest.mark.parametrize("make", [random_filter, random_hard_filter])
 def test_random_filters_have_their_own_tree(make) -> None:  # type: ignore[no-untyped-def]
     rng = random.Random(7)
-    for _ in range(400):
+    for _ in range(times(150, 400)):
         text = make(rng)
         for one in (text, with_other_texts(rng, text), with_other_texts(rng, text)):
             assert found(one) == asked(one), one

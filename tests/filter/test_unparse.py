@@ -11,7 +11,7 @@ from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
 from tests.filter.strategies import random_hard_filter
-from tests.support import conformance
+from tests.support import conformance, times
 
 
 def tree(text: str):
@@ -70,7 +70,7 @@ def test_canonical_text(text: str, canonical: str) -> None:
 
 def test_generated_filters_keep_their_tree() -> None:
     rng = random.Random(11)
-    for _ in range(2_000):
+    for _ in range(times(500, 2_000)):
         text = unparse(tree(random_hard_filter(rng, 3)))
         assert unparse(tree(text)) == text
 
