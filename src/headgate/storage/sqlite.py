@@ -74,7 +74,7 @@ class DatabaseRolledBackError(FatalError):
         super().__init__(
             f"{path} has lost {recorded - found} commits: it ends at commit {found}, and {recorded} were made",
             hint="is its -wal damaged, cut or gone, or the file of an earlier moment? Restore it from a copy; or,"
-            f" to go on with what it still has, {_accept(path)}",
+            f" to go on without what these commits have changed, start once with --accept-lost {path.name}",
         )
 
 
