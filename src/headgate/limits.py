@@ -716,7 +716,16 @@ REPLIES_READING_BYTES_MAX: Final = 64 << 20
 CONNECT_S_MAX: Final = 10.0
 """Connecting to a subscriber; the attempt's own timeout may be shorter."""
 CURSOR_FLUSH_S: Final = 0.05
-"""How old the cursors on disk may be: deliveries ended since then are repeated after a crash."""
+"""How old the cursors in their file may be: deliveries ended since then are repeated after a crash."""
+CURSOR_SYNC_S: Final = 1.0
+"""How old the cursors on the disk may be, and a flush: deliveries ended since then are repeated after a power cut."""
+
+# --- storage ------------------------------------------------------------------------------------
+
+COMMIT_RECORD_SYNC_S: Final = 1.0
+"""How old the number of commits beside a database may be after a power cut; with it goes only a part of a check."""
+WAL_FRAMES_MAX: Final = 1_000
+"""Pages in a write-ahead log, about 4 MiB, after which it is brought into its database. SQLite has the same."""
 
 # --- deadletters ----------------------------------------------------------------------------------
 DEADLETTER_COUNTS_MAX: Final = 1_000

@@ -40,8 +40,8 @@ def hosts_of(text: str) -> list[str]:
     return [one.strip().lower().strip("[]") for one in text.split(",") if one.strip()]
 
 
-ACCEPTABLE_LOSSES: Final = ("control.db", "dispatch.db")
-"""Databases whose loss stops a server that has events, unless it is accepted."""
+ACCEPTABLE_LOSSES: Final = ("control.db", "dispatch.db", "deadletters.db", "replays.db", "subscriptions.db")
+"""Databases whose loss, whole or in part, stops a server unless it is accepted."""
 LISTED: Final = frozenset(
     {
         "accept_lost",
@@ -143,7 +143,7 @@ class Settings(BaseSettings):
         backlog_mb: An event that a trigger or subscription has not taken is dropped when more than this was stored
             after it in its partition.
         on_corrupt: What readers do at a damaged place of the log: `stop`, or `skip` it and report it.
-        accept_lost: Databases that may be missing although events are there, `control.db, dispatch.db`.
+        accept_lost: Databases of which a part or all may be lost, such as `control.db, dispatch.db`.
         metrics: Whether `/metrics` is served.
         egress: Where subscribers and dead-letter sinks may be: `local` (also this machine and its networks) or
             `public` (only addresses that are routed in the Internet).

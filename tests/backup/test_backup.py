@@ -35,7 +35,8 @@ from headgate.log.writer import PartitionWriter
 from headgate.server import datadir, layout
 from headgate.server.datadir import DataDirectoryError
 from headgate.settings import Settings
-from headgate.storage.sqlite import DatabaseDamagedError, DatabaseNewerError
+from headgate.storage.commit_record import record_path
+from headgate.storage.sqlite import DatabaseDamagedError, DatabaseMissingError, DatabaseNewerError
 from tests.match.events import append, event, writing
 
 
@@ -479,9 +480,18 @@ def test_another_number_of_dispatchers_meanwhile_is_told(
         write_backup(data, str(tmp_path / "backup"))
 
 
+def test_a_backup_of_a_database_that_has_lost_commits_is_refused(data: Path, tmp_path: Path) -> None:
+    (data / "control.db").unlink()
+    (data / "control.db").write_bytes(b"")
+    with pytest.raises(DatabaseMissingError, match=r"control\.db is missing, but \d+ commits were made to it"):
+        write_backup(data, str(tmp_path / "backup"))
+    assert not (tmp_path / "backup").exists()
+
+
 def test_a_backup_of_a_newer_version_is_refused(data: Path, tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(data / "control.db")) as connection:
         connection.execute("PRAGMA user_version = 99")
+    record_path(data / "control.db").unlink()  # of a Headgate of which nothing is known
     write_backup(data, str(tmp_path / "backup"))
     with pytest.raises(DatabaseNewerError, match="99"):
         restore_backup(str(tmp_path / "backup"), tmp_path / "restored")

@@ -45,8 +45,8 @@ class Commits(SqliteCommitter):
 
 
 @pytest.fixture
-def commits() -> Commits:
-    return Commits()
+def commits(tmp_path: Path) -> Commits:
+    return Commits(tmp_path / "control.db")
 
 
 @pytest.fixture

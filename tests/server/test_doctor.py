@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
+from headgate.control.store import Store
 from headgate.server import doctor
 from headgate.settings import Settings
 from headgate.testing import free_port
@@ -177,3 +178,17 @@ def test_a_setting_that_does_not_do_is_told(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("error: --listen: ")
     assert "hint: " in done.stderr
+
+
+def test_a_database_that_has_lost_commits_is_a_failure(tmp_path: Path) -> None:
+    def said() -> tuple[str, str, str]:
+        (one,) = (one for one in doctor.findings(Settings(data=tmp_path)) if one.check == "databases")
+        return one.verdict, one.message, one.hint
+
+    path = tmp_path / "control.db"
+    Store.open(path).close()
+    assert said() == ("ok", "1 have everything that was committed to them", "")
+    path.unlink()
+    verdict, message, hint = said()
+    assert (verdict, message) == ("failure", f"{path} is missing, but 1 commits were made to it")
+    assert "--accept-lost control.db" in hint

@@ -30,6 +30,11 @@ class Recorded:
     def __init__(self) -> None:
         self.records: dict[bytes, StateRecord] = {}
 
+    is_synced = True
+
+    def detach(self, connection: sqlite3.Connection) -> None:
+        connection.close()
+
     def attach(self, connection: sqlite3.Connection) -> None:
         self._capture = RowCapture(connection, CHANGELOG_ROWS)
 
@@ -55,7 +60,7 @@ def rebuilt(path: Path, records: list[StateRecord]) -> None:
 
 def dumped(path: Path) -> dict[str, list[tuple[object, ...]]]:
     with closing(sqlite3.connect(path)) as connection:
-        names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name != 'commits'")
         return {name: sorted(connection.execute(f"SELECT * FROM {name}").fetchall()) for (name,) in names}
 
 

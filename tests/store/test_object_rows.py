@@ -29,6 +29,11 @@ class _Recorded:
     def __init__(self) -> None:
         self.changes: list[list[StateRecord]] = []
 
+    is_synced = True
+
+    def detach(self, connection: sqlite3.Connection) -> None:
+        connection.close()
+
     def attach(self, connection: sqlite3.Connection) -> None:
         self._capture = RowCapture(connection, OBJECT_ROWS)
 

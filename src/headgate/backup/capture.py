@@ -64,7 +64,7 @@ def captured(data: Path, staging: Path) -> Iterator[Capture]:
     Raises:
         InvalidInputError: It is no data directory of a server that keeps its events itself.
         BackupFailedError: It changes too much just now.
-        DatabaseDamagedError: A database is damaged.
+        FatalError: A database is damaged, or has lost commits.
         LayoutError: The dispatchers' directories are not as a server leaves them.
     """
     _check(data)
@@ -198,9 +198,11 @@ class DatabaseCopies:
         """The copy of a database; nothing when there is none.
 
         Raises:
-            DatabaseDamagedError: It is damaged.
+            FatalError: It is damaged, or has lost commits.
             BackupFailedError: It is busy, or there is no room for the copy.
         """
+        with _told(path):
+            sqlite.check_commits(path, is_at_rest=self._is_stopped)
         if sqlite.is_missing(path):
             return
         copy = self.staged(path)

@@ -48,7 +48,7 @@ def write_backup(data: Path, name: str) -> Manifest:
         InvalidInputError: There is no such data directory, or the target is there already.
         BackupFailedError: The data directory changes too much just now, or this user may not read it.
         BackupUnwritableError: The target cannot be written; nothing is left of it.
-        DatabaseDamagedError: A database is damaged.
+        FatalError: A database is damaged, or has lost commits.
         LayoutError: The dispatchers' directories are not as a server leaves them.
     """
     try:

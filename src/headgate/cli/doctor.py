@@ -29,7 +29,7 @@ def doctor(
     config: Annotated[Path | None, typer.Option(help="Its headgate.yaml.")] = None,
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock, version of the data.
+    """Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock, data directory.
 
     It uses the settings of headgate serve, also from the environment and a file. It changes nothing.
 

@@ -18,7 +18,7 @@ COMMANDS: Final[CommandTable] = {
     ),
     "doctor": (
         "doctor:doctor",
-        "Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock, version of the data.",
+        "Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock, data directory.",
     ),
     "config": ("config:app", "Check headgate.yaml, and show the effective settings."),
     "backup": ("backup:app", "Save the data directory, also while its server runs, and verify backups."),

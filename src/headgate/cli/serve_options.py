@@ -89,7 +89,11 @@ BacklogMb = Annotated[
 ]
 OnCorrupt = Annotated[str | None, typer.Option(help="What readers do at a damaged chunk: stop (default) or skip.")]
 AcceptLost = Annotated[
-    str | None, typer.Option(help="Start although this file is lost: control.db, dispatch.db or both.")
+    str | None,
+    typer.Option(
+        help="Start although these databases are lost, whole or in part: control.db, dispatch.db, deadletters.db,"
+        " replays.db, subscriptions.db."
+    ),
 ]
 Config = Annotated[
     Path | None,

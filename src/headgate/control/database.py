@@ -17,7 +17,7 @@ import msgspec
 
 from headgate.errors import UnavailableError
 from headgate.storage.commit import Committer, SqliteCommitter
-from headgate.storage.sqlite import DatabaseDamagedError
+from headgate.storage.sqlite import DatabaseDamagedError, check_commits
 
 BUSY_TIMEOUT_MS: Final = 10_000
 """How long a writer waits for another process's transaction."""
@@ -45,12 +45,15 @@ class Database:
 
     Raises:
         StoreUnavailableError: The file cannot be opened.
+        DatabaseRolledBackError: It has lost commits.
     """
 
     def __init__(self, path: Path, committer: Committer | None = None) -> None:
         self.path = path
-        self._committer = committer or SqliteCommitter()
+        self._committer = committer or SqliteCommitter(path)
         with translated_errors(path):
+            if committer is None:
+                check_commits(path)
             self._writer = self._connect()
             self._committer.attach(self._writer)
             self._poller = self._connect()
@@ -68,8 +71,6 @@ class Database:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=0)
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         connection.execute("PRAGMA journal_mode = WAL")
-        # An answered write survives a power cut, not only a crash.
-        connection.execute("PRAGMA synchronous = FULL")
         return connection
 
     @contextmanager
@@ -171,7 +172,7 @@ class Database:
         with self._write_lock:
             if self._shared is not None:  # left to a write that comes too late: who has written waits for it
                 self._commit(self._shared)
-            self._writer.close()
+            self._committer.detach(self._writer)
 
 
 class _SharedCommit:

@@ -113,7 +113,7 @@ class Store:
             path: `control.db` of the data directory.
             compiler: Compiles filters; None is the real one.
             clock_s: Seconds since 1970.
-            targets_from: In a new file, the ids of targets are above it.
+            targets_from: The ids of targets that are made from now on are above it.
             committer: Makes writes durable; None: SQLite alone does.
             keys: Of Secrets; None: none can be stored or read.
 
@@ -124,12 +124,12 @@ class Store:
         database = Database(path, committer)
         store = cls(database, compiler=compiler or filter_compiler(), clock_s=clock_s, form=StoredForm(keys))
         with store._database.read() as connection:
-            if is_current(connection, path):
+            if is_current(connection, path) and not targets_from:
                 return store  # without a wait for whoever writes
         with store._database.write() as connection:
             if migrate(connection, path) == 0:
-                connection.execute("UPDATE counters SET value = ? WHERE name = 'target'", (targets_from,))
                 store._writer(connection).create(default_broker(), None)
+            connection.execute("UPDATE counters SET value = max(value, ?) WHERE name = 'target'", (targets_from,))
         return store
 
     def make_default_broker(self) -> None:

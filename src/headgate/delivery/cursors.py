@@ -8,10 +8,10 @@
   read, and `retries`, which of the pending have failed how often, for how long, and when they are due again.
 
 Everything else below G has ended. A flush is one transaction, every CURSOR_FLUSH_S, and waits until the outbox is
-durable up to G. WAL without a sync per commit (synchronous=NORMAL): after a power cut the file is whole but may be some
-flushes old, after kill -9 at most one. Old cursors only repeat deliveries, which at-least-once allows; they never skip
-one, because G and all rows move together. A cursor above the outbox's end (the outbox was removed) is worth nothing and
-is dropped with a warning.
+durable up to G. One flush every CURSOR_SYNC_S is synced, and the last one before a pause: after a power cut the file is
+whole but may be so old, after kill -9 at most one flush. Old cursors only repeat deliveries, as at-least-once allows;
+they never skip one, because G and all rows move together. A cursor above the outbox's end (the outbox was removed) is
+worth nothing and is dropped with a warning.
 """
 
 from __future__ import annotations
@@ -196,6 +196,8 @@ class Flusher:
         on_flush: Called on the loop after a transaction.
         when_durable: Each change waits for the rows below its position.
         pause_s: Between two transactions at least.
+
+    A flush that is not synced is followed by one that is, CURSOR_SYNC_S later at the latest.
     """
 
     def __init__(
@@ -214,6 +216,7 @@ class Flusher:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cursors")
         self._timer: asyncio.TimerHandle | None = None
+        self._sync_timer: asyncio.TimerHandle | None = None
         self._writing = False
         self._again = False
         self._closed = False
@@ -231,8 +234,9 @@ class Flusher:
     async def close(self) -> None:
         """Write what is left, giving up when the disk refuses; what changes later is not written."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._sync_timer):
+            if timer is not None:
+                timer.cancel()
         change = _merged(self._unwritten, self._take())
         durable: list[bool] = []
         self._when_durable(change.position, lambda: durable.append(True))
@@ -272,7 +276,14 @@ class Flusher:
         self._unwritten = None
         if self._again:
             self.wake()
+        if self._sync_timer is None and not self._store.is_synced:
+            self._sync_timer = self._loop.call_later(limits.CURSOR_SYNC_S, self._sync)
         self._on_flush()
+
+    def _sync(self) -> None:
+        self._sync_timer = None
+        if not self._store.is_synced:
+            self.wake()
 
 
 def _merged(old: CursorChange | None, new: CursorChange) -> CursorChange:

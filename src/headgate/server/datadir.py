@@ -17,6 +17,7 @@ import structlog
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.server.stored_formats import VERSION, check_formats, tell_version
 from headgate.settings import Settings
+from headgate.storage.commit_record import SUFFIX
 
 _log = structlog.get_logger(__name__)
 
@@ -37,7 +38,7 @@ _ENTRIES: Final = (
     VERSION,
     RESTORING,
 )
-_DATABASE_SUFFIXES: Final = (".db", ".db-wal", ".db-shm")
+_DATABASE_SUFFIXES: Final = (".db", ".db-wal", ".db-shm", f".db{SUFFIX}")
 
 
 class DataDirectoryError(HeadgateError):

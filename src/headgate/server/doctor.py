@@ -9,6 +9,7 @@ import os
 import re
 import resource
 import shutil
+import sqlite3
 import statistics
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from headgate.match.requirements import check_java, connector_jar
 from headgate.server import addresses, listening
 from headgate.server.stored_formats import check_formats, is_in_use, last_version
 from headgate.settings import Settings
+from headgate.storage import sqlite
 
 MEMORY_BYTES_MIN: Final = 2 << 30
 """A server without work takes 1.5 GB."""
@@ -93,8 +95,11 @@ def findings(settings: Settings) -> Iterator[MachineCheck]:
     place = _existing(settings.data)
     yield _room(place)
     yield _disk(place)
-    yield _unless_error("data", lambda: _data(settings.data))
+    data = _unless_error("data", lambda: _data(settings.data))
     runs = is_in_use(settings.data)
+    yield data
+    if data.verdict is CheckVerdict.OK:
+        yield _unless_error("databases", lambda: _databases(settings.data, runs))
     with contextlib.ExitStack() as held:  # all at the same time: one address given twice is taken, too
         for one in addresses.addresses_of(settings):
             yield _port(one.option, one.host, one.port, runs, held)
@@ -126,6 +131,24 @@ def _data(data: Path) -> str:
     if not (data / "control.db").exists():
         return f"{data} is new"
     return f"{data} was last used by Headgate {last_version(data) or '(not known)'}"
+
+
+def _databases(data: Path, runs: bool) -> str:
+    """How many databases have everything that was committed to them.
+
+    Raises:
+        HeadgateError: One has not.
+        OSError: This user may not read one.
+    """
+    there = 0
+    for path in sqlite.databases(data):
+        try:
+            with sqlite.damage_named(path):
+                sqlite.check_commits(path, is_at_rest=not runs)
+        except sqlite3.OperationalError as error:
+            raise OSError(f"{path}: {error}") from error
+        there += not sqlite.is_missing(path)
+    return f"{there} have everything that was committed to them"
 
 
 def _memory() -> MachineCheck:

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from headgate.errors import InvalidInputError, UnavailableError
+from headgate.errors import FatalError, InvalidInputError, UnavailableError
 from headgate.match.requirements import check_java, connector_jar
 from headgate.server import addresses, deployment, layout, listening, parts, tls
 from headgate.server.authentication import audit_log_of, authenticator_of
@@ -19,7 +19,7 @@ from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.settings import ClientAuth, Settings, TlsMode
 from headgate.storage import sqlite
-from headgate.storage.dispatcher_directory import DispatcherDirectory, directories_of
+from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import ClusterConfig
 
@@ -123,34 +123,41 @@ def arrange_dispatchers(settings: Settings) -> Settings:
 
 
 def check_files(settings: Settings) -> None:
-    """Checks that no database is gone beside the events that it is about; its loss may have been accepted.
+    """Checks that each database has everything that was committed to it; what is lost may have been accepted.
+
+    Before anything opens one: whoever writes to a database gives up what could still be saved of it.
 
     Raises:
-        DatabaseMissingError: One is gone.
+        FatalError: One is gone, damaged, or lacks commits; the message names it.
     """
-    control, log = settings.data / "control.db", settings.log_directory
-    if _is_lost(settings, control, log, any(log.glob("*/*.seg"))):
-        _renew(control)
-    for own in directories_of(settings.data, settings.dispatchers):
-        _is_lost(settings, own.cursors, own.outbox, any(own.outbox.glob("*.seg")))
+    for path in sqlite.databases(settings.data):
+        try:
+            with sqlite.damage_named(path):
+                sqlite.check_commits(path, is_at_rest=True)
+            _check_beside(path, settings.log_directory)
+        except FatalError as error:
+            if path.name not in settings.losses_accepted:
+                raise
+            _log.warning("goes on without what a database has lost", error=error.message, file=str(path))
+            sqlite.accept_loss(path)
+            if path.name == "control.db":
+                _renew(path)
+        sqlite.settle(path)
 
 
-def _is_lost(settings: Settings, path: Path, beside: Path, has_data: bool) -> bool:
-    """Whether a database is gone beside data, which was accepted.
+def _check_beside(path: Path, log: Path) -> None:
+    """Refuses a database that is gone, and its record with it, beside the data that it is about.
 
     Raises:
-        DatabaseMissingError: It was not accepted.
+        DatabaseMissingError: It is.
     """
-    if not sqlite.is_missing(path) or not has_data:
-        return False
-    if path.name not in settings.losses_accepted:
-        raise sqlite.DatabaseMissingError(path, beside)
-    _log.warning("goes on without what was in a file", file=str(path), cost=sqlite.LOSSES[path.name])
-    return True
+    beside = {"control.db": log, "dispatch.db": path.parent / "outbox"}.get(path.name)
+    if beside is not None and sqlite.is_missing(path) and any(beside.rglob("*.seg")):
+        raise sqlite.DatabaseMissingError(path, f"{beside} has data")
 
 
 def _renew(path: Path) -> None:
-    """Makes control.db anew. What is undelivered belongs to targets whose ids nobody may get again."""
+    """Makes control.db anew, or goes on with what it has: nobody may get the ids of targets that it has lost."""
     from headgate.control.store import Store  # a second of imports, which no other start needs
 
     Store.open(path, targets_from=int(time.time()) - _TARGET_EPOCH_S).close()

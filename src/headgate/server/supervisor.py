@@ -71,8 +71,8 @@ class Supervisor:
         with datadir.owned(self._settings):
             # Before signals are caught: it may last, and may be broken off at any instant.
             if self._cluster is None:
-                self._settings = self._zygote.settings = preflight.arrange_dispatchers(self._settings)
                 preflight.check_files(self._settings)
+                self._settings = self._zygote.settings = preflight.arrange_dispatchers(self._settings)
             else:
                 instance.make_name(self._settings.data)
             forget_usage(self._settings.usage_directory)

@@ -12,11 +12,14 @@ from types import MappingProxyType
 from typing import Final
 
 import msgspec
+import structlog
 
 from headgate import __version__
 from headgate.errors import FatalError
-from headgate.settings import ACCEPTABLE_LOSSES
 from headgate.storage.commit import Committer, SqliteCommitter
+from headgate.storage.commit_record import SUFFIX, TABLE, damaged_page, read_record, record_path, wal_path
+
+_log = structlog.get_logger(__name__)
 
 LOSSES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -42,12 +45,42 @@ class DatabaseDamagedError(FatalError):
     code = "database-damaged"
 
     def __init__(self, path: Path, reason: str) -> None:
-        accept = f", start once with --accept-lost {path.name}" if path.name in ACCEPTABLE_LOSSES else ""
-        loss = f" ({LOSSES[path.name]})" if path.name in LOSSES else ""
         super().__init__(
             f"{path} is damaged: {reason}",
-            hint=f"stop the server and restore it from a copy, or move it and its -wal and -shm away{accept}{loss}",
+            hint=f"stop the server and restore it from a copy, or move it and its -wal, -shm and {SUFFIX} away,"
+            f" {_accept(path)}",
         )
+
+
+class DatabaseChangedError(FatalError):
+    """A page of a file is not what was written, though SQLite can read it."""
+
+    code = "database-changed"
+
+    def __init__(self, path: Path, page: int, at_byte: int) -> None:
+        super().__init__(
+            f"{path} is damaged: page {page} at byte {at_byte} is not what was written",
+            hint="did a program that is not Headgate change it? Restore it from a copy; or, to go on with it as it is,"
+            f" {_accept(path)}",
+        )
+
+
+class DatabaseRolledBackError(FatalError):
+    """What was committed to a file last is gone."""
+
+    code = "database-rolled-back"
+
+    def __init__(self, path: Path, found: int, recorded: int) -> None:
+        super().__init__(
+            f"{path} has lost {recorded - found} commits: it ends at commit {found}, and {recorded} were made",
+            hint="is its -wal damaged, cut or gone, or the file of an earlier moment? Restore it from a copy; or,"
+            f" to go on without what these commits have changed, start once with --accept-lost {path.name}",
+        )
+
+
+def _accept(path: Path) -> str:
+    """How to go on without what a file has lost, and what that costs."""
+    return f"start once with --accept-lost {path.name}: {LOSSES.get(path.name, 'what was in it is lost')}"
 
 
 class DatabaseNewerError(FatalError):
@@ -80,10 +113,10 @@ class DatabaseMissingError(FatalError):
 
     code = "database-missing"
 
-    def __init__(self, path: Path, beside: Path) -> None:
+    def __init__(self, path: Path, known: str) -> None:
         super().__init__(
-            f"{path} is missing, but {beside} has data",
-            hint=f"restore it from a copy; or start once with --accept-lost {path.name}: {LOSSES[path.name]}",
+            f"{path} is missing, but {known}",
+            hint=f"restore it from a copy; or {_accept(path)}",
         )
 
 
@@ -118,6 +151,21 @@ def tells_damage(error: sqlite3.Error) -> bool:
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
+@contextlib.contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """SQLite's errors of a damaged file as one that names it.
+
+    Raises:
+        DatabaseDamagedError: There was one.
+    """
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if tells_damage(error):
+            raise DatabaseDamagedError(path, str(error)) from error
+        raise
+
+
 def examine(data: Path) -> None:
     """Reads all of the files, to find out which one an error of SQLite was about; blocks for seconds.
 
@@ -127,11 +175,11 @@ def examine(data: Path) -> None:
     Raises:
         DatabaseDamagedError: Of the first damaged one.
     """
-    for path in (data / "control.db", *sorted(data.glob("dispatcher/*/*.db"))):
+    for path in databases(data):
         if not path.is_file():
             continue
         try:
-            with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            with read_only(path) as connection:
                 (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         except sqlite3.OperationalError:
             continue  # busy, or no room for what SQLite keeps beside it
@@ -147,6 +195,96 @@ def is_missing(path: Path) -> bool:
         return path.stat().st_size == 0
     except FileNotFoundError:
         return True
+
+
+def databases(data: Path) -> list[Path]:
+    """The places of all files in a data directory, whether they are there or not."""
+    control, *others = LOSSES
+    return [data / control, *(folder / name for folder in sorted(data.glob("dispatcher/[0-9]*")) for name in others)]
+
+
+def check_commits(path: Path, *, is_at_rest: bool = False) -> None:
+    """Looks whether a file has everything that was committed; changes nothing.
+
+    Args:
+        path: The file.
+        is_at_rest: No process has it open, this one neither: its pages are compared as well, at some 800 MB/s.
+
+    Raises:
+        DatabaseMissingError: It is gone.
+        DatabaseRolledBackError: It has lost commits.
+        DatabaseChangedError: A page is not what was written.
+        sqlite3.DatabaseError: It cannot be read.
+    """
+    record = read_record(path)  # first: commits of a process that has the file open are then above it
+    if record is None:
+        if is_at_rest and (found := _commits(path, is_at_rest=is_missing(wal_path(path)))):
+            message = "a database has no record of its commits: unless it was restored, it may have lost some"
+            _log.warning(message, file=str(record_path(path)), commits=found)
+        return
+    if is_missing(path) and record.number:
+        raise DatabaseMissingError(path, f"{record.number} commits were made to it")
+    wal, shared = wal_path(path), path.with_name(f"{path.name}-shm")
+    has_log, had_shared = not is_missing(wal), shared.exists()
+    found = _commits(path, is_at_rest=is_at_rest and not has_log)
+    if is_at_rest and not had_shared:
+        shared.unlink(missing_ok=True)  # SQLite made it to read the log
+    if found < record.number:
+        raise DatabaseRolledBackError(path, found, record.number)
+    seal = record.seal
+    if not is_at_rest or seal is None:
+        return
+    if (page := damaged_page(path, seal)) is not None:
+        raise DatabaseChangedError(path, page, (page - 1) * seal.page_bytes)
+
+
+def _commits(path: Path, *, is_at_rest: bool) -> int:
+    """The commits that a file counts itself; 0 before the first one."""
+    if is_missing(path):
+        return 0
+    with read_only(path, is_at_rest=is_at_rest) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (TABLE,)).fetchone():
+            return 0
+        found = connection.execute(f"SELECT number FROM {TABLE}").fetchone()
+    return int(found[0]) if found else 0
+
+
+def settle(path: Path) -> None:
+    """Brings the write-ahead log that a killed process has left into its file, and makes a record where there is none.
+
+    No process has the file open.
+
+    Raises:
+        sqlite3.DatabaseError: It cannot be written.
+    """
+    if is_missing(path) or (is_missing(wal_path(path)) and read_record(path) is not None):
+        return
+    connection = sqlite3.connect(path, isolation_level=None)
+    committer = SqliteCommitter(path)
+    try:
+        committer.attach(connection)
+        committer.begin(connection)
+        committer.commit(connection)
+    finally:
+        committer.detach(connection)
+
+
+def accept_loss(path: Path) -> None:
+    """What a file has now counts as all that was committed; no process has it open.
+
+    Raises:
+        DatabaseDamagedError: SQLite cannot read it.
+    """
+    record_path(path).unlink(missing_ok=True)
+    if is_missing(path):
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        raise DatabaseDamagedError(path, str(error)) from error
+    if found != "ok":
+        raise DatabaseDamagedError(path, " ".join(str(found).split()))
 
 
 def copy(path: Path, to: Path, *, is_at_rest: bool) -> None:
@@ -184,11 +322,14 @@ class StoreFile:
         path: Made when absent.
         schema: Statements that make what is not there.
         version: Of the tables; a file with a higher one is refused.
-        synced: Whether a commit is on disk when it returns; else it is whole after a crash, but may be gone.
+        synced: Whether a commit is on disk when it returns; else it is whole after a crash, but those of the last
+            CURSOR_SYNC_S may be gone.
         committer: Ends its transactions; None for SQLite alone.
 
     Raises:
         DatabaseNewerError: A newer Headgate wrote it.
+        DatabaseMissingError: It is gone.
+        DatabaseRolledBackError: It has lost commits.
     """
 
     def __init__(
@@ -201,24 +342,35 @@ class StoreFile:
         committer: Committer | None = None,
     ) -> None:
         self._path = path
-        self._committer = committer or SqliteCommitter()
         path.parent.mkdir(parents=True, exist_ok=True)
+        if committer is None:
+            check_commits(path)  # before anything is written: that would take the place of what can still be saved
+        self._committer = committer or SqliteCommitter(path, synced=synced)
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             found = version_of(self._connection, path, version)
             self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+            (before,) = self._connection.execute("PRAGMA schema_version").fetchone()
             self._connection.executescript(schema)
             if found != version:
                 self._connection.execute(f"PRAGMA user_version = {version}")
             self._committer.attach(self._connection)
+            (after,) = self._connection.execute("PRAGMA schema_version").fetchone()
+            if committer is None and (before, found) != (after, version):
+                with self._transaction():
+                    pass  # these changes count as a commit
         except BaseException:
             self._connection.close()
             raise
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether every transaction that ended is durable."""
+        return self._committer.is_synced
+
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        self._committer.detach(self._connection)
 
     def _last_id(self, table: str) -> int:
         """The highest id that a table with AUTOINCREMENT ever gave."""

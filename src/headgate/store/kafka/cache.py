@@ -24,6 +24,8 @@ _LOOK_S: Final = 0.05
 class ReaderCommitter:
     """The `Committer` of a process that only reads: it refuses every write."""
 
+    is_synced = True
+
     def attach(self, connection: sqlite3.Connection) -> None:
         """See `Committer.attach`."""
 
@@ -40,6 +42,10 @@ class ReaderCommitter:
     def commit(self, connection: sqlite3.Connection) -> None:
         """See `Committer.commit`; never called."""
         raise AssertionError("no transaction was begun")
+
+    def detach(self, connection: sqlite3.Connection) -> None:
+        """See `Committer.detach`."""
+        connection.close()
 
 
 def open_cache(path: Path, is_stopped: Callable[[], bool], keys: Keyring | None = None) -> Store:

@@ -162,6 +162,8 @@ class ChangelogWriter:
 class ChangelogCommitter:
     """Ends the transactions of one file (see `storage/commit.py`). `ChangelogWriter.committer` makes it."""
 
+    is_synced = True
+
     def __init__(self, writer: ChangelogWriter, place: Callable[[], Checkpoint | None]) -> None:
         self._writer = writer
         self._place = place
@@ -183,6 +185,10 @@ class ChangelogCommitter:
         with self._writer.transaction(capture, connection, self._place()):
             capture.clear(connection)
         connection.execute("COMMIT")
+
+    def detach(self, connection: sqlite3.Connection) -> None:
+        """See `Committer.detach`."""
+        connection.close()
 
 
 def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: threading.Event) -> int:

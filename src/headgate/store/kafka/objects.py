@@ -280,6 +280,8 @@ class KafkaObjects:
 
     # --- the committer of the store --------------------------------------------------------------------
 
+    is_synced = True
+
     def attach(self, connection: sqlite3.Connection) -> None:
         """See `Committer.attach`."""
         connection.execute("PRAGMA synchronous = NORMAL")  # the topic is what is durable
@@ -322,6 +324,10 @@ class KafkaObjects:
             if is_stored or writer.is_failed:
                 self._step_down(str(error))
             raise
+
+    def detach(self, connection: sqlite3.Connection) -> None:
+        """See `Committer.detach`."""
+        connection.close()
 
     def close(self) -> None:
         """Gives everything back; nobody follows or writes any more. Idempotent."""

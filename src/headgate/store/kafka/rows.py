@@ -16,6 +16,7 @@ import msgspec
 
 from headgate.errors import FatalError, TooLargeError
 from headgate.limits import KAFKA_RECORD_BYTES_MAX
+from headgate.storage.commit_record import TABLE as COMMITS
 from headgate.store.kafka.state_record import StateRecord
 
 VERSION_HEADER: Final = "headgate_tables"
@@ -93,7 +94,7 @@ def tables(connection: sqlite3.Connection, form: RowFormat) -> dict[str, RowTabl
         "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
         " ORDER BY name"
     ).fetchall()
-    return {name: _table(connection, name) for (name,) in names if name not in form.local}
+    return {name: _table(connection, name) for (name,) in names if name not in {COMMITS, *form.local}}
 
 
 def _note(table: RowTable, row: str) -> str:
