@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
+PROGRAMS := chromium mvn kubectl npm curl openssl promtool
 
 # Tests and demos start Python hundreds of times: what one start has compiled is kept for the others.
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,27 +39,30 @@ test: in-parts
 
 # Also what takes longer: programs of other languages, moves to Kafka, the cluster with kills, more repetitions.
 test-all: export HEADGATE_TEST_DEPTH = all
+test-all: PROGRAMS += go
 test-all: in-parts
 
 # One part after the other, and how long each took.
 in-parts:
 	@for part in setup check tests; do \
-	  started=$$SECONDS; $(MAKE) --no-print-directory $$part TESTS='$(TESTS)' || exit; \
+	  started=$$SECONDS; $(MAKE) --no-print-directory $$part TESTS='$(TESTS)' PROGRAMS='$(PROGRAMS)' || exit; \
 	  times+="$$part $$((SECONDS - started)) s, "; \
 	done; echo "$${times}$$SECONDS s in all"
 
 tests: setup
-	@scripts/ensure.sh tests
+	@scripts/ensure.sh $(PROGRAMS)
 	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 20 $(TESTS)
 
 # For the inner loop: what starts neither a JVM nor a server nor Kafka.
 test-fast: setup
-	@scripts/ensure.sh promtool kubectl openssl npm
+	@scripts/ensure.sh $(PROGRAMS)
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not (spark or system or crash or kafka)"
 
 # What takes hours: a million pairs of an event and a filter, by cel-cpp, by the plan's rows and by Spark; new schedules;
 # a hundred kills; new examples for every property.
 nightly: export HEADGATE_TEST_DEPTH = nightly
+nightly: TESTS = -o timeout=7200
+nightly: PROGRAMS += go
 nightly: tests image-test
 
 # The image of the Containerfile, by the first of podman, docker and buildah that is here.

@@ -153,6 +153,7 @@ def kn(server: Server, tmp_path: Path) -> Kn:
 
 
 @pytest.mark.timeout(900)  # kn is built at the first time
+@pytest.mark.slow  # Go builds kn
 def test_kn_lists_describes_creates_and_deletes(kn: Kn, server: Server) -> None:
     assert kn("list").stdout == "No eventtypes found.\n"
     kn("create", "paid", "--type", "order.paid", "--source", "/shop", "--reference", "broker:default")

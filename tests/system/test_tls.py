@@ -139,6 +139,7 @@ def test_curl_needs_a_certificate(secured: Secured) -> None:
 
 
 @pytest.mark.timeout(900)  # grpcurl is built at the first time
+@pytest.mark.slow  # Go builds grpcurl
 def test_grpcurl_needs_a_certificate(secured: Secured) -> None:
     """It learns the services by reflection, and publishes."""
 
