@@ -17,7 +17,7 @@ Claims = Mapping[str, Any]
 """What a token says, from JSON."""
 
 _ENVIRONMENT: Final = Environment.of_maps("claims", "user")
-_UNDECLARED: Final = re.compile(r"undeclared reference to '([^']+)'")
+_UNDECLARED: Final = re.compile(r"there is no function ([^ ]+)")
 _LACKING: Final = re.compile(
     r"find|findAll|isSorted|sum|min|max|indexOf|lastIndexOf|flatten|slice|sort|distinct|range|reverse|sets(\..*)?|url|isURL"
     r"|get(Scheme|Host|Hostname|Port|EscapedPath|Query)|quantity|isQuantity|ip|isIP|ip\.isCanonical|cidr|isCIDR|family"
