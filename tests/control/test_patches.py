@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import time
 from typing import Any
 
 import pytest
@@ -109,11 +108,9 @@ def test_what_is_no_json_patch_is_refused(patch: object) -> None:
 def test_copies_do_not_multiply(server: Server) -> None:
     server.request("POST", server.path("triggers"), trigger())
     doubling = [{"op": "add", "path": "/x", "value": [0] * 100}, *[{"op": "copy", "from": "/x", "path": "/x/-"}] * 900]
-    began_s = time.monotonic()
-    answer = patch(server, doubling)
+    answer = patch(server, doubling)  # the unbounded patch would need more memory than there is
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
     assert "copies more than" in answer.json["message"]
-    assert time.monotonic() - began_s < 10  # the unbounded patch would need more memory than there is
 
 
 def patch(server: Server, operations: object, **query: str) -> Answer:
