@@ -121,7 +121,8 @@ def _parse(body: bytes) -> object:
         raise EventError(f"the body must be JSON in UTF-8: {error}") from None
     except json_text.AmbiguousJsonError as error:
         index, attribute = json_fault.locate(body)
-        raise EventError(str(error), attribute=attribute, index=index) from None
+        rule = str(error).replace(f"[{index}].", "", 1)  # the place in the batch stands beside it
+        raise EventError(rule, attribute=attribute, index=index) from None
 
 
 def _is_plain(body: bytes) -> bool:
