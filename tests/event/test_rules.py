@@ -147,9 +147,10 @@ def test_limits():
     large = [(b"ce-x", b"x" * HEADER_ATTRIBUTES_BYTES_MAX)]
     assert isinstance(refused(decode_request, HEADERS + large, b""), EventTooLargeError)
     assert isinstance(refused(decode_batch, b" " * BATCH_BYTES_MAX + b"[]"), EventTooLargeError)
-    many = [MINIMAL] * (BATCH_EVENTS_MAX + 1)
-    assert isinstance(refused(decode_batch, json.dumps(many).encode()), EventTooLargeError)
-    assert len(decode_batch(json.dumps(many[1:]).encode())) == BATCH_EVENTS_MAX
+    for one in (MINIMAL, MINIMAL | {"data": 1}):  # event by event, and all at once
+        many = [one] * (BATCH_EVENTS_MAX + 1)
+        assert isinstance(refused(decode_batch, json.dumps(many).encode()), EventTooLargeError)
+        assert len(decode_batch(json.dumps(many[1:]).encode())) == BATCH_EVENTS_MAX
 
 
 def test_an_event_in_a_batch_has_the_limit_of_an_event():

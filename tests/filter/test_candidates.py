@@ -37,6 +37,9 @@ def test_what_passes_is_never_refused(generate) -> None:
     [
         ('ce.type == "order" && data.amount > 10', True),
         ('ce.type == "order" && data.amount > 1000', False),
+        ("data.amount >= 20 && data.amount <= 20", True),
+        ("data.amount > 20", False),
+        ("data.amount < 20", False),
         ('ce.type == "order" && !(data.amount > 10)', False),
         ('ce.type == "order" && !(data.amount > 1000)', True),
         ('ce.type == "other" && data.amount > 10', False),

@@ -16,8 +16,10 @@ import pytest
 
 from headgate.errors import HeadgateError
 from headgate.event.model import DataKind, Event
+from headgate.filter.cel.budget import EventSize, steps
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
+from headgate.filter.cel.parsing import tree_of
 from headgate.filter.cel.regex import regex_size
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.dialects import to_cel
@@ -359,6 +361,7 @@ def test_deep_subscription_filters_are_refused_at_once() -> None:
         ("a{100}", 100, 110),
         ("(a{10}){10}", 100, 150),
         ("(?:ab|cd){3,}", 16, 60),
+        ("a{2,100}", 100, 110),
         (r"\pL", 1_200, 1_400),
         (r"\p{Greek}{100}", 6_204, 25_000),
         (r"\p{Cyrillic}{20}", 660, 4_500),
@@ -377,6 +380,11 @@ def test_deep_subscription_filters_are_refused_at_once() -> None:
 )
 def test_the_size_of_a_pattern(pattern: str, least: int, most: int) -> None:
     assert least <= regex_size(pattern).instructions <= most
+
+
+def test_the_rounds_of_a_macro_in_a_macro_are_multiplied() -> None:
+    size = EventSize(attributes_bytes=0, data_bytes=1_000, items=50, elements=50, text_bytes=1_000)
+    assert 50 <= steps(tree_of(nested("true", 1)), size) < 50**2 <= steps(tree_of(nested("true", 2)), size)
 
 
 def calls(work: Callable[[], object]) -> int:

@@ -95,8 +95,12 @@ def test_every_flipped_bit_of_the_last_chunk_is_cut(tmp_path):
             assert writer.next_offset == 4
 
 
-def test_every_flipped_bit_before_the_last_chunk_is_refused_with_its_place(tmp_path):
+@pytest.mark.parametrize("is_known", [True, False])
+def test_every_flipped_bit_before_the_last_chunk_is_refused_with_its_place(tmp_path, is_known):
+    """Also where it is not known what was published: a good chunk behind the damage says that it is no torn tail."""
     path, data, starts = three_chunks(tmp_path)
+    if not is_known:
+        forget_published(tmp_path)
     for bit in range(starts[0] * 8, starts[2] * 8, 7):
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8

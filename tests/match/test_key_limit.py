@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import KeyKind, KeyPart, Operand, Root
+from headgate.match import key_specs
 from headgate.match.key_limit import SCAN, Key, choose
+from headgate.match.key_specs import BrokerTableBuilder
+from headgate.match.keys import Secrets
 from tests.filter.strategies import random_hard_filter
 
 
@@ -54,3 +58,15 @@ def test_a_coarser_key_has_only_parts_of_the_row_s_own(keys_max: int) -> None:
     assert chosen.keys() == keys
     assert keys_max - 1 <= len(set(chosen.values())) <= keys_max  # one less where the scan is among the many
     assert all(set(kept) <= set(one) for one, kept in chosen.items())
+
+
+def test_rows_that_are_looked_up_by_less_are_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_specs, "BROKER_KEYS_MAX", 8)
+    filters = [compile_cel(f'ce.a{number} == "x" && ce.b{number} == "y"') for number in range(12)]
+    builder = BrokerTableBuilder("default/main", Secrets(1, 1))
+    for count, exact_max in ((8, 8), (12, 7)):
+        made = builder.build(list(enumerate(filters[:count], 1)))
+        whole = [len(parts) for _, parts in json.loads(made.key_spec)["keys"]].count(2)
+        exact = [bool(row[2]) for some in made.rows.values() for row, targets in some.items() for _ in targets]
+        assert len(exact) == count
+        assert exact.count(True) == whole <= exact_max, "a key of both parts is of one filter"

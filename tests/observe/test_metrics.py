@@ -94,6 +94,16 @@ def test_a_label_outside_its_set_counts_as_other() -> None:
     assert child.value == 1
 
 
+def test_labels_without_a_set_are_cut_off_at_their_limit() -> None:
+    family = DECLARED["headgate_broker_events_accepted_total"]
+    for number in range(family.labels_max + 50):
+        family.labels(f"ns/b{number}").inc()  # type: ignore[union-attr]
+    assert len(family.children) <= family.labels_max + 1
+    child = family.children[OTHER]
+    assert isinstance(child, Counter)
+    assert child.value == 50
+
+
 def test_refusal_codes_are_declared() -> None:
     assert UnknownBrokerError.code in DECLARED["headgate_requests_refused_total"].values
 

@@ -249,6 +249,19 @@ def one_chunk(directory: Path, events: list[Event], rule: FilterValueRule) -> No
         writer.append(Encoded(chunk.batch, chunk.filter_values, also=chunk.also))
 
 
+@pytest.mark.parametrize("text", [rb"a/b\"\\", rb"a\/b\"\\", rb"\u0061/b\"\\", rb"a/b\u0022\u005C"])
+@pytest.mark.parametrize(
+    "wanted", ['data.s.startsWith("a/b")', 'data.s.contains("/b\\"")', 'data.s.endsWith("b\\"\\\\")']
+)
+def test_a_text_is_found_however_its_data_writes_it(tmp_path: Path, text: bytes, wanted: str):
+    rule = filter_value_rule("type")
+    data = b'{"s": "%b"}' % text
+    one_chunk(tmp_path, [Event("1.0", "1", "/s", "t", data_kind=DataKind.JSON, data=data)], rule)
+    scan = Scan(ChunkLog(LogDirectory(tmp_path, "stop")), Query("ns/a", rule, cel=wanted), {0: 0})
+    assert [piece.offsets for piece in scan.step(10)] == [[0]]
+    scan.close()
+
+
 @pytest.mark.parametrize("cel", [None, "ce.id != 'x'"])
 def test_a_turn_ends_above_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cel: str | None):
     rule = filter_value_rule("type")

@@ -235,6 +235,16 @@ def test_commits_that_are_not_synced_are_not_promised(tmp_path: Path) -> None:
     assert closed.number > promised.number
 
 
+@pytest.mark.parametrize("synced", [True, False])
+def test_what_is_promised_is_synced(tmp_path: Path, synced: bool) -> None:
+    """No test can take the power away: SQLite syncs its log with each commit by FULL alone, which is 2."""
+    with contextlib.closing(Rows(tmp_path / "deadletters.db", synced=synced)) as rows:
+        for id_ in range(3):
+            rows.put(id_)
+            (mode,) = rows._connection.execute("PRAGMA synchronous").fetchone()
+            assert (mode == 2) is rows.is_synced is synced
+
+
 def test_a_checkpoint_that_was_broken_off_is_no_alarm(tmp_path: Path) -> None:
     """Any of the pages of the log may be in the file, the log is there, and the seal is that before."""
     path = tmp_path / "a" / "deadletters.db"

@@ -150,6 +150,20 @@ Consumers.TestCase.settings = settings(max_examples=30, stateful_step_count=25)
 TestConsumers = Consumers.TestCase
 
 
+def test_an_acknowledgement_is_on_disk_when_it_is_answered(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path)
+        world.add(3)
+        pulled = await world.pull()
+        await world.subscriptions.flush()
+        assert await world.ack(pulled) == 3
+        world.crash()
+        world.now_us += int(2 * TIMEOUT_S * US)
+        assert offsets(await world.pull()) == []
+
+    run(work())
+
+
 def test_competing_consumers_each_get_exactly_their_share(tmp_path: Path) -> None:
     async def work() -> None:
         world = World(tmp_path, "shared")
