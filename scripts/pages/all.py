@@ -13,7 +13,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "authorization.md": authorization.page,
     "cli.md": cli.page,
     "cluster.md": cluster.page,
-    "dialects.md": dialects.page,
+    "filters/operators.md": dialects.page,
     "headgate.schema.json": settings.schema,
     "limits.md": limits.page,
     "metrics.md": metrics.page,

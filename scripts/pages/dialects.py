@@ -22,7 +22,7 @@ Every way to write a filter becomes CEL, which the third column shows.
 * *Found by* is the index: an equality, a prefix, a suffix, or `scan` when every event of the broker is compared. A filter with an equality is never a scan.
 * *Error on* lists the odd events on which the filter's value is an error and not false. It matches in neither case. An attribute or member is *absent*, is *null*, is of *another type* or *no number*, or the event has *no JSON data*.
 
-`headgate filter explain` says the same of a filter of yours. [Filters](filters/index.md) says what dialects refuse.
+`headgate filter explain` says the same of a filter of yours. [Filters](index.md) says what dialects refuse.
 """
 
 

@@ -79,6 +79,17 @@ def test_paths_of_code_in_pages() -> None:
     assert [one for one in named if not (REPOSITORY / one[1]).is_file()] == []
 
 
+def test_every_row_on_other_engines_names_a_test_of_ours() -> None:
+    page = (REPOSITORY / "docs/reference/interoperability.md").read_text(encoding="utf-8")
+    tables = [table for table in re.split(r"\n\n", page) if re.match(r"\|.*\| test \|\n", table)]
+    assert len(tables) == 8
+    for row in (row for table in tables for row in table.strip().splitlines()[2:]):
+        named = re.search(r"\| `(tests/[\w/]+\.py): (test_\w+)` \|$", row)
+        assert named, row
+        code = (REPOSITORY / named[1]).read_text(encoding="utf-8")
+        assert re.search(rf"^(async )?def {named[2]}\(", code, re.MULTILINE), row
+
+
 @pytest.mark.parametrize("page", OURS, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_a_paragraph_is_one_line(page: Path) -> None:
     assert list(_wrapped(page.read_text(encoding="utf-8"))) == []
