@@ -89,7 +89,7 @@ pages: setup
 conformance: setup
 	@HEADGATE_WRITE_PAGES=1 $(BIN)/python -m pytest -q tests/conformance/test_broker.py
 
-# The wheels of both distributions: headgate, and headgate-client, on which it depends.
+# The wheels of both distributions: headgate-broker, and headgate-client, on which it depends.
 dist: setup
 	@rm -f dist/headgate*.whl
 	@for project in . packaging/client; do \

@@ -1,6 +1,6 @@
-"""The build hook of both distributions: headgate, which has the server, and headgate-client, which it depends on.
+"""The build hook of both distributions: headgate-broker has the server, and depends on headgate-client.
 
-One list says which files are headgate-client's: what the wheel of headgate excludes, in pyproject.toml.
+One list says which files are headgate-client's: what the wheel of headgate-broker excludes, in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE: Final = "src"
+SERVER: Final = "headgate-broker"
 CLIENT: Final = "headgate-client"
 JAR: Final = "src/headgate/match/jars/headgate-connector.jar"
 
@@ -58,10 +59,10 @@ class DistributionHook(BuildHookInterface):  # type: ignore[type-arg]
     def _add_client(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":
             self._end(
-                f"{CLIENT} has no sdist: the one of headgate holds all files", "uv build --wheel packaging/client"
+                f"{CLIENT} has no sdist: the one of {SERVER} holds all files", "uv build --wheel packaging/client"
             )
         if version == "editable":
-            self._end(f"{CLIENT} cannot be editable: headgate as an editable package has it", "pip install -e .")
+            self._end(f"{CLIENT} cannot be editable: {SERVER} as an editable package has it", "pip install -e .")
         repository = Path(self.root).parents[1]
         for path in client_files(repository):
             build_data["force_include"][str(repository / path)] = str(path.relative_to(SOURCE))

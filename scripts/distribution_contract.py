@@ -18,7 +18,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[1]
 
 
 class DistributionContract(Contract):
-    """No module of headgate-client imports, at its top or in a function, one of headgate or of a package it lacks.
+    """No module of headgate-client imports, at its top or in a function, one that headgate-client does not bring.
 
     Attributes:
         optional: Packages that a module tries to import, and does without.

@@ -28,6 +28,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from headgate import DISTRIBUTION
 from headgate.testing import Server, free_port
 
 SECONDS_MAX: Final = 120.0
@@ -108,8 +109,8 @@ def by_wheel(way: Way, wheels: Path) -> Path:
     uv = _uv()
     with way.step("uv venv"):
         way.run(uv, "venv", "--python", sys.executable, "venv")
-    with way.step("uv pip install headgate"):
-        way.run(uv, "pip", "install", "--python", programs / "python", "--find-links", wheels, "headgate")
+    with way.step(f"uv pip install {DISTRIBUTION}"):
+        way.run(uv, "pip", "install", "--python", programs / "python", "--find-links", wheels, DISTRIBUTION)
     return programs
 
 
@@ -204,7 +205,7 @@ def main() -> int:
     parser.add_argument("--only", choices=WAYS, help="one way alone")
     options = parser.parse_args()
     wheels = options.wheels.resolve()
-    if len({*wheels.glob("headgate-*.whl"), *wheels.glob("headgate_client-*.whl")}) != 2:
+    if len({*wheels.glob("headgate_broker-*.whl"), *wheels.glob("headgate_client-*.whl")}) != 2:
         print(f"error: {wheels} does not hold one wheel of each distribution\nhint: make dist", file=sys.stderr)
         return 1
     ways = []

@@ -122,9 +122,9 @@ def test_a_command_that_is_not_installed_says_what_to_install(monkeypatch: pytes
     monkeypatch.setattr(lazy, "find_spec", lambda module: None if module == "headgate.cli.serve" else find_spec(module))
     done = CliRunner().invoke(app, ["serve", "--data", "x"])
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == "error: headgate serve needs the package headgate\nhint: pip install headgate\n"
+    assert done.stderr == "error: headgate serve needs the package headgate-broker\nhint: pip install headgate-broker\n"
     shown = CliRunner().invoke(app, ["--help"]).output
-    assert shown.index("serve ") > shown.index("need the package headgate") > shown.index("send ")
+    assert shown.index("serve ") > shown.index("need the package headgate-broker") > shown.index("send ")
 
 
 def test_every_app_of_a_module_is_a_command_or_all_its_commands_are() -> None:

@@ -12,9 +12,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import headgate
 
 SECTIONS = ("setups", "alike", "peers", "curve")
 
@@ -48,7 +49,7 @@ def run_record(program: str, flags: list[str]) -> Section:
         "cores": os.cpu_count(),
         "model": model[1] if model else platform.machine(),
         "kernel": f"{platform.system()} {platform.release()}",
-        "version": version("headgate"),
+        "version": headgate.__version__,
         "load": round(os.getloadavg()[0], 1),
     }
 

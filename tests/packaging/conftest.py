@@ -43,7 +43,7 @@ def wheels(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheels:
     for project in (sdist, sdist / "packaging" / "client"):
         done = build(project, folder, "--wheel")
         assert done.returncode == 0, done.stderr
-    (headgate,), (client,) = folder.glob("headgate-*.whl"), folder.glob("headgate_client-*.whl")
+    (headgate,), (client,) = folder.glob("headgate_broker-*.whl"), folder.glob("headgate_client-*.whl")
     return Wheels(headgate, client)
 
 

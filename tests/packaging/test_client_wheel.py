@@ -20,7 +20,7 @@ from tests.support import REPOSITORY
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]  # an environment is made, perhaps from the network
 
 MB_MAX = 60
-"""Of an environment: grpc is 15 MB, pydantic 5 (typer's), pygments 5; headgate brings 800."""
+"""Of an environment: grpc is 15 MB, pydantic 5 (typer's), pygments 5; headgate-broker brings 800."""
 LACKED = {"pyspark", "py4j", "pyarrow", "cel-expr-python", "uvicorn", "starlette", "structlog", "cryptography"}
 NEEDS = {
     "serve": "headgate serve",
@@ -87,7 +87,7 @@ def test_the_client_alone_is_small(client_folder: Path) -> None:
     (packages,) = (client_folder.parent / "lib").glob("python*/site-packages")
     names = {path.name.partition("-")[0].replace("_", "-") for path in packages.glob("*.dist-info")}
     assert "headgate-client" in names
-    assert names & {*LACKED, "headgate"} == set()
+    assert names & {*LACKED, "headgate-broker"} == set()
     size_mb = sum(path.stat().st_size for path in packages.rglob("*") if path.suffix != ".pyc") / 1e6
     assert size_mb < MB_MAX
 
@@ -97,12 +97,13 @@ def test_a_command_that_needs_the_server_says_what_to_install(words: str, client
     command = [client_folder / "headgate", *words.split()]
     done = subprocess.run(command, capture_output=True, text=True, cwd=elsewhere)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"error: {NEEDS[words]} needs the package headgate\nhint: pip install headgate\n"
+    missing = "headgate-broker"
+    assert done.stderr == f"error: {NEEDS[words]} needs the package {missing}\nhint: pip install {missing}\n"
 
 
 def test_help_lists_what_needs_the_server_by_itself(client_folder: Path, elsewhere: Path) -> None:
     done = subprocess.run([client_folder / "headgate", "--help"], capture_output=True, text=True, cwd=elsewhere)
-    here, _, elsewhere_ = done.stdout.partition("Commands that need the package headgate")
+    here, _, elsewhere_ = done.stdout.partition("Commands that need the package headgate-broker")
     assert "│ apply " in here
     assert "│ serve " in elsewhere_
 

@@ -1,4 +1,4 @@
-"""The package headgate as people get it: a wheel, made from the sdist, installed in an empty environment elsewhere."""
+"""The package headgate-broker as people get it: a wheel, made from the sdist, in an empty environment elsewhere."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SECONDS_MAX = 60.0
 def test_the_license_comes_along(sdist: Path, bin_folder: Path) -> None:
     terms = (REPOSITORY / "LICENSE").read_bytes()
     assert (sdist / "LICENSE").read_bytes() == terms
-    (installed,) = bin_folder.parent.glob("lib/*/site-packages/headgate-*.dist-info/licenses/LICENSE")
+    (installed,) = bin_folder.parent.glob("lib/*/site-packages/headgate_broker-*.dist-info/licenses/LICENSE")
     assert installed.read_bytes() == terms
 
 
@@ -57,7 +57,9 @@ def test_the_console_comes_along_with_the_licences_of_others(sdist: Path, bin_fo
             name = path.relative_to(own)
             assert (installed / name).read_bytes() == path.read_bytes()
             assert (sdist / "src" / "headgate" / "console" / "static" / name).is_file()
-    terms = {path.name for path in bin_folder.parent.glob("lib/*/site-packages/headgate-*.dist-info/licenses/**/*")}
+    terms = {
+        path.name for path in bin_folder.parent.glob("lib/*/site-packages/headgate_broker-*.dist-info/licenses/**/*")
+    }
     assert {path.name for path in own.glob("vendor/LICENSE.*")} <= terms
 
 
@@ -82,7 +84,7 @@ def _delivers(server: Server, subscriber: Subscriber) -> None:
 
 
 def _asks_by_the_client_alone(server: Server, client_folder: Path, folder: Path) -> None:
-    """Commands and library of headgate-client, at a server of the package headgate."""
+    """Commands and library of headgate-client, at a server of the package headgate-broker."""
 
     def run(*command: object) -> str:
         words = [str(client_folder / str(command[0])), *map(str, command[1:])]
@@ -134,9 +136,11 @@ def test_an_environment_of_the_wheels_shares_no_files_between_packages(bin_folde
     """So the order in which they are installed cannot matter; the program is the same text from both."""
     (packages,) = (bin_folder.parent / "lib").glob("python*/site-packages")
     found = list(importlib.metadata.distributions(path=[str(packages)]))
-    assert {"headgate", "headgate-client", "opentelemetry-proto", "pyspark"} <= {one.metadata["Name"] for one in found}
+    assert {"headgate-broker", "headgate-client", "opentelemetry-proto", "pyspark"} <= {
+        one.metadata["Name"] for one in found
+    }
     shared = shared_files(found)
-    assert {path: sorted(names) for path, names in shared.items()} == {PROGRAM: ["headgate", "headgate-client"]}
+    assert {path: sorted(names) for path, names in shared.items()} == {PROGRAM: ["headgate-broker", "headgate-client"]}
     texts = {str(path.hash) for one in found for path in one.files or () if str(path) == PROGRAM}
     assert len(texts) == 1
 
@@ -160,7 +164,7 @@ def test_an_installed_wheel_has_the_library_of_spark(bin_folder: Path, elsewhere
     for name in ("pyspark", "pyarrow"):
         done = run(f"import sys; sys.modules[{name!r}] = None; import headgate.spark")
         last = done.stderr.splitlines()[-1]
-        assert last == f"ImportError: headgate.spark needs the package {name}: pip install headgate"
+        assert last == f"ImportError: headgate.spark needs the package {name}: pip install headgate-broker"
 
 
 def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
@@ -192,7 +196,7 @@ def test_uv_runs_the_demo_without_an_installation(sdist: Path, wheels: Wheels, e
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", ["headgate", "headgate-client"])
+@pytest.mark.parametrize("package", ["headgate-broker", "headgate-client"])
 def test_each_package_puts_its_command_on_the_path(
     package: str, sdist: Path, wheels: Wheels, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,5 +134,5 @@ def test_without_the_library_one_line_says_what_to_install(tmp_path: Path) -> No
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "error: the Kafka library is not installed",
-        "hint: pip install 'headgate[cluster]'",
+        "hint: pip install 'headgate-broker[cluster]'",
     ]

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
+from headgate import DISTRIBUTION
 from headgate.errors import HeadgateError, NotFoundError
 
 if TYPE_CHECKING:
@@ -20,12 +21,11 @@ if TYPE_CHECKING:
 CommandTable = Mapping[str, tuple[str, str]]
 """By name, in the order of help: a module of this package, and in it a function or a typer app; and what help says."""
 
-_PACKAGE: Final = "headgate"
-_PANEL: Final = f"Commands that need the package {_PACKAGE}"
+_PANEL: Final = f"Commands that need the package {DISTRIBUTION}"
 
 
 class MissingPackageError(NotFoundError):
-    """What a command needs is in the package headgate; here is only headgate-client.
+    """What a command needs is in the package headgate-broker; here is only headgate-client.
 
     Args:
         what: The command.
@@ -34,7 +34,7 @@ class MissingPackageError(NotFoundError):
     code = "missing-package"
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} needs the package {_PACKAGE}", hint=f"pip install {_PACKAGE}")
+        super().__init__(f"{what} needs the package {DISTRIBUTION}", hint=f"pip install {DISTRIBUTION}")
 
 
 def module_of(name: str, what: str) -> ModuleType:
@@ -69,7 +69,7 @@ class LazyGroup(TyperGroup):
         name, listed, rest = super().resolve_command(ctx, args)
         return name, listed and self.loaded(listed.name or "", ctx.command_path), rest
 
-    def loaded(self, name: str, above: str = _PACKAGE) -> Command:
+    def loaded(self, name: str, above: str = "headgate") -> Command:
         """The command `name`, imported.
 
         Args:

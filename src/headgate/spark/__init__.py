@@ -7,12 +7,14 @@
 Python of the driver and of the executors needs this package; the JVM needs the jar of `connector_jar`.
 """
 
+from headgate import DISTRIBUTION
+
 try:
     import pyarrow  # noqa: F401
     import pyspark  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"headgate.spark needs the package {error.name}: pip install headgate", name=error.name
+        f"headgate.spark needs the package {error.name}: pip install {DISTRIBUTION}", name=error.name
     ) from error
 
 from headgate.match.requirements import connector_jar

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from headgate import DISTRIBUTION
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError, UnavailableError
 from headgate.store.config import KafkaConfig, resolved
 
@@ -42,7 +43,7 @@ def library() -> ModuleType:
         import confluent_kafka
     except ImportError as error:
         raise InvalidInputError(
-            "the Kafka library is not installed", hint="pip install 'headgate[cluster]'", detail=str(error)
+            "the Kafka library is not installed", hint=f"pip install '{DISTRIBUTION}[cluster]'", detail=str(error)
         ) from error
     return confluent_kafka
 
