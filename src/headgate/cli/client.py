@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Any, Final, NoReturn
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 import typer
 
 from headgate.cli import access
+from headgate.control.durations import duration_s
 from headgate.control.objects import Kind
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.event.names import full_name
@@ -25,9 +28,14 @@ TIMEOUT_S: Final = 30.0
 """One request: a healthy server answers in milliseconds."""
 EXIT_USAGE: Final = 2
 """Exit status for an option or an argument that makes no sense; else a failure is 1."""
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_NAMESPACE_OF: Final = re.compile(r"/apis?/.+/namespaces/([^/]+)/|/([^/]+)/[^/]+(?:/events)?(?:\?|$)")
+"""Of paths of the API, and of those of brokers."""
 
 Server = Annotated[str, typer.Option("--server", envvar="HEADGATE_SERVER", help="URL of the running server.")]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the objects.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of what is named without one.")]
+Broker = Annotated[str, typer.Option("--broker", "-b", help="NAME or NAMESPACE/NAME of the broker.")]
+BROKER_DEFAULT: Final = "default"
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print JSON: one object on each line.")]
 
@@ -77,7 +85,7 @@ def request(
     except ApiRefusedError as error:
         if error.status == HTTPStatus.NOT_FOUND and missing_ok:
             return None
-        raise
+        raise _blamed(server, path, error) from error
 
 
 def api_path(api_version: str, namespace: str | None, *names: object) -> str:
@@ -92,10 +100,28 @@ def object_path(kind: Kind, namespace: str, *names: str) -> str:
     return api_path(kind.api_version, namespace if kind.is_namespaced else None, kind.plural, *names)
 
 
-def broker_path(broker: str, namespace: str, *names: str) -> str:
-    """The API's path of a broker: `name` in the namespace, or `namespace/name`."""
-    found, _, name = full_name(broker, namespace).partition("/")
-    return object_path(Kind.BROKER, found, name, *names)
+def split_name(name: str, namespace: str) -> tuple[str, str]:
+    """Namespace and name of what a person names: `name` or `namespace/name`; "" stays a name that is not given."""
+    namespace, _, name = full_name(name, namespace).partition("/")
+    return namespace, name
+
+
+def named_path(kind: Kind, name: str, namespace: str, *below: str) -> str:
+    """The API's path of an object that a person names, and perhaps of what is below it."""
+    if not kind.is_namespaced:
+        return object_path(kind, "", name, *below)
+    namespace, name = split_name(name, namespace)
+    return object_path(kind, namespace, name, *below)
+
+
+def time_text(text: str) -> str:
+    """An age (90s, 15m, 12h, 7d, PT1H) as the time it means; the server judges everything else."""
+    is_short = text[-1:] in _UNITS_S and text[:-1].isascii() and text[:-1].isdecimal()
+    try:
+        age = timedelta(seconds=int(text[:-1]) * _UNITS_S[text[-1]] if is_short else duration_s(text))
+        return (datetime.now(UTC) - age).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError):
+        return text
 
 
 def filter_value(text: str) -> str | dict[str, Any]:
@@ -118,8 +144,27 @@ def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:
         NoServerError: No server answers, or it stopped.
     """
     call = urllib.request.Request(_url(server, path), headers={"Accept": accept})
-    with _translated_errors(server), _opened(call) as response:
-        yield from response
+    try:
+        with _translated_errors(server), _opened(call) as response:
+            yield from response
+    except ApiRefusedError as error:
+        raise _blamed(server, path, error) from error
+
+
+def _blamed(server: str, path: str, error: ApiRefusedError) -> ApiRefusedError:
+    """The error of a path; where its whole namespace is missing, that instead of the object."""
+    found = _NAMESPACE_OF.match(path) if error.status == HTTPStatus.NOT_FOUND else None
+    if found is None:
+        return error
+    namespace = unquote(found[1] or found[2])
+    try:
+        request(server, "GET", api_path("v1", None, "namespaces", namespace))
+    except ApiRefusedError as answer:
+        if answer.status == HTTPStatus.NOT_FOUND:
+            hint = "-n NAMESPACE or NAMESPACE/NAME names another; headgate get brokers -A shows all"
+            return ApiRefusedError(error.status, f"there is no namespace {namespace!r}", hint=hint)
+    hint = error.hint or f"-n names another namespace than {namespace!r}"
+    return ApiRefusedError(error.status, error.message, hint=hint)
 
 
 def _opened(call: urllib.request.Request, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - urllib's answer
