@@ -7,6 +7,8 @@ from benchmarks.tables import print_whole
 from rich.console import Console
 from rich.table import Table
 
+from headgate.cli.client import counted, print_table
+
 NUMBERS = ("1234567890", "987654321.0", "5551234")
 
 
@@ -30,3 +32,34 @@ def test_the_table_is_too_wide_for_the_terminal(table: Table, capsys: pytest.Cap
     Console().print(table)
     printed = capsys.readouterr().out
     assert not any(number in printed for number in NUMBERS), "else the other test proves nothing"
+
+
+ROWS = [["NAME", "REASON", "FILTER"], ["gold-orders", "", 'ce.type == "order.paid" && data.total > 100'], ["b", "", ""]]
+
+
+def test_a_table_of_a_command_fits_into_its_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(ROWS)
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["NAME", "FILTER"], "a column that says nothing is left out"
+    assert max(map(len, lines)) <= 40
+    assert " ".join(line[len("gold-orders") :].strip() for line in lines[:-1]) == ROWS[1][2], "nothing is cut"
+
+
+def test_a_table_of_a_command_is_whole_for_a_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table(ROWS)
+    head, first, last = capsys.readouterr().out.splitlines()
+    assert head.split() == ROWS[0]
+    assert first.endswith(ROWS[1][2])
+    assert last == "b"
+
+
+def test_one_is_one() -> None:
+    assert [counted(count, "broker") for count in (0, 1, 1_203)] == ["0 brokers", "1 broker", "1,203 brokers"]
+    assert counted(2, "delivery", "deliveries") == "2 deliveries"

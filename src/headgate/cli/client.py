@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import re
+import shutil
+import sys
+import textwrap
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -29,6 +33,8 @@ TIMEOUT_S: Final = 30.0
 EXIT_USAGE: Final = 2
 """Exit status for an option or an argument that makes no sense; else a failure is 1."""
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_BETWEEN: Final = "   "
+_CELL_CHARS_MIN: Final = 8
 _NAMESPACE_OF: Final = re.compile(r"/apis?/.+/namespaces/([^/]+)/|/([^/]+)/[^/]+(?:/events)?(?:\?|$)")
 """Of paths of the API, and of those of brokers."""
 
@@ -213,12 +219,31 @@ def _refusal(error: urllib.error.HTTPError) -> ApiRefusedError:
         return ApiRefusedError(error.code, f"HTTP {error.code} {error.reason}")
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 broker`, `1,203 brokers`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def print_table(rows: list[list[str]]) -> None:
-    """Lines of columns, each as wide as its widest cell."""
-    widths = [max(len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (str(cell).ljust(width) for cell, width in zip(row, widths, strict=True))
-        typer.echo("   ".join(cells).rstrip())
+    """Lines of columns, each as wide as its widest cell.
+
+    On a terminal, columns that say nothing are left out, and the widest ones are wrapped until the lines fit.
+    """
+    columns = [[str(cell) for cell in column] for column in zip(*rows, strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    if sys.stdout.isatty():
+        columns = [column for column in columns if any(column[1:])]
+        widths = [max(map(len, column)) for column in columns]
+        room = shutil.get_terminal_size().columns - len(_BETWEEN) * (len(columns) - 1)
+        while sum(widths) > room and max(widths) > _CELL_CHARS_MIN:
+            widths[widths.index(max(widths))] -= 1
+    wrapped = [
+        [[cell] if len(cell) <= width else textwrap.wrap(cell, width, break_on_hyphens=False) for cell in column]
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    for row in zip(*wrapped, strict=True):
+        for line in itertools.zip_longest(*row, fillvalue=""):
+            typer.echo(_BETWEEN.join(map(str.ljust, line, widths)).rstrip())
 
 
 def print_error(message: str, *, hint: str = "") -> None:
