@@ -48,7 +48,7 @@ def use_own_python(spark: SparkSession) -> None:
     stays; on a cluster it is for PYSPARK_PYTHON to say where Python is.
     """
     context = spark.sparkContext
-    if context.master.startswith("local") and context.pythonExec == _PYTHON_DEFAULT:
+    if (context.master or "").startswith("local") and context.pythonExec == _PYTHON_DEFAULT:
         context.pythonExec = sys.executable
 
 
