@@ -7,19 +7,23 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.applications import Starlette
 
 from headgate.auth.configuration import ClaimMappings, ClaimOrExpression, IssuerSettings, JwtSettings
+from headgate.cli.main import COMMANDS
 from headgate.console.files import FOLDER, read_files
 from headgate.console.routes import ConsoleRoutes
 from headgate.console.sign_in import SignIn, sign_in_of
+from headgate.control import conditions
 from headgate.control.http import ERROR_HANDLERS
 from headgate.errors import InvalidInputError
 
 VENDOR = FOLDER / "vendor"
+CONTROL = Path(conditions.__file__).parent
 LINES_MAX = 3_000
 """Of our own JavaScript: more would be a framework."""
 ISSUER = JwtSettings(
@@ -125,6 +129,27 @@ def test_the_scripts_stay_small_and_make_no_html() -> None:
         for place in re.findall(r'from "([^"]+)"', text):
             assert (FOLDER / name).parent.joinpath(place).is_file(), (name, place)
     assert not re.search(r"<script(?![^>]*src=)|<style|style=|https?://", (FOLDER / "index.html").read_text())
+
+
+def test_every_command_that_the_console_names_exists() -> None:
+    named = {found for text in own_scripts().values() for found in re.findall(r"<code>headgate ([a-z]+)", text)}
+    assert named
+    assert named <= set(COMMANDS)
+
+
+def test_every_condition_has_words_and_every_reason_of_a_true_one_its_own() -> None:
+    """A condition that is True because there is nothing to judge must not be read as a judgement."""
+    words = own_scripts()["parts/conditions.js"]
+    types, reasons = set(), set()
+    of_policies = {"AuthenticationEnabled", "SubjectsResolved"}  # which the console does not show
+    for name in ("status", "event_policies"):
+        source = (CONTROL / f"{name}.py").read_text()
+        types |= set(re.findall(r'(?:type=|false\(|_untroubled\(|warning\(|info\()"(\w+)"', source))
+        reasons |= set(re.findall(r'status=TRUE, reason="(\w+)"', source))
+    assert {"Addressable", "FilterHealthy"} <= types
+    assert {one for one in types - of_policies if not re.search(rf"^  {one}: \[", words, re.M)} == set()
+    assert "DeadLetterSinkNotConfigured" in reasons
+    assert {one for one in reasons if not re.search(rf"^  {one}: \"", words, re.M)} == set()
 
 
 def test_signing_in_at_an_issuer() -> None:

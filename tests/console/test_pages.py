@@ -334,9 +334,15 @@ def test_one_events_life(shop: Shop, console: Console) -> None:
     console.go(f"events/{SHOP}/orders/ord-2")
     fate = page.get_by_role("button", name="gold-orders")
     expect(fate).to_contain_text("filter is false")
+    refused = page.locator(".timeline .status", has_text="Filter is false")  # of what only the dispatcher decides
+    expect(page.locator(".timeline li.bad", has=refused)).to_have_count(0)
     fate.click()
     expect(page.locator("tr.decided")).to_contain_text("false")
     console.looks_right("event")
+    console.go(f"events/{SHOP}/orders/ord-1")
+    expect(page.locator(".fates li", has_text="gold-orders").locator(".status.good")).to_have_text(
+        re.compile("Delivered")
+    )
     console.go(f"events/{SHOP}/orders/hostile")
     expect(page.locator(".event-card")).to_contain_text(HOSTILE)
     expect(page.locator("main img")).to_have_count(0)
@@ -354,6 +360,11 @@ def test_overview(shop: Shop, console: Console) -> None:
     expect(page.get_by_role("region", name="Needs attention").first).to_contain_text("needs-total")
     expect(page.locator("canvas")).to_have_count(2)
     console.looks_right("overview")
+    page.route("**/summary", lambda route: route.abort())
+    expect(page.get_by_text("the server does not answer")).to_be_visible()
+    expect(page.get_by_text("Every part is ready")).to_have_count(0)
+    expect(page.get_by_role("region", name="Parts")).to_have_count(0)
+    page.unroute("**/summary")
     console.go("overview")
     expect(page.locator(".tile", has_text="Delivered")).to_contain_text("10,0")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from headgate.filter.compile.plan import Verdict
 from headgate.inspect import tree
 from headgate.inspect.file_records import FileRecords
 from headgate.inspect.find import EventSearch
+from headgate.inspect.timeline import timeline
 from headgate.inspect.trace import EventTrace, Tracer
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
@@ -85,6 +87,11 @@ def test_stored_matched_and_every_attempt(tmp_path: Path) -> None:
     assert [one.result for one in filtered.attempts] == ["filtered"]
     times = [found.append_time_us, again.row.time_us, *(one.time_us for one in again.attempts)]
     assert times == sorted(times)
+    late = replace(filtered, row=replace(filtered.row, time_us=filtered.attempts[0].time_us + 1))
+    told = [(one.what, one.result) for one in timeline(replace(trace, matches=(late,)))]
+    assert told == [("stored", ""), ("matched", ""), ("ended", "filtered")], (
+        "a row may be written after what comes of it"
+    )
     other = traced(tmp_path, "e0")
     assert other is not None
     assert (other.matches, other.evaluated) == ((), True)

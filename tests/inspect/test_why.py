@@ -239,6 +239,7 @@ def test_how_it_ended_as_long_as_that_is_known(world: World, ends: list[str], sa
     answer = world.ask("1", "sunk")
     assert answer.fate is EventFate.ENDED
     assert says in answer.message
+    assert answer.result == ((ends[-1] or "delivered") if ends else "")
 
 
 def test_an_end_is_known_longer_than_the_outbox_and_the_filter(world: World) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from headgate.match import requirements, session
@@ -68,6 +69,8 @@ def test_the_session_is_as_the_matcher_needs_it(spark: SparkSession) -> None:
     assert spark.sparkContext.uiWebUrl is None
     assert spark.sparkContext.master == f"local[{session.task_slots(2)}]"
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    handler = signal.getsignal(signal.SIGINT)
+    assert getattr(handler, "__module__", "") != SparkContext.__module__, "Ctrl-C is not PySpark's"
 
 
 OWNER = """

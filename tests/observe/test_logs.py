@@ -22,6 +22,25 @@ def test_every_line_is_a_fact_of_a_process() -> None:
     assert (second["process"], second["event"], second["level"]) == ("front", "two", "warning")
 
 
+def test_what_libraries_say_is_a_fact_too() -> None:
+    program = (
+        "import logging, warnings; from headgate.observe import logs; logs.configure('front');"
+        "logging.getLogger('asyncio').error('slow %s', 3, exc_info=ValueError('so'));"
+        "warnings.warn('old', stacklevel=1)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+    first, second = map(msgspec.json.decode, done.stderr.splitlines())
+    assert (first["process"], first["logger"], first["level"], first["event"]) == (
+        "front",
+        "asyncio",
+        "error",
+        "slow 3",
+    )
+    assert first["exception"].endswith("ValueError: so")
+    assert (second["logger"], second["level"]) == ("py.warnings", "warning")
+    assert "old" in second["event"]
+
+
 def test_a_line_is_one_write_on_an_unbuffered_stderr_too() -> None:
     """Several processes write to one stderr: an end of line written by itself lands after another's line."""
     program = (

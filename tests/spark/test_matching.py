@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pyarrow as pa
@@ -19,7 +22,7 @@ from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.spark import EventColumnsError, FiltersRefusedError, match
-from headgate.spark.connector import BATCH_BYTES_SETTING
+from headgate.spark.connector import BATCH_BYTES_SETTING, use_own_python
 from headgate.spark.settlement import Settle, SettledFilter, settlement
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter
@@ -303,6 +306,22 @@ def test_a_session_may_be_set_up_otherwise(spark: SparkSession) -> None:
         matches, errors = compared(match(frame_of(spark, plain_table(ORDERS)), FILTERS), views(ORDERS), FILTERS)
     assert matches > 50
     assert errors == 30
+
+
+@pytest.mark.parametrize(
+    ("master", "given", "used"),
+    [
+        ("local[2]", "python3", sys.executable),
+        ("local-cluster[2,1,1024]", "python3", sys.executable),
+        ("local[*]", "/opt/python", "/opt/python"),
+        ("spark://host:7077", "python3", "python3"),
+    ],
+)
+def test_workers_of_this_machine_run_the_drivers_python(master: str, given: str, used: str) -> None:
+    """As without PYSPARK_PYTHON in a notebook, or in a venv that is not activated."""
+    context = SimpleNamespace(master=master, pythonExec=given)
+    use_own_python(cast(SparkSession, SimpleNamespace(sparkContext=context)))
+    assert context.pythonExec == used
 
 
 def test_rows_go_to_python_in_batches_of_bounded_bytes(

@@ -68,18 +68,11 @@ def test_what_a_terminal_would_obey_is_escaped(monkeypatch: pytest.MonkeyPatch, 
         assert json.loads(line)["data"] == data
 
 
-@pytest.mark.parametrize(
-    ("named", "path"), [([], "/default/default/"), (["orders"], "/default/orders/"), (["shop/orders"], "/shop/orders/")]
-)
-def test_a_broker_is_named_with_or_without_its_namespace(
-    monkeypatch: pytest.MonkeyPatch, named: list[str], path: str
-) -> None:
-    asked: list[str] = []
-
-    def lines(_: str, where: str, **__: str) -> Iterator[bytes]:
-        asked.append(where)
-        return iter(())
-
-    monkeypatch.setattr(tail_module, "lines", lines)
-    CliRunner().invoke(app, ["tail", *named])
-    assert asked[0].startswith(f"{path}events?")
+def test_events_on_which_the_filter_is_an_error_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = [{"progress": {"position": "0:4", "filterErrors": count}} for count in (0, 2, 2, 3)]
+    monkeypatch.setattr(tail_module, "lines", lambda *_, **__: said(*counts, EVENT))
+    told = CliRunner().invoke(app, ["tail", "--filter", "data.x == 1"]).stderr
+    assert [line.split(" of ")[0] for line in told.splitlines() if "error" in line] == [
+        "headgate: the filter is an error on 2",
+        "headgate: the filter is an error on 3",
+    ]

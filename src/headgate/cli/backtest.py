@@ -15,7 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from headgate.cli.client import (
+    BROKER_DEFAULT,
     SERVER_DEFAULT,
+    Broker,
     JsonOption,
     Namespace,
     Server,
@@ -23,9 +25,9 @@ from headgate.cli.client import (
     filter_value,
     print_table,
     request,
+    time_text,
 )
 from headgate.cli.lazy import module_of
-from headgate.cli.why import since_time
 from headgate.control.objects import OWN_API_VERSION
 from headgate.event.names import NAMESPACE_DEFAULT, full_name
 from headgate.inspect.backtest_messages import BacktestPage, BacktestRequest
@@ -41,7 +43,7 @@ AskPage = Callable[[BacktestRequest], BacktestPage]
 
 def backtest(
     expression: Annotated[str, typer.Argument(metavar="FILTER", help="CEL, or JSON as in a trigger's spec.filter.")],
-    broker: Annotated[str, typer.Option("--broker", "-b", help="NAME or NAMESPACE/NAME.")] = "default",
+    broker: Broker = BROKER_DEFAULT,
     since: Annotated[
         str, typer.Option("--since", help="Only events stored since then: a time (RFC 3339) or an age (12h, 30d).")
     ] = "",
@@ -77,8 +79,8 @@ def backtest(
     asked = BacktestRequest(
         filter=filter_value(expression),
         against=filter_value(against),
-        from_=since_time(since) or "earliest",
-        to=since_time(until, "--until") or "next",
+        from_=time_text(since) or "earliest",
+        to=time_text(until) or "next",
         share=share,
         triggers=triggers,
     )

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
+import re
+import shutil
+import sys
+import textwrap
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Any, Final, NoReturn
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 import typer
 
 from headgate.cli import access
+from headgate.control.durations import duration_s
 from headgate.control.objects import Kind
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.event.names import full_name
@@ -25,9 +32,16 @@ TIMEOUT_S: Final = 30.0
 """One request: a healthy server answers in milliseconds."""
 EXIT_USAGE: Final = 2
 """Exit status for an option or an argument that makes no sense; else a failure is 1."""
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_BETWEEN: Final = "   "
+_CELL_CHARS_MIN: Final = 8
+_NAMESPACE_OF: Final = re.compile(r"/apis?/.+/namespaces/([^/]+)/|/([^/]+)/[^/]+(?:/events)?(?:\?|$)")
+"""Of paths of the API, and of those of brokers."""
 
 Server = Annotated[str, typer.Option("--server", envvar="HEADGATE_SERVER", help="URL of the running server.")]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the objects.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of what is named without one.")]
+Broker = Annotated[str, typer.Option("--broker", "-b", help="NAME or NAMESPACE/NAME of the broker.")]
+BROKER_DEFAULT: Final = "default"
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print JSON: one object on each line.")]
 
@@ -77,7 +91,7 @@ def request(
     except ApiRefusedError as error:
         if error.status == HTTPStatus.NOT_FOUND and missing_ok:
             return None
-        raise
+        raise _blamed(server, path, error) from error
 
 
 def api_path(api_version: str, namespace: str | None, *names: object) -> str:
@@ -92,10 +106,28 @@ def object_path(kind: Kind, namespace: str, *names: str) -> str:
     return api_path(kind.api_version, namespace if kind.is_namespaced else None, kind.plural, *names)
 
 
-def broker_path(broker: str, namespace: str, *names: str) -> str:
-    """The API's path of a broker: `name` in the namespace, or `namespace/name`."""
-    found, _, name = full_name(broker, namespace).partition("/")
-    return object_path(Kind.BROKER, found, name, *names)
+def split_name(name: str, namespace: str) -> tuple[str, str]:
+    """Namespace and name of what a person names: `name` or `namespace/name`; "" stays a name that is not given."""
+    namespace, _, name = full_name(name, namespace).partition("/")
+    return namespace, name
+
+
+def named_path(kind: Kind, name: str, namespace: str, *below: str) -> str:
+    """The API's path of an object that a person names, and perhaps of what is below it."""
+    if not kind.is_namespaced:
+        return object_path(kind, "", name, *below)
+    namespace, name = split_name(name, namespace)
+    return object_path(kind, namespace, name, *below)
+
+
+def time_text(text: str) -> str:
+    """An age (90s, 15m, 12h, 7d, PT1H) as the time it means; the server judges everything else."""
+    is_short = text[-1:] in _UNITS_S and text[:-1].isascii() and text[:-1].isdecimal()
+    try:
+        age = timedelta(seconds=int(text[:-1]) * _UNITS_S[text[-1]] if is_short else duration_s(text))
+        return (datetime.now(UTC) - age).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError):
+        return text
 
 
 def filter_value(text: str) -> str | dict[str, Any]:
@@ -118,8 +150,27 @@ def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:
         NoServerError: No server answers, or it stopped.
     """
     call = urllib.request.Request(_url(server, path), headers={"Accept": accept})
-    with _translated_errors(server), _opened(call) as response:
-        yield from response
+    try:
+        with _translated_errors(server), _opened(call) as response:
+            yield from response
+    except ApiRefusedError as error:
+        raise _blamed(server, path, error) from error
+
+
+def _blamed(server: str, path: str, error: ApiRefusedError) -> ApiRefusedError:
+    """The error of a path; where its whole namespace is missing, that instead of the object."""
+    found = _NAMESPACE_OF.match(path) if error.status == HTTPStatus.NOT_FOUND else None
+    if found is None:
+        return error
+    namespace = unquote(found[1] or found[2])
+    try:
+        request(server, "GET", api_path("v1", None, "namespaces", namespace))
+    except ApiRefusedError as answer:
+        if answer.status == HTTPStatus.NOT_FOUND:
+            hint = "-n NAMESPACE or NAMESPACE/NAME names another; headgate get brokers -A shows all"
+            return ApiRefusedError(error.status, f"there is no namespace {namespace!r}", hint=hint)
+    hint = error.hint or f"-n names another namespace than {namespace!r}"
+    return ApiRefusedError(error.status, error.message, hint=hint)
 
 
 def _opened(call: urllib.request.Request, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - urllib's answer
@@ -168,12 +219,31 @@ def _refusal(error: urllib.error.HTTPError) -> ApiRefusedError:
         return ApiRefusedError(error.code, f"HTTP {error.code} {error.reason}")
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 broker`, `1,203 brokers`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def print_table(rows: list[list[str]]) -> None:
-    """Lines of columns, each as wide as its widest cell."""
-    widths = [max(len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (str(cell).ljust(width) for cell, width in zip(row, widths, strict=True))
-        typer.echo("   ".join(cells).rstrip())
+    """Lines of columns, each as wide as its widest cell.
+
+    On a terminal, columns that say nothing are left out, and the widest ones are wrapped until the lines fit.
+    """
+    columns = [[str(cell) for cell in column] for column in zip(*rows, strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    if sys.stdout.isatty():
+        columns = [column for column in columns if any(column[1:])]
+        widths = [max(map(len, column)) for column in columns]
+        room = shutil.get_terminal_size().columns - len(_BETWEEN) * (len(columns) - 1)
+        while sum(widths) > room and max(widths) > _CELL_CHARS_MIN:
+            widths[widths.index(max(widths))] -= 1
+    wrapped = [
+        [[cell] if len(cell) <= width else textwrap.wrap(cell, width, break_on_hyphens=False) for cell in column]
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    for row in zip(*wrapped, strict=True):
+        for line in itertools.zip_longest(*row, fillvalue=""):
+            typer.echo(_BETWEEN.join(map(str.ljust, line, widths)).rstrip())
 
 
 def print_error(message: str, *, hint: str = "") -> None:

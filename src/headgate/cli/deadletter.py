@@ -8,7 +8,17 @@ from urllib.parse import urlencode
 
 import typer
 
-from headgate.cli.client import SERVER_DEFAULT, JsonOption, Namespace, Server, api_path, print_table, request
+from headgate.cli.client import (
+    SERVER_DEFAULT,
+    JsonOption,
+    Namespace,
+    Server,
+    api_path,
+    print_table,
+    request,
+    split_name,
+    time_text,
+)
 from headgate.control.objects import OWN_API_VERSION
 from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT
@@ -18,14 +28,16 @@ _HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "DIED", "ATTEMPTS", "TYPE",
 app = typer.Typer(no_args_is_help=True, help="Events that could not be delivered.")
 
 Ids = Annotated[list[int] | None, typer.Argument(help="Ids of dead letters. Without ids: all that the options select.")]
-Trigger = Annotated[str, typer.Option("--trigger", help="Only dead letters of this trigger.")]
+Trigger = Annotated[str, typer.Option("--trigger", help="Only dead letters of this trigger: NAME or NAMESPACE/NAME.")]
 Reason = Annotated[str, typer.Option("--reason", help="Only this reason: 400, 5xx, timeout, filter-error, ...")]
 State = Annotated[str, typer.Option("--state", help="Only this state: sending, kept or redriving.")]
 StateKept = Annotated[
     str, typer.Option("--state", help="Only this state: sending, kept or redriving. Default without ids: kept.")
 ]
-Since = Annotated[str, typer.Option("--since", help="Given up at or after this time (RFC 3339).")]
-Until = Annotated[str, typer.Option("--until", help="Given up before this time (RFC 3339).")]
+Since = Annotated[
+    str, typer.Option("--since", help="Given up at or after this time (RFC 3339), or since this age (15m, 7d).")
+]
+Until = Annotated[str, typer.Option("--until", help="Given up before this time (RFC 3339), or this age.")]
 Filter = Annotated[str, typer.Option("--filter", help="Only events for which this CEL expression is true.")]
 
 
@@ -43,6 +55,7 @@ def list_(
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Show dead letters, the oldest first."""
+    namespace, trigger = split_name(trigger, namespace)
     items: list[dict[str, Any]] = []
     query = _selection(trigger, reason, state, since, until, filter_)
     while len(items) < limit:
@@ -57,7 +70,7 @@ def list_(
     if as_json:
         typer.echo(json.dumps(items, indent=2))
     elif not items:
-        typer.echo("no dead letters found", err=True)
+        typer.echo(f"no dead letters found in namespace {namespace}", err=True)
     else:
         print_table([_HEADS, *map(_row, items)])
 
@@ -89,6 +102,7 @@ def redrive(
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Send dead letters to their triggers' subscribers again. The server continues after this command has ended."""
+    namespace, trigger = split_name(trigger, namespace)
     query = _selection(trigger, reason, state, since, until, filter_)
     _each_page("redrive", query | {"rate": rate}, ids, namespace, server, as_json=as_json)
 
@@ -110,12 +124,14 @@ def discard(
     """Delete dead letters for good."""
     if not yes and not typer.confirm("discard these dead letters for good?"):
         raise typer.Exit(1)
+    namespace, trigger = split_name(trigger, namespace)
     query = _selection(trigger, reason, state, since, until, filter_)
     _each_page("discard", query, ids, namespace, server, as_json=as_json)
 
 
 def _selection(trigger: str, reason: str, state: str, since: str, until: str, filter_: str) -> dict[str, Any]:
-    given = {"trigger": trigger, "reason": reason, "state": state, "since": since, "until": until, "filter": filter_}
+    span = {"since": time_text(since), "until": time_text(until)}
+    given = {"trigger": trigger, "reason": reason, "state": state, **span, "filter": filter_}
     return {name: value for name, value in given.items() if value}
 
 
@@ -147,7 +163,9 @@ def _each_page(
         )
     if gone or (not count and (ids or "trigger" in query)):
         if not gone:
-            typer.echo("no dead letter was selected: headgate deadletter list shows what there is", err=True)
+            typer.echo(
+                f"no dead letter was selected: headgate deadletter list -n {namespace} shows what there is", err=True
+            )
         raise typer.Exit(1)
 
 

@@ -18,6 +18,7 @@ from headgate.cli.client import (
     Server,
     api_path,
     fail,
+    named_path,
     object_path,
     print_error,
     print_table,
@@ -64,7 +65,7 @@ def apply(
 @app.command()
 def get(
     kind: KindName,
-    name: Annotated[str, typer.Argument(help="Name of one object; all objects without it.")] = "",
+    name: Annotated[str, typer.Argument(help="NAME or NAMESPACE/NAME of one object; all objects without it.")] = "",
     namespace: Namespace = NAMESPACE_DEFAULT,
     all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Objects of every namespace.")] = False,
     as_json: JsonOption = False,
@@ -75,7 +76,9 @@ def get(
     if name and all_namespaces:
         fail("a name lies in one namespace", hint="leave out -A or the name")
     everywhere = all_namespaces or not found.is_namespaced
-    path = api_path(found.api_version, None if everywhere else namespace, found.plural, *filter(None, [name]))
+    path = api_path(found.api_version, None if everywhere else namespace, found.plural)
+    if name:
+        path = named_path(found, name, namespace)
     answer = request(server, "GET", path, accept="application/json" if as_json else _TABLE)
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
@@ -86,7 +89,7 @@ def get(
         rows = [[row["object"]["metadata"]["namespace"], *row["cells"]] for row in answer["rows"]]
     heads = (["NAMESPACE"] if all_namespaces else []) + [head["name"].upper() for head in answer["columnDefinitions"]]
     if not rows:
-        typer.echo(f"no {found.plural} found", err=True)
+        typer.echo(f"no {found.plural} found{'' if everywhere else f' in namespace {namespace}'}", err=True)
         return
     print_table([heads, *rows])
 
@@ -94,12 +97,12 @@ def get(
 @app.command()
 def describe(
     kind: KindName,
-    name: Annotated[str, typer.Argument(help="Name of the object.")],
+    name: Annotated[str, typer.Argument(help="NAME or NAMESPACE/NAME of the object.")],
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Show one object with its status and conditions, in a readable form."""
-    found = request(server, "GET", object_path(_kind(kind), namespace, name))
+    found = request(server, "GET", named_path(_kind(kind), name, namespace))
     for line in description(found):
         typer.echo(line)
 
@@ -107,7 +110,7 @@ def describe(
 @app.command()
 def delete(
     kind: Annotated[str, typer.Argument(help=f"{_KINDS}; not with --filename")] = "",
-    names: Annotated[list[str] | None, typer.Argument(help="Names of the objects.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of the objects: NAME or NAMESPACE/NAME.")] = None,
     file: Annotated[
         str,
         typer.Option("--filename", "-f", help="Delete the objects of a file, a directory, or - for standard input."),
@@ -127,7 +130,7 @@ def delete(
         wanted = [_labelled_path(document, namespace) for document in documents]
     else:
         found = _kind(kind)
-        wanted = [(label(found, name), object_path(found, namespace, name)) for name in names or ()]
+        wanted = [(label(found, name), named_path(found, name, namespace)) for name in names or ()]
     failed = False
     for shown, path in wanted:
         try:

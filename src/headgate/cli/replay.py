@@ -10,6 +10,7 @@ import typer
 
 from headgate.cli.client import (
     SERVER_DEFAULT,
+    Broker,
     JsonOption,
     Namespace,
     Server,
@@ -17,6 +18,8 @@ from headgate.cli.client import (
     filter_value,
     print_table,
     request,
+    split_name,
+    time_text,
 )
 from headgate.control.objects import OWN_API_VERSION
 from headgate.errors import InvalidInputError
@@ -35,12 +38,15 @@ Id = Annotated[int, typer.Argument(metavar="ID", help="Id of a replay.")]
 @app.callback(invoke_without_command=True)
 def replay(
     context: typer.Context,
-    target: Annotated[str, typer.Option(help="Name of a trigger, or a URL.")] = "",
-    broker: Annotated[str, typer.Option(help="NAME or NAMESPACE/NAME. Default: the trigger's own broker.")] = "",
+    target: Annotated[str, typer.Option(help="NAME or NAMESPACE/NAME of a trigger, or a URL.")] = "",
+    broker: Broker = "",
     from_: Annotated[
-        str, typer.Option("--from", help="Where it starts: earliest, a time (RFC 3339) or a position.")
+        str,
+        typer.Option("--from", help="Where it starts: earliest, a time (RFC 3339), an age (15m, 7d) or a position."),
     ] = "earliest",
-    to: Annotated[str, typer.Option(help="Where it ends, exclusive: next (now), a time or a position.")] = "next",
+    to: Annotated[
+        str, typer.Option(help="Where it ends, exclusive: next (now), a time, an age or a position.")
+    ] = "next",
     filter_: Annotated[
         str, typer.Option("--filter", help="CEL, or JSON as in spec.filter; in addition to the trigger's filter.")
     ] = "",
@@ -60,8 +66,13 @@ def replay(
         return
     if not target:
         raise InvalidInputError("--target is missing", hint="give the name of a trigger, or a URL")
-    kind = "url" if "://" in target else "trigger"
-    body = {"broker": broker, kind: target, "from": from_, "to": to, "filter": filter_value(filter_), "rate": rate}
+    if "://" in target:
+        aim = {"url": target}
+    else:
+        namespace, target = split_name(target, namespace)
+        aim = {"trigger": target}
+    span = {"from": time_text(from_), "to": time_text(to)}
+    body = {"broker": broker, **aim, **span, "filter": filter_value(filter_), "rate": rate}
     made = request(server, "POST", _path(namespace), body=body | {"dryRun": dry_run})
     if dry_run:
         made = _ended(server, namespace, made["id"])
@@ -82,7 +93,7 @@ def list_(
     if as_json:
         typer.echo(json.dumps(items, indent=2))
     elif not items:
-        typer.echo("no replays found", err=True)
+        typer.echo(f"no replays found in namespace {namespace}", err=True)
     else:
         print_table([_HEADS, *map(_row, items)])
 

@@ -12,11 +12,19 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from headgate.cli.client import SERVER_DEFAULT, ApiRefusedError, Server, request
+from headgate.cli.client import (
+    BROKER_DEFAULT,
+    SERVER_DEFAULT,
+    ApiRefusedError,
+    Broker,
+    Namespace,
+    Server,
+    request,
+)
 from headgate.errors import InvalidInputError
 from headgate.event.json_format import decode_event, encode_event
 from headgate.event.model import DataKind, Event
-from headgate.event.names import full_name
+from headgate.event.names import NAMESPACE_DEFAULT, full_name
 
 
 def send(
@@ -33,7 +41,8 @@ def send(
     extension: Annotated[
         list[str] | None, typer.Option("--extension", "-e", help="An extension, NAME=VALUE. Repeatable.")
     ] = None,
-    broker: Annotated[str, typer.Option("--broker", "-b", help="NAME or NAMESPACE/NAME of the broker.")] = "default",
+    broker: Broker = BROKER_DEFAULT,
+    namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per event.")] = False,
 ) -> None:
@@ -51,8 +60,9 @@ def send(
     else:
         assert type_ is not None
         events = [_from_flags(type_, source, id_ or str(uuid.uuid4()), subject, data, extension or [])]
+    path = f"/{quote(full_name(broker, namespace))}"
     for event in events:
-        _post(server, f"/{quote(full_name(broker))}", event)
+        _post(server, path, event)
         typer.echo(json.dumps({"id": event.id, "accepted": True}) if as_json else f"accepted {event.id}")
 
 

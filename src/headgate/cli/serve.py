@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import structlog
 from rich.console import Console
 
 from headgate.cli import serve_options as options
@@ -17,6 +18,8 @@ from headgate.server import preflight
 from headgate.server.child import FATAL_STATUS
 from headgate.server.effective import effective
 from headgate.server.supervisor import Supervisor
+
+_log = structlog.get_logger(__name__)
 
 
 def serve(
@@ -98,9 +101,17 @@ def _run(given: Mapping[str, Any]) -> int:
     preflight.tell_openness(settings)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     place = f"data in {settings.data}" if cluster is None else f"on Kafka at {cluster.kafka.bootstrap}"
-    console.print(f"headgate: starting on {settings.url}, {place} (Spark takes some seconds)")
+
+    def say(text: str) -> None:
+        """To a person, or as one more line of the log."""
+        if console.is_terminal:
+            console.print(f"headgate: {text}")
+        else:
+            _log.info(text)
 
     def announce(seconds: float) -> None:
-        console.print(f"headgate: ready after {seconds:.1f} s: POST CloudEvents to {settings.url}/default/default")
+        say(f"ready after {seconds:.1f} s: POST CloudEvents to {settings.url}/default/default")
+
+    say(f"starting on {settings.url}, {place} (Spark takes some seconds)")
 
     return asyncio.run(Supervisor(settings, announce, cluster).run())

@@ -17,12 +17,13 @@ from headgate.cli.client import (
     Namespace,
     Server,
     filter_value,
-    object_path,
+    named_path,
     print_table,
     request,
+    time_text,
 )
 from headgate.control.objects import Kind
-from headgate.event.names import NAMESPACE_DEFAULT
+from headgate.event.names import NAMESPACE_DEFAULT, full_name
 from headgate.limits import PULL_EVENTS_DEFAULT
 
 _WAIT_S: Final = 20.0
@@ -37,7 +38,7 @@ app = typer.Typer(
     help="Show a subscription's state, and count what a filter would match in its backlog.",
 )
 
-Name = Annotated[str, typer.Argument(help="Name of the subscription.")]
+Name = Annotated[str, typer.Argument(help="NAME or NAMESPACE/NAME of the subscription.")]
 
 
 def consume(
@@ -78,7 +79,7 @@ def consume(
 def seek(
     name: Name,
     to: Annotated[
-        str, typer.Option(help="earliest, latest, a time (RFC 3339) or a position (0:123,1:456).")
+        str, typer.Option(help="earliest, latest, a time (RFC 3339), an age (15m, 7d) or a position (0:123,1:456).")
     ] = "earliest",
     first: Annotated[
         str, typer.Option(help="The first event from there on for which this is true: CEL, or JSON as in spec.filter.")
@@ -96,13 +97,13 @@ def seek(
 
     Example: headgate seek orders --first 'data.commit_ts >= 449320000000' --after
     """
-    body = {"to": to, "first": first, "last": last, "after": after}
+    body = {"to": time_text(to), "first": first, "last": last, "after": after}
     with ThreadPoolExecutor(1) as thread:
         seeking = thread.submit(
             request,
             server,
             "POST",
-            object_path(Kind.SUBSCRIPTION, namespace, name, "seek"),
+            named_path(Kind.SUBSCRIPTION, name, namespace, "seek"),
             body=body,
             timeout_s=_SEEK_S_MAX,
         )
@@ -110,14 +111,16 @@ def seek(
             while wait([seeking], timeout=_PROGRESS_S).not_done:
                 _show_progress(server, namespace, name)
         except KeyboardInterrupt:
-            request(server, "DELETE", object_path(Kind.SUBSCRIPTION, namespace, name, "seek"))
+            request(server, "DELETE", named_path(Kind.SUBSCRIPTION, name, namespace, "seek"))
         done = seeking.result()
     where = first or last or to
-    typer.echo(f"subscription {namespace}/{name} moved to {where} ({done['position']}, epoch {done['epoch']})")
+    typer.echo(
+        f"subscription {full_name(name, namespace)} moved to {where} ({done['position']}, epoch {done['epoch']})"
+    )
 
 
 def _show_progress(server: str, namespace: str, name: str) -> None:
-    found = request(server, "GET", object_path(Kind.SUBSCRIPTION, namespace, name, "seek"))
+    found = request(server, "GET", named_path(Kind.SUBSCRIPTION, name, namespace, "seek"))
     if found["running"] and found["eventsTotal"]:
         typer.echo(f"searched {found['eventsScanned']:,} of about {found['eventsTotal']:,} events", err=True)
 
@@ -130,7 +133,7 @@ def describe(
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Show a subscription's state: its backlog, events with consumers, and counters."""
-    found = request(server, "GET", object_path(Kind.SUBSCRIPTION, namespace, name, "stats"))
+    found = request(server, "GET", named_path(Kind.SUBSCRIPTION, name, namespace, "stats"))
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
@@ -158,4 +161,4 @@ def analyze(
 
 
 def _ask(server: str, namespace: str, name: str, action: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    return request(server, "POST", object_path(Kind.SUBSCRIPTION, namespace, name, action), body=body)
+    return request(server, "POST", named_path(Kind.SUBSCRIPTION, name, namespace, action), body=body)

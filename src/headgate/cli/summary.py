@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headgate.cli.client import SERVER_DEFAULT, JsonOption, Server, api_path, request
+from headgate.cli.client import SERVER_DEFAULT, JsonOption, Server, api_path, counted, request
 from headgate.control.objects import OWN_API_VERSION
 
 
@@ -41,7 +41,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         if not one["ready"]
     ]
     yield f"parts         {'not ready: ' + '; '.join(waiting) if waiting else 'ready'}"
-    yield f"objects       {', '.join(f'{count} {plural}' for plural, count in found['objects'].items())}"
+    objects = (counted(count, plural.removesuffix("s")) for plural, count in found["objects"].items())
+    yield f"objects       {', '.join(objects)}"
     rates, latency, backlog, letters = found["rates"], found.get("latency", {}), found["backlog"], found["deadLetters"]
     times = "".join(
         f", {name} {1_000 * latency[name]:.1f} ms" for name in ("p50", "p99") if latency.get(name) is not None
@@ -51,10 +52,10 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         f"{rates['failed']:.1f}/s given up{times}"
     )
     yield (
-        f"backlog       {backlog['deliveries']} deliveries in memory, {backlog['lagging']} triggers with more, "
-        f"{backlog['circuitsOpen']} circuits open"
+        f"backlog       {counted(backlog['deliveries'], 'delivery', 'deliveries')} in memory, "
+        f"{counted(backlog['lagging'], 'trigger')} with more, {counted(backlog['circuitsOpen'], 'circuit')} open"
     )
-    yield f"dead letters  {letters['count']}, {letters['kept']} kept"
+    yield f"dead letters  {letters['count']:,}, {letters['kept']:,} kept"
     shown, total = found["attention"], found["attentionTotal"]
     yield f"attention     {total}"
     for one in shown:

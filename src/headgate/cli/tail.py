@@ -10,18 +10,21 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from headgate.cli.client import SERVER_DEFAULT, Server, lines
+from headgate.cli.client import BROKER_DEFAULT, SERVER_DEFAULT, Broker, Namespace, Server, lines, time_text
 from headgate.errors import UnavailableError
-from headgate.event.names import full_name
+from headgate.event.names import NAMESPACE_DEFAULT, full_name
 from headgate.log import positions
 
 _CONTROL: Final = re.compile("[\x7f-\x9f]")
 
 
 def tail(
-    broker: Annotated[str, typer.Argument(help="NAME or NAMESPACE/NAME of the broker.")] = "default",
+    broker: Broker = BROKER_DEFAULT,
     start: Annotated[
-        str, typer.Option("--from", help="earliest, latest, next, a time (RFC 3339) or a position (0:123,1:456).")
+        str,
+        typer.Option(
+            "--from", help="earliest, latest, next, a time (RFC 3339), an age (15m, 7d) or a position (0:123,1:456)."
+        ),
     ] = "next",
     filter_: Annotated[str | None, typer.Option("--filter", help="CEL, or JSON as in a trigger's spec.filter.")] = None,
     first: Annotated[
@@ -30,6 +33,7 @@ def tail(
     value: Annotated[list[str] | None, typer.Option(help="Only chunks with this filter value. Repeatable.")] = None,
     limit: Annotated[int | None, typer.Option(help="Stop after this many events.")] = None,
     follow: Annotated[bool, typer.Option(help="Wait for more events at the end.")] = True,
+    namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print the server's lines, progress included.")] = False,
 ) -> None:
@@ -37,17 +41,17 @@ def tail(
 
     Example: headgate tail --filter 'data.amount > 100'
 
-    Example: headgate tail shop/orders --from earliest --no-follow --value com.shop.order.paid --json
+    Example: headgate tail --broker shop/orders --from 1h --no-follow --value com.shop.order.paid --json
     """
-    parameters = [("from", start), ("follow", str(follow).lower())]
+    parameters = [("from", time_text(start)), ("follow", str(follow).lower())]
     parameters += [(name, text) for name, text in (("filter", filter_), ("first", first)) if text is not None]
     parameters += [("filterValue", each) for each in value or ()]
     parameters += [("limit", str(limit))] if limit is not None else []
     places: dict[int, int] = {}
+    errors = 0
+    path = quote(full_name(broker, namespace))
     try:
-        for line in lines(
-            server, f"/{quote(full_name(broker))}/events?{urlencode(parameters)}", accept="application/x-ndjson"
-        ):
+        for line in lines(server, f"/{path}/events?{urlencode(parameters)}", accept="application/x-ndjson"):
             found = json.loads(line)
             if as_json:
                 typer.echo(_harmless(line.decode().rstrip()))
@@ -58,6 +62,10 @@ def tail(
                 places[partition] = offset + 1
             elif "progress" in found:
                 places |= positions.parse(found["progress"]["position"])
+                if (known := found["progress"].get("filterErrors", 0)) > errors:
+                    errors = known
+                    tell = f"headgate: the filter is an error on {errors} of the events so far; they are not printed"
+                    print(tell, file=sys.stderr)
             else:
                 raise UnavailableError(found["error"]["message"], hint=_on(places))
     except KeyboardInterrupt:

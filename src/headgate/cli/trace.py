@@ -8,16 +8,25 @@ from typing import Annotated, Any
 
 import typer
 
-from headgate.cli.client import SERVER_DEFAULT, JsonLinesOption, Namespace, Server, broker_path
+from headgate.cli.client import (
+    BROKER_DEFAULT,
+    SERVER_DEFAULT,
+    Broker,
+    JsonLinesOption,
+    Namespace,
+    Server,
+    named_path,
+)
 from headgate.cli.why import entry_text, search
+from headgate.control.objects import Kind
 from headgate.errors import NotFoundError
-from headgate.event.names import NAMESPACE_DEFAULT
+from headgate.event.names import NAMESPACE_DEFAULT, full_name
 from headgate.limits import TRACE_EVENTS_MAX
 
 
 def trace(
     event_id: Annotated[str, typer.Argument(metavar="EVENT-ID", help="The event's id.")],
-    broker: Annotated[str, typer.Option("--broker", "-b", help="The broker that accepted it.")] = "default",
+    broker: Broker = BROKER_DEFAULT,
     source: Annotated[str, typer.Option(help="The event's source, if its id is not unique.")] = "",
     every: Annotated[bool, typer.Option("--all", help="Every stored event with this id, not only the newest.")] = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
@@ -31,7 +40,7 @@ def trace(
       headgate trace order-4711
       headgate trace order-4711 --broker shop/orders --source /shop --json
     """  # noqa: D301 - click reads \b as "keep these lines"
-    path = broker_path(broker, namespace, "trace")
+    path = named_path(Kind.BROKER, broker, namespace, "trace")
     shown = 0
     for found in _traces(server, path, {"id": event_id, "source": source}):
         if shown == TRACE_EVENTS_MAX:
@@ -46,7 +55,7 @@ def trace(
             break
     if not shown:
         raise NotFoundError(
-            f"broker {broker} has stored no event with the id {event_id!r}",
+            f"broker {full_name(broker, namespace)} has stored no event with the id {event_id!r}",
             hint="it was never accepted there, or retention took it; --broker names another broker",
         )
 

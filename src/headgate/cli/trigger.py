@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, object_path, print_error, request
+from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, named_path, print_error, request
 from headgate.control.bodies import MERGE_PATCH
 from headgate.control.objects import PAUSED_ANNOTATION, Kind
 from headgate.errors import InvalidInputError
-from headgate.event.names import NAMESPACE_DEFAULT
+from headgate.event.names import NAMESPACE_DEFAULT, full_name
 
 app = typer.Typer(no_args_is_help=True, help="Pause and resume the deliveries of triggers.")
 
-Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of triggers.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of triggers: NAME or NAMESPACE/NAME.")]
 
 
 @app.command()
@@ -41,13 +41,13 @@ def _annotate(server: str, namespace: str, names: list[str], value: str | None, 
     change = {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}}
     failed = False
     for name in names:
-        path = object_path(Kind.TRIGGER, namespace, name)
+        path = named_path(Kind.TRIGGER, name, namespace)
         try:
             request(server, "PATCH", path, body=change, content_type=MERGE_PATCH)
         except InvalidInputError as error:  # not that there is no server
             failed = True
             print_error(error.message, hint=error.hint)
             continue
-        typer.echo(f"trigger {namespace}/{name} {done}")
+        typer.echo(f"trigger {full_name(name, namespace)} {done}")
     if failed:
         raise typer.Exit(1)

@@ -3,45 +3,46 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 import typer
 
 from headgate.cli.client import (
-    EXIT_USAGE,
+    BROKER_DEFAULT,
     SERVER_DEFAULT,
+    Broker,
     JsonLinesOption,
     Namespace,
     Server,
-    broker_path,
-    fail,
-    object_path,
+    named_path,
     print_table,
     request,
+    split_name,
+    time_text,
 )
-from headgate.control.durations import duration_s
 from headgate.control.objects import Kind
-from headgate.event import rfc3339
 from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.event.status import status_text
 
 _NOT_FOUND_YET: Final = "not-found-yet"
 _PARTS_SHOWN: Final = 60
 _TEXT_CHARACTERS: Final = 70
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def why(
     event_id: Annotated[str, typer.Argument(metavar="EVENT-ID", help="The event's id.")],
     trigger: Annotated[
-        str, typer.Option("--trigger", "-t", help="Only this trigger, with the value of every part of its filter.")
+        str,
+        typer.Option(
+            "--trigger",
+            "-t",
+            help="Only this trigger, not all of the broker: with the value of each part of its filter.",
+        ),
     ] = "",
-    broker: Annotated[str, typer.Option("--broker", "-b", help="Without --trigger: all triggers of this broker.")] = (
-        "default"
-    ),
+    broker: Broker = BROKER_DEFAULT,
     source: Annotated[str, typer.Option("--source", help="The event's source, if its id is not unique.")] = "",
     since: Annotated[
         str,
@@ -60,17 +61,22 @@ def why(
       headgate why 1234 --trigger gold
       headgate why 1234 --trigger gold --source /shop --since 2h
     """  # noqa: D301 - click reads \b as "keep these lines"
-    query = {"id": event_id, "source": source, "since": since_time(since)}
+    query = {"id": event_id, "source": source, "since": time_text(since)}
+    namespace, broker = split_name(broker, namespace)
     if trigger:
-        answer = search(server, object_path(Kind.TRIGGER, namespace, trigger, "why"), query)
+        answer = search(server, named_path(Kind.TRIGGER, trigger, namespace, "why"), query)
     else:
-        answer = _of_broker(server, broker_path(broker, namespace, "why"), query)
+        answer = _of_broker(server, named_path(Kind.BROKER, broker, namespace, "why"), query)
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False))
     elif trigger:
         _print_one(answer)
     else:
         _print_all(answer)
+        if answer.get("triggers"):
+            exactly = f" --source {shlex.quote(source)}" if source else ""
+            command = f"headgate why {shlex.quote(event_id)} --trigger {namespace}/NAME{exactly}"
+            typer.echo(f"hint: `{command}` shows which part of its filter decided", err=True)
 
 
 def search(server: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
@@ -108,7 +114,6 @@ def _print_all(answer: dict[str, Any]) -> None:
         typer.echo("the broker has no triggers")
         return
     print_table([["TRIGGER", "FATE", "WHY"], *([one["trigger"], one["fate"], one["message"]] for one in triggers)])
-    typer.echo("hint: `headgate why EVENT-ID --trigger NAME` shows which part of its filter decided", err=True)
 
 
 def _place(event: dict[str, Any]) -> str:
@@ -151,16 +156,3 @@ def entry_text(entry: dict[str, Any]) -> str:
     failed = f", failed ({entry['reason']})" if entry.get("reason") else ", delivered"
     origin = _ORIGINS.get(entry["origin"], entry["origin"])
     return f"{origin} {entry.get('attempt', 0)}: {status_text(entry.get('status', 0), entry.get('reason', ''))}{failed}"
-
-
-def since_time(text: str, option: str = "--since") -> str:
-    """A time, or an age, as the server takes it."""
-    if not text or rfc3339.micros(text) is not None:
-        return text
-    try:
-        is_short = text[-1] in _UNITS_S and text[:-1].isdecimal()
-        age_s = float(int(text[:-1]) * _UNITS_S[text[-1]]) if is_short else duration_s(text)
-        return (datetime.now(UTC) - timedelta(seconds=age_s)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    except (ValueError, OverflowError):
-        hint = f"{option} 2026-01-02T03:04:05Z, {option} 15m, {option} 7d"
-        fail(f"{option} {text!r} is no time and no age", hint, status=EXIT_USAGE)

@@ -187,7 +187,13 @@ def _made(cells: tuple[str, ...], obj: Object, include: str) -> Row:
 
 
 def _written(filters: object) -> str:
-    return msgspec.json.encode(filters).decode() if filters else "<none>"
+    """Filters in a line: the text of one alone, where a terminal can show it, else JSON."""
+    found = msgspec.to_builtins(filters)
+    only = found[0] if isinstance(found, list) and len(found) == 1 else found
+    dialect, text = next(iter(only.items())) if isinstance(only, dict) and len(only) == 1 else ("", None)
+    if isinstance(text, str) and text.isprintable():
+        return text if dialect in ("cel", "expression") else f"{dialect}: {text}"
+    return msgspec.json.encode(found).decode() if found else "<none>"
 
 
 def partial(metadata: Metadata) -> PartialObject:

@@ -57,6 +57,8 @@ class EventExplanation:
         found: The event, when it is in the log.
         trace: What the filter says of the event, part by part, where that matters.
         attempts: Of a delivery that has not ended, or of a dead letter.
+        result: How a delivery has ended, as the journal has it: `delivered`, `dead_lettered`, `failed`, ...; "" when it
+            has not, or nobody knows it any more.
         history: Attempts for the trigger that the journal still knows, replays and dead letters among them.
         next: Where to go on searching: partition to offset; set with NOT_FOUND only.
         other: The newest event of the id that another broker has accepted; with `next` only.
@@ -68,6 +70,7 @@ class EventExplanation:
     found: FoundEvent | None = None
     trace: Trace | None = None
     attempts: AttemptSummary | None = None
+    result: str = ""
     history: tuple[JournalEntry, ...] = ()
     next: Mapping[int, int] = field(default_factory=dict)
     other: OtherBroker | None = None

@@ -12,6 +12,8 @@ from headgate.event.status import status_text
 from headgate.inspect.explanation import AttemptSummary
 from headgate.inspect.records import KeptDeadLetter
 
+DELIVERED: Final = "delivered"
+"""Stands for the result of an end that is a good attempt."""
 ENDS: Final = {
     "": "delivered at attempt {attempt} ({last})",
     "dead_lettered": "given up; {dead_letter}",

@@ -9,7 +9,7 @@ import msgspec
 from headgate.delivery.journal import JournalEntry, Origin
 from headgate.event.status import status_text
 from headgate.inspect.find import FoundEvent
-from headgate.inspect.sentences import time_text
+from headgate.inspect.sentences import DELIVERED, time_text
 from headgate.inspect.trace import EventTrace, MatchTrace
 
 _ORIGINS = {
@@ -75,9 +75,11 @@ def _match(match: MatchTrace) -> Iterator[tuple[int, TimelineEntry]]:
     named = f"{kind.lower()} {name}" if name else f"something deleted (id {row.target})"
     verdict = row.verdict.name.lower()
     says = f"matched for {named}: {verdict}, generation {row.generation}"
+    # A row is handed on while it is written: what comes of it may have the earlier time.
+    matched_us = min([row.time_us, *(entry.time_us for entry in match.attempts)])
     yield (
-        row.time_us,
-        TimelineEntry(time_text(row.time_us), "matched", says, kind, name, generation=row.generation, verdict=verdict),
+        matched_us,
+        TimelineEntry(time_text(matched_us), "matched", says, kind, name, generation=row.generation, verdict=verdict),
     )
     for entry in match.attempts:
         yield entry.time_us, _attempt(entry, kind, name)
@@ -108,7 +110,7 @@ def _attempt(entry: JournalEntry, kind: str, name: str) -> TimelineEntry:
         status=entry.status,
         reason=entry.reason,
         origin=entry.origin,
-        result="" if entry.reason or entry.origin is not Origin.DELIVERY else "delivered",
+        result="" if entry.reason or entry.origin is not Origin.DELIVERY else DELIVERED,
     )
 
 

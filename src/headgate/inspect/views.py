@@ -26,6 +26,7 @@ def why_json(trigger: str, id_: str, found: EventExplanation) -> JsonObject:
         | _given(
             trace=found.trace and _trace(found.trace),
             attempts=_summary(found.attempts),
+            result=found.result,
             history=list(map(_entry, found.history)),
         )
     )
@@ -81,7 +82,8 @@ def _token(reached: positions.Positions, other: OtherBroker | None) -> str:
 
 
 def _trigger(name: str, found: EventExplanation) -> JsonObject:
-    return {"trigger": name, "fate": found.fate, "message": found.message} | _given(attempts=_summary(found.attempts))
+    more = _given(attempts=_summary(found.attempts), result=found.result)
+    return {"trigger": name, "fate": found.fate, "message": found.message} | more
 
 
 def _event_trace(trace: EventTrace) -> JsonObject:

@@ -38,6 +38,7 @@ from headgate.inspect.find import EventSearch, FoundEvent, SearchResult, find_ev
 from headgate.inspect.records import KnownEvent, Records, RowRecord, Unfinished
 from headgate.inspect.sentences import (
     CHANGED_SINCE,
+    DELIVERED,
     ENDS,
     attempts_of_delivery,
     condition,
@@ -174,7 +175,7 @@ class Why:
             return EventExplanation(EventFate.DEAD_LETTER, dead_letter_text(dead_letter), attempts=attempts)
         end = delivery_end(history)
         if end is not None and end.result in ENDS:
-            return EventExplanation(EventFate.ENDED, ended_text(end, history))
+            return EventExplanation(EventFate.ENDED, ended_text(end, history), result=end.result or DELIVERED)
         judged = judge(target.filter.cel, EventView(event.found.stored.event, event.found.append_time_us))
         if end is not None or row.verdict == Verdict.ERROR or judged.outcome.kind is not OutcomeKind.TRUE:
             return _refused(judged) or EventExplanation(EventFate.CHANGED_SINCE, CHANGED_SINCE, trace=judged)
@@ -195,7 +196,7 @@ class Why:
             return EventExplanation(EventFate.NOT_MATCHED_YET, "the matcher has not come to the event yet")
         end = delivery_end(history)
         if end is not None and end.result in ENDS:
-            return EventExplanation(EventFate.ENDED, ended_text(end, history))
+            return EventExplanation(EventFate.ENDED, ended_text(end, history), result=end.result or DELIVERED)
         judged = judge(target.filter.cel, EventView(found.stored.event, found.append_time_us))
         refused = _refused(judged)
         if refused is not None:

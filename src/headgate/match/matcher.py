@@ -258,7 +258,9 @@ class Matcher:
         metrics.TARGETS.set(self._targets[run.number])
         took_s = now - self._started_at[run.number]
         self._settling.taken_up(took_s)
-        _log.info("generation in force", run=run.number, generation=run.generation, took_s=round(took_s, 3))
+        _log.info(
+            "a generation of filters is in force", run=run.number, generation=run.generation, took_s=round(took_s, 3)
+        )
         self._on_note(f"generation {run.generation} in force by run {run.number}")
         try:
             self._announce()
@@ -307,7 +309,7 @@ class Matcher:
         elif has_settled:
             self._start(link, self._runner.ends)
         elif now - self._started_at[running.number] >= limits.RUN_AGE_S_MAX:
-            _log.info("replacing a run before its batch ends", run=running.number)
+            _log.info("starts the next run before the batch of this one ends", run=running.number)
             self._start(link, self._runner.ends)
 
     def _start(self, link: DispatcherLink, start: Callable[[], Mapping[int, int]]) -> None:
@@ -319,7 +321,9 @@ class Matcher:
         number, self._next_run = self._next_run, self._next_run + 1
         offsets = start()
         began = self._clock()
-        _log.info("starting a run", run=number, generation=table.generation, targets=len(table.targets))
+        _log.info(
+            "starts a run of the match query", run=number, generation=table.generation, targets=len(table.targets)
+        )
         try:
             run = self._runner.start(table, number, offsets, link.address)
         except RunFailedError as error:

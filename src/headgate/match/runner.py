@@ -116,7 +116,7 @@ def serve(
     shutil.rmtree(scratch, ignore_errors=True)  # a killed process before this one cleaned nothing up
     spark = start_session(jar=connector_jar(), threads=task_slots(partitions), scratch=scratch, heap_mib=heap_mib)
     on_started()
-    _log.info("spark started", version=spark.version)
+    _log.info("Spark has started", version=spark.version)
     on_note("Spark has started, no query in force yet")
     matcher = Matcher(
         routing,

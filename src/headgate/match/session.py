@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -17,6 +18,7 @@ from typing import Final
 
 import structlog
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -54,7 +56,7 @@ def start_session(
     master: str | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> SparkSession:
-    """Start the JVM and Spark in it; takes seconds. A process has one session: a second call returns the first.
+    """Start the JVM and Spark in it, from the main thread; takes seconds. A second call returns the first session.
 
     Args:
         jar: The connector, see `requirements.connector_jar`.
@@ -75,14 +77,17 @@ def start_session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.pop("SPARK_HOME", None)  # another installation's jars would not fit this PySpark
     master = master or f"local[{threads}]"
-    builder = SparkSession.builder.appName("headgate").master(master)
     placed = _of_one_machine(scratch) if master.startswith("local") else _OF_A_CLUSTER
-    for name, value in {**_settings([jar, *more_jars], scratch, heap_mib), **placed, **options}.items():
-        builder = builder.config(name, value)
+    wanted = {**_settings([jar, *more_jars], scratch, heap_mib), **placed, **options}
+    conf = SparkConf().setAppName("headgate").setMaster(master).setAll(list(wanted.items()))
+    on_interrupt = signal.getsignal(signal.SIGINT)
     try:
-        return builder.getOrCreate()
+        SparkContext.getOrCreate(conf)
     except PySparkRuntimeError as error:
         raise SparkGoneError(f"the JVM did not start: {error}", hint=install_java()) from error
+    finally:  # at once: PySpark takes Ctrl-C for itself, and the supervisor alone decides what it means
+        signal.signal(signal.SIGINT, on_interrupt)
+    return SparkSession.builder.getOrCreate()
 
 
 def stop_session(spark: SparkSession, scratch: Path) -> None:

@@ -1,4 +1,4 @@
-"""Logging by structlog on stderr: lines for people on a terminal, else JSON lines. No event data."""
+"""Logging by structlog on stderr, of libraries too: lines for people on a terminal, else JSON lines. No event data."""
 
 from __future__ import annotations
 
@@ -58,21 +58,28 @@ def configure(process: str) -> None:
     def name_process(_: object, __: str, fact: structlog.typing.EventDict) -> structlog.typing.EventDict:
         return {"process": process, **fact}
 
+    facts: list[structlog.typing.Processor] = [
+        name_process,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if terminal else "iso", utc=not terminal),
+        structlog.processors.format_exc_info,
+    ]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            name_process,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if terminal else "iso", utc=not terminal),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
+        processors=[structlog.contextvars.merge_contextvars, *facts, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         # One write a line: all processes share this stderr, and two parts of a line may have another's between them.
         logger_factory=structlog.WriteLoggerFactory(STDERR),
     )
     sys.stderr = STDERR  # what libraries and the interpreter say must not fail, either
-    logging.basicConfig(level=logging.WARNING, format=f"%(levelname)s {process} %(name)s: %(message)s")
+    of_libraries = logging.StreamHandler(STDERR)
+    of_libraries.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *facts],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    logging.basicConfig(level=logging.WARNING, handlers=[of_libraries])
+    logging.captureWarnings(True)
 
 
 class Recurring:

@@ -91,7 +91,7 @@ class MatchLinkServer:
         port: int = self._server.sockets[0].getsockname()[1]
         _publish_address(run_directory / ADDRESS_FILE.format(self.shard.index), port)
         self._watch = loop.call_later(1.0, self._close_silent)
-        _log.info("match link listens", port=port)
+        _log.info("listens for the matcher", port=port)
         return port
 
     async def close(self) -> None:
@@ -125,9 +125,14 @@ class MatchLinkServer:
     def greeted(self, connection: _LinkConnection, hello: Hello) -> None:
         """A connection has shown the token and sent its hello."""
         if hello.is_driver:
-            _log.info("matcher connected")
+            _log.info("the matcher has connected")
             return
-        _log.info("run connected", run=hello.run, generation=hello.generation, partition=hello.partition)
+        _log.info(
+            "a run of the match query has connected",
+            run=hello.run,
+            generation=hello.generation,
+            partition=hello.partition,
+        )
         self._apply(self._takeover.open(hello))
 
     def received(self, connection: _LinkConnection, hello: Hello, parser: FrameParser, data: bytes) -> None:
@@ -180,11 +185,11 @@ class MatchLinkServer:
             if type(step) is Accepted:
                 self.sink.take(step)
             elif isinstance(step, RunActive):
-                _log.info("run took over", run=step.run, generation=step.generation)
+                _log.info("the matches of a run count from now on", run=step.run, generation=step.generation)
                 self._send_outcome(step.run, {"op": "active", "run": step.run, "generation": step.generation})
             elif isinstance(step, RunRejected):
                 # The matcher knows whether it meant to end the run, and warns when it did not.
-                _log.info("run over", run=step.run, reason=step.reason)
+                _log.info("a run is over", run=step.run, reason=step.reason)
                 self._send_outcome(step.run, {"op": "rejected", "run": step.run, "reason": step.reason})
                 for connection in list(self._connections):
                     if connection.hello is not None and connection.hello.run == step.run:

@@ -118,7 +118,9 @@ class ReplaysApi:
         namespace, id_ = request.path_params["namespace"], path_id(request)
         found = await self._replays.get(namespace, id_)
         if found is None:
-            raise ReplayNotFoundError(f"there is no replay {id_}", hint="see headgate replay list")
+            raise ReplayNotFoundError(
+                f"there is no replay {id_}", hint=f"headgate replay list -n {namespace} lists them"
+            )
         return found
 
     def _spec(self, namespace: str, asked: ReplayRequest, owner: str) -> ReplaySpec:

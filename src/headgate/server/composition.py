@@ -279,7 +279,12 @@ class Dispatcher:
                     await asyncio.sleep(0)
         self.matches.recovered(watermarks)
         self.dead_letters.start()
-        _log.info("dispatcher starts", position=cursors.position, rows_again=rows, behind=len(cursors.targets))
+        _log.info(
+            "the dispatcher starts",
+            outbox_position=cursors.position,
+            rows_read_again=rows,
+            targets_behind=len(cursors.targets),
+        )
 
     async def run(self) -> None:
         """Open the link and work until the stop."""
@@ -314,7 +319,7 @@ class Dispatcher:
             await self.subscriptions.flush()
         except UnavailableError as error:  # what was acknowledged is on disk; the rest is handed out again
             _log.error("cursors of subscriptions cannot be written", error=str(error))
-        _log.info("dispatcher stopped", unfinished=self.unfinished)
+        _log.info("the dispatcher has stopped", unfinished=self.unfinished)
 
     # --- what the scheduler tells ---------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -12,6 +13,8 @@ from headgate.match.requirements import connector_jar
 from headgate.match.session import FUNCTIONS_SETTING, FUNCTIONS_VALUE
 from headgate.spark.errors import ConnectorMissingError
 
+_PYTHON_DEFAULT: Final = "python3"
+"""What PySpark takes where PYSPARK_PYTHON is not set."""
 BATCH_BYTES_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _HINT: Final = (
     "start Spark with the jar: SparkSession.builder.config('spark.jars', headgate.spark.connector_jar()), "
@@ -36,6 +39,17 @@ def use_connector(spark: SparkSession) -> None:
     except NotImplementedError as error:  # Spark Connect: another process has the JVM
         raise ConnectorMissingError("the match needs the driver's own JVM, not Spark Connect", hint=_HINT) from error
     spark.conf.set(FUNCTIONS_SETTING, FUNCTIONS_VALUE)
+
+
+def use_own_python(spark: SparkSession) -> None:
+    """Lets workers on this machine run the driver's Python, which has this package: a notebook's, or a venv's.
+
+    Spark would take `python3` of the PATH, which is theirs only where the venv is activated. What somebody has set
+    stays; on a cluster it is for PYSPARK_PYTHON to say where Python is.
+    """
+    context = spark.sparkContext
+    if (context.master or "").startswith("local") and context.pythonExec == _PYTHON_DEFAULT:
+        context.pythonExec = sys.executable
 
 
 def bound_batches(spark: SparkSession) -> None:

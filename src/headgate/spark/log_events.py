@@ -61,7 +61,7 @@ def log_events(
     except NoDataDirectoryError as error:
         raise EventsAddressError(error.message, hint=error.hint) from error
     if served is None:
-        raise EventsAddressError(f"there is no broker {broker!r} in {data}", hint="headgate get brokers lists them")
+        raise EventsAddressError(f"there is no broker {broker!r} in {data}", hint="headgate get brokers -A lists them")
     directory = LogDirectory(data / _LOG, on_corrupt)
     log = ChunkLog(directory)
     start = start_offsets(log, from_)

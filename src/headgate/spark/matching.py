@@ -16,7 +16,7 @@ from headgate.filter.cel.evaluate import program
 from headgate.filter.compile.plan import Verdict
 from headgate.match.dataframe import MatchTable, build_table, match_events
 from headgate.spark.columns import READ, EventRows, event_rows
-from headgate.spark.connector import bound_batches, use_connector
+from headgate.spark.connector import bound_batches, use_connector, use_own_python
 from headgate.spark.errors import EventColumnsError
 from headgate.spark.filters import Filters, NamedFilter, compiled_filters
 from headgate.spark.settlement import EVENT_COLUMNS, SettledFilter, settlement
@@ -55,6 +55,7 @@ def match(events: DataFrame, filters: Filters) -> DataFrame:
     """
     spark = events.sparkSession
     use_connector(spark)
+    use_own_python(spark)
     bound_batches(spark)
     taken = [name for name in ADDED if name in events.columns]
     if taken:

@@ -79,7 +79,7 @@ class Readers:
         """
         broker = await asyncio.to_thread(self._served, path)
         if broker is None:
-            raise UnknownBrokerError(f"there is no broker {path!r}", hint="headgate get brokers lists them")
+            raise UnknownBrokerError(f"there is no broker {path!r}", hint="headgate get brokers -A lists them")
         return broker
 
     def check_room(self) -> None:

@@ -53,7 +53,9 @@ class SubscriptionRegistry:
         """
         state = self._by_name.get(name)
         if state is None:
-            raise SubscriptionNotFoundError(f"there is no subscription {name!r}", hint="headgate get subscriptions")
+            raise SubscriptionNotFoundError(
+                f"there is no subscription {name!r}", hint="headgate get subscriptions -A lists them"
+            )
         return state
 
     def update(self, table: RoutingTable) -> None:

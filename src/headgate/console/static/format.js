@@ -24,6 +24,9 @@ export function clock(time) {
 
 export const count = (number) => (number ?? 0).toLocaleString("en-US");
 
+/** `1 broker`, `1,203 brokers`. */
+export const counted = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
 /** Events a second: `1,203`, `12.3`, `0.04`. */
 export function rate(number) {
   if (!number) return "0";

@@ -276,7 +276,7 @@ def serve_kafka(
         options=resolved(config.spark.options),
     )
     on_started()
-    _log.info("spark started", version=spark.version, master=spark.sparkContext.master)
+    _log.info("Spark has started", version=spark.version, master=spark.sparkContext.master)
     try:
         KafkaMatcher(spark, config.kafka, filters, scratch, hooks, name).run(stop)
     except SparkGoneError:

@@ -51,7 +51,7 @@ export function BrokerPage({ route }) {
   useTitle(name);
   const broker = object.data;
   const above = html`<a href=${link(["brokers"], { namespace })}>Brokers</a><span aria-hidden="true">/</span><a href=${link(["brokers"], { namespace })}>${namespace}</a>`;
-  return html`<${PageHead} title=${name} above=${above} status=${summary.data && html`<${Ready} ...${summary.data} />`}>
+  return html`<${PageHead} title=${name} above=${above} status=${!summary.error && summary.data && html`<${Ready} ...${summary.data} />`}>
       ${may("get", "brokers/catalogue", GROUP) && html`<a class="button" href=${link(["catalogue"], { broker: `${namespace}/${name}` })}>Catalogue</a>`}
       ${may("get", "brokers/events", GROUP) && html`<a class="button" href=${link(["events"], { broker: `${namespace}/${name}` })}>Look at its events</a>`}
     <//>

@@ -1,6 +1,6 @@
 /** Catalogue: which types of events flow through a broker, what they look like, and who wants them. */
 import { EVENTING, objectPath } from "../api.js";
-import { ago, count, plain, rate } from "../format.js";
+import { ago, count, counted, plain, rate } from "../format.js";
 import { BrokerField } from "../parts/broker_field.js";
 import { Ago, Empty, PageHead, Panel, Problem } from "../parts/basics.js";
 import { EventCard, Json } from "../parts/code.js";
@@ -29,7 +29,7 @@ export function Catalogue({ route }) {
   const looked = detail.data?.items[0];
   const chosen = looked && looked.type === listed?.type && looked.source === listed?.source ? looked : listed;
   return html`<${PageHead} title="Catalogue" />
-    <div class="toolbar"><${BrokerField} value=${name} namespace=${namespace} onChange=${setName} />${data && html`<span class="muted">${count(data.events)} events ${data.complete ? "of the whole log" : html`since <${Ago} time=${data.since} />`}</span><button type="button" onClick=${reload}>Look again</button>`}</div>
+    <div class="toolbar"><${BrokerField} value=${name} namespace=${namespace} onChange=${setName} />${data && html`<span class="muted">${counted(data.events, "event")} ${data.complete ? "of the whole log" : html`since <${Ago} time=${data.since} />`}</span><button type="button" onClick=${reload}>Look again</button>`}</div>
     ${!full && html`<${Empty} icon="brokers" title="Choose a broker">The types of its events are listed here.<//>`}
     ${error?.status === 404 ? html`<${Empty} icon="catalogue" title="No catalogue here">This server keeps none, or there is no such broker.<//>` : html`<${Problem} error=${error} />`}
     ${data && !data.items.length && html`<${Empty} icon="catalogue" title="No events yet">Each type of event is listed here once the first one has come.<//>`}
@@ -40,7 +40,7 @@ export function Catalogue({ route }) {
             <span class="name">${plain(one.type)}</span><span class="muted">${plain(one.source)}</span><span class="figures">${count(one.count)} · ${rate(one.rate)}/s · ${ago(one.lastSeen)} ago</span>
           </button>
         </li>`)}
-        ${data.leftOut > 0 && html`<li class="muted">and ${count(data.leftOut)} events of further types</li>`}
+        ${data.leftOut > 0 && html`<li class="muted">and ${counted(data.leftOut, "event")} of further types</li>`}
       </ul>
       <div>
         <${Panel} title=${plain(chosen.type)} aside=${html`<a href=${link(["events"], { broker: full, filter: `ce.type == ${JSON.stringify(chosen.type)}` })}>Look at them</a>`}>

@@ -9,8 +9,20 @@ import { link } from "../router.js";
 import { html, useData, useEffect, useState, useTitle } from "../ui.js";
 
 const EVERY_MS = 2000;
+/** How a delivery ended, by its result. */
+const ENDS = {
+  delivered: ["good", "Delivered"],
+  filtered: ["idle", "Filter is false"],
+  error: ["warn", "Filter is an error"],
+  dead_lettered: ["bad", "Given up, a dead letter"],
+  failed: ["bad", "Given up and dropped"],
+  expired: ["bad", "Too old, dropped"],
+  lost: ["bad", "The log had lost it"],
+  gone: ["idle", "The trigger was gone"],
+  foreign: ["idle", "Of another broker"],
+};
 const FATES = {
-  ended: ["good", "ended"],
+  ended: ["idle", "ended"],
   undelivered: ["busy", "under way"],
   "dead-letter": ["bad", "dead letter"],
   "filter-false": ["idle", "filter is false"],
@@ -24,13 +36,17 @@ const EVALUATED = new Set(["filter-false", "filter-error", "changed-since"]);
 const isGood = (status) => status >= 200 && status < 300;
 
 /** The tone of a line of the timeline. */
-function toneOf({ what, status, result, verdict }) {
-  if (what === "attempt") return isGood(status) ? "good" : "bad";
+function toneOf({ what, status, origin, result, verdict }) {
+  if (what === "attempt") return !isGood(status) ? "bad" : origin === "dead-letter" ? "warn" : "good";
   if (what === "dead-letter") return "bad";
-  if (what === "ended") return result === "delivered" ? "good" : "bad";
+  if (what === "ended") return ENDS[result]?.[0] ?? "idle";
   if (what === "matched") return verdict === "error" ? "warn" : "busy";
   return "idle";
 }
+
+const VERDICTS = { candidate: "Candidate", error: "Filter is an error" };
+/** What happened, in a word: what the matcher leaves open is not matched yet, and a no of the filter is no end. */
+const wordOf = ({ what, result, verdict }) => (what === "ended" && ENDS[result]?.[1]) || (what === "matched" && VERDICTS[verdict]) || NAMES[what] || what;
 
 const NAMES = { stored: "Stored", matched: "Matched", attempt: "Attempt", ended: "Ended", "dead-letter": "Dead letter", related: "Related" };
 
@@ -75,7 +91,7 @@ const Timeline = ({ lines, path }) =>
       (one, index) => html`<li key=${index} class=${toneOf(one)}>
         <${Clock} time=${one.time} />
         <div>
-          <p class="what"><${Status} tone=${toneOf(one)}>${NAMES[one.what] ?? one.what}${one.attempt ? ` ${one.attempt}` : ""}<//>
+          <p class="what"><${Status} tone=${toneOf(one)}>${wordOf(one)}${one.attempt ? ` ${one.attempt}` : ""}<//>
             ${one.name && html` <a href=${link([one.kind === "Subscription" ? "subscriptions" : "triggers", ...one.name.split("/")])}>${one.name}</a>`}
             ${one.event && html` <a href=${link(["events", ...path, one.event.id], { source: one.event.source })}>${plain(one.event.type)} ${plain(one.event.id)}</a>`}
             ${one.deadLetter > 0 && html` <a href=${link(["dead-letters"], { namespace: one.name.split("/")[0], letter: one.deadLetter })}>look at it</a>`}
@@ -91,7 +107,7 @@ function Fates({ namespace, id, source, triggers }) {
   if (!triggers.length) return html`<p class="muted">The broker has no triggers.</p>`;
   return html`<ul class="fates">
     ${triggers.map((one) => {
-      const [tone, word] = FATES[one.fate] ?? ["idle", one.fate];
+      const [tone, word] = ENDS[one.result] ?? FATES[one.fate] ?? ["idle", one.fate];
       const canExplain = EVALUATED.has(one.fate);
       const head = html`<${Status} tone=${tone}>${word}<//> <span class="name">${one.trigger}</span> <span class="muted">${one.message}</span>`;
       return html`<li key=${one.trigger}>

@@ -1,6 +1,6 @@
 /** Overview: what is going on, and what needs attention. */
 import { OWN, within } from "../api.js";
-import { count, duration, rate } from "../format.js";
+import { count, counted, duration, rate } from "../format.js";
 import { Ago, Empty, PageHead, Panel, Problem, Status, Tile } from "../parts/basics.js";
 import { toneOf } from "../parts/conditions.js";
 import { Chart } from "../parts/chart.js";
@@ -25,17 +25,17 @@ export function Overview({ route }) {
   const { namespace } = route.query;
   const { data, error } = useData(within(OWN, namespace, "summary"), {}, { everyMs: EVERY_MS });
   useTitle("Overview");
-  return html`<${PageHead} title="Overview" status=${data && html`<${Status} tone=${data.ready ? "good" : "bad"}>${data.ready ? "Every part is ready" : "Not every part is ready"}<//>`} />
+  return html`<${PageHead} title="Overview" status=${error ? html`<${Status} tone="warn">Not known now<//>` : data && html`<${Status} tone=${data.ready ? "good" : "bad"}>${data.ready ? "Every part is ready" : "Not every part is ready"}<//>`} />
     <${Problem} error=${error} />
-    ${data && html`<${Numbers} of=${data} namespace=${namespace} /><${Charts} history=${data.history} /><${Attention} of=${data} /><${Parts} parts=${data.parts} />`}`;
+    ${data && html`<${Numbers} of=${data} namespace=${namespace} /><${Charts} history=${data.history} />${!error && html`<${Attention} of=${data} /><${Parts} parts=${data.parts} />`}`}`;
 }
 
 const Numbers = ({ of: { rates, latency, backlog, objects, deadLetters }, namespace }) =>
   html`<dl class="tiles">
-    <${Tile} label="Received" value=${rate(rates.received)} unit="/s" note=${html`<a href=${link(["brokers"], { namespace })}>${count(objects.brokers)} brokers</a>`} />
-    <${Tile} label="Delivered" value=${rate(rates.delivered)} unit="/s" note=${html`<a href=${link(["triggers"], { namespace })}>${count(objects.triggers)} triggers</a>`} />
+    <${Tile} label="Received" value=${rate(rates.received)} unit="/s" note=${html`<a href=${link(["brokers"], { namespace })}>${counted(objects.brokers, "broker")}</a>`} />
+    <${Tile} label="Delivered" value=${rate(rates.delivered)} unit="/s" note=${html`<a href=${link(["triggers"], { namespace })}>${counted(objects.triggers, "trigger")}</a>`} />
     <${Tile} label="Median delivery" value=${duration(latency?.p50)} note=${latency ? `p99 ${duration(latency.p99)}` : "nothing was delivered"} />
-    <${Tile} label="Backlog" value=${count(backlog.deliveries)} tone=${backlog.lagging || backlog.circuitsOpen ? "warn" : ""} note=${`${count(backlog.lagging)} lagging, ${count(backlog.circuitsOpen)} circuits open`} />
+    <${Tile} label="Backlog" value=${count(backlog.deliveries)} tone=${backlog.lagging || backlog.circuitsOpen ? "warn" : ""} note=${`${count(backlog.lagging)} lagging, ${counted(backlog.circuitsOpen, "circuit")} open`} />
     <${Tile} label="Dead letters" value=${count(deadLetters.kept)} tone=${deadLetters.kept ? "bad" : ""} note=${html`<a href=${link(["dead-letters"], { namespace })}>${deadLetters.kept ? "look at them" : "none is kept"}</a>`} />
   </dl>`;
 
@@ -65,7 +65,7 @@ const Attention = ({ of: { attention, attentionTotal } }) =>
   html`<${Panel} title="Needs attention" aside=${attention.length < attentionTotal ? `${count(attention.length)} of ${count(attentionTotal)}` : attentionTotal ? count(attentionTotal) : ""}>
     ${attention.length
       ? html`<${Table} label="Needs attention" columns=${COLUMNS} rows=${attention} keyOf=${(one) => `${one.kind}/${one.namespace}/${one.name}/${one.type}`} />`
-      : html`<${Empty} title="Nothing needs you">Every condition holds, every circuit is closed, and no dead letter is kept.<//>`}
+      : html`<${Empty} title="Nothing needs you">No condition asks for you, and no dead letter is kept.<//>`}
   <//>`;
 
 const Parts = ({ parts }) =>

@@ -1,7 +1,7 @@
 /** The playground: a filter, events, and why each is taken or not. All of it is in the address. */
 import { get, OWN, post } from "../api.js";
 import { EVENTS, EXAMPLES, START } from "../examples.js";
-import { count, plain } from "../format.js";
+import { count, counted, plain } from "../format.js";
 import { draftOf } from "../handover.js";
 import { packed, unpacked } from "../link_state.js";
 import { BrokerField, lastEvents } from "../parts/broker_field.js";
@@ -154,7 +154,7 @@ function Bench({ dialect, text, events, onChange, namespace }) {
       <section class="bench-events" aria-label="Events">
         <${EventsBar} events=${events} counts=${data?.counts} namespace=${namespace} onEvents=${(found) => onChange({ events: found.slice(0, EVENTS_MAX) })} onEdit=${() => setEditing(true)} />
         ${events.length === 0 && html`<${Empty} icon="events" title="No events">Paste some, take the last of a broker, or open a file.<//>`}
-        ${data?.tracesLeftOut > 0 && html`<p class="muted">${count(data.tracesLeftOut)} events are shown without the parts of the filter: they are too many or too large.</p>`}
+        ${data?.tracesLeftOut > 0 && html`<p class="muted">${counted(data.tracesLeftOut, "event")} shown without the parts of the filter: too many or too large.</p>`}
         <ol class="verdicts">
           ${events.map((event, index) => html`<${Verdict} key=${index} event=${event} result=${data?.results?.[index]} text=${data?.text} isOpen=${index === opened} onToggle=${() => setOpened(index === opened ? -1 : index)} />`)}
         </ol>
@@ -180,7 +180,7 @@ function EventsBar({ events, counts, namespace, onEvents, onEdit }) {
       <div class="counts" role="status">
         ${counts
           ? ["true", "false", "error", "invalid"].filter((one) => counts[one]).map((one) => html`<${Status} key=${one} tone=${VERDICTS[one][0]}>${count(counts[one])} ${VERDICTS[one][1]}<//>`)
-          : html`<span class="muted">${count(events.length)} events</span>`}
+          : html`<span class="muted">${counted(events.length, "event")}</span>`}
       </div>
       <div class="actions">
         <button type="button" onClick=${onEdit}>Edit events</button>

@@ -1,6 +1,6 @@
 /** Subscriptions: the list, and one of them with its backlog and consumers. */
 import { call, objectPath, OWN, post, within } from "../api.js";
-import { count, filterText } from "../format.js";
+import { count, counted, filterText } from "../format.js";
 import { toPlayground } from "../handover.js";
 import { Ago, Choice, Dialog, Empty, Facts, PageHead, Panel, Problem, Ready, Tile } from "../parts/basics.js";
 import { Cel } from "../parts/code.js";
@@ -60,7 +60,7 @@ export function SubscriptionPage({ route }) {
   useTitle(name);
   const one = object.data;
   const above = html`<a href=${link(["subscriptions"], { namespace })}>Subscriptions</a><span aria-hidden="true">/</span><a href=${link(["subscriptions"], { namespace })}>${namespace}</a>`;
-  return html`<${PageHead} title=${name} above=${above} status=${one && html`<${Ready} ...${readiness(one)} />`}>
+  return html`<${PageHead} title=${name} above=${above} status=${!object.error && one && html`<${Ready} ...${readiness(one)} />`}>
       ${one && may("create", "subscriptions/analyze") && html`<button type="button" onClick=${() => setAsked("analyze")}>Try a filter…</button>`}
       ${one && may("create", "subscriptions/seek") && html`<button type="button" onClick=${() => setAsked("seek")}>Seek…</button>`}
     <//>
@@ -78,7 +78,7 @@ function SubscriptionOverview({ object: { spec, status, metadata }, stats, consu
       <${Tile} label="Backlog" value=${count(stats.backlog)} note=${stats.candidates ? `${count(stats.candidates)} still to be decided` : "exact"} />
       <${Tile} label="With consumers" value=${count(stats.unacknowledged)} />
       <${Tile} label="Acknowledged" value=${count(stats.acknowledged)} note=${`${count(stats.redelivered)} handed out again`} />
-      <${Tile} label="Accepted" value=${count(stats.accepted)} note=${`${count(stats.rejected)} rejected, ${count(stats.errors)} errors`} />
+      <${Tile} label="Accepted" value=${count(stats.accepted)} note=${`${count(stats.rejected)} rejected, ${counted(stats.errors, "error")}`} />
       <${Tile} label="Given up" value=${count(stats.expired)} tone=${stats.expired ? "bad" : ""} />
     </dl>`}
     <div class="columns">
@@ -111,8 +111,8 @@ function Consumers({ of }) {
   ];
   const lease = of.lease && !of.items.some((one) => one.consumer === of.lease.consumer) ? [{ consumer: of.lease.consumer, events: 0, redelivered: 0 }] : [];
   const rows = [...of.items, ...lease];
-  return html`${rows.length ? html`<${Table} label="Consumers" columns=${columns} rows=${rows} keyOf=${(one) => one.consumer} />` : html`<${Empty} title="Nobody consumes">A consumer pulls with <code>headgate pull</code>, over HTTP or gRPC.<//>`}
-    ${of.waiting > 0 && html`<p class="muted">${count(of.waiting)} events are read and with nobody now.</p>`}`;
+  return html`${rows.length ? html`<${Table} label="Consumers" columns=${columns} rows=${rows} keyOf=${(one) => one.consumer} />` : html`<${Empty} title="Nobody consumes">A consumer pulls with <code>headgate consume</code>, over HTTP or gRPC.<//>`}
+    ${of.waiting > 0 && html`<p class="muted">${counted(of.waiting, "event")} are read and with nobody now.</p>`}`;
 }
 
 /** Moves a subscription, and shows how far the search for the place is. */
@@ -139,7 +139,7 @@ function Seek({ path, name, onClose }) {
     <p class="muted">earliest, latest, a time such as 2026-01-31T09:30:00Z, or a position such as 0:123</p>
     <label>and there the first event with <input class="mono" placeholder='data.id == 4711' value=${first} onInput=${(event) => setFirst(event.target.value)} /></label>
     <${Problem} error=${error} />
-    ${isBusy && html`<p role="status"><progress max=${progress?.eventsTotal || 1} value=${progress?.eventsScanned || 0}></progress> ${count(progress?.eventsScanned)} events looked at</p>`}
+    ${isBusy && html`<p role="status"><progress max=${progress?.eventsTotal || 1} value=${progress?.eventsScanned || 0}></progress> ${counted(progress?.eventsScanned, "event")} looked at</p>`}
     <div class="dialog-actions">
       ${isBusy ? html`<button type="button" onClick=${() => call("DELETE", `${path}/seek`).catch(setError)}>End the search</button>` : html`<button type="button" onClick=${onClose}>Cancel</button>`}
       <button type="button" class="primary" disabled=${isBusy} onClick=${seek}>Seek</button>

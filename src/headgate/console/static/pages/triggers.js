@@ -1,6 +1,6 @@
 /** Triggers: the list, one of them, and a new one. */
 import { call, EVENTING, objectPath, OWN, post, within } from "../api.js";
-import { ago, count, filterText, rate } from "../format.js";
+import { ago, count, counted, filterText, rate } from "../format.js";
 import { draftOf, toPlayground } from "../handover.js";
 import { Ago, Choice, Confirm, Dialog, Empty, Facts, PageHead, Panel, Problem, Ready, Tile } from "../parts/basics.js";
 import { Cel } from "../parts/code.js";
@@ -91,7 +91,7 @@ export function TriggerPage({ route }) {
     go(["triggers"], { namespace });
   };
   const above = html`<a href=${link(["triggers"], { namespace })}>Triggers</a><span aria-hidden="true">/</span><a href=${link(["triggers"], { namespace })}>${namespace}</a>`;
-  return html`<${PageHead} title=${name} above=${above} status=${stats.data && html`<${Ready} ...${stats.data} />`}>
+  return html`<${PageHead} title=${name} above=${above} status=${!stats.error && stats.data && html`<${Ready} ...${stats.data} />`}>
       ${trigger && may("patch", "triggers", GROUP) && html`<button type="button" disabled=${isBusy} onClick=${turn}>${isPaused ? "Resume" : "Pause"}</button>`}
       ${trigger && may("create", "replays") && html`<button type="button" onClick=${() => setAsked("replay")}>Replay…</button>`}
       ${trigger && may("delete", "triggers", GROUP) && html`<button type="button" class="danger quiet" onClick=${() => setAsked("delete")}>Delete…</button>`}
@@ -111,7 +111,7 @@ function TriggerOverview({ trigger, stats }) {
       <${Tile} label="Delivered" value=${count(stats.delivered)} note=${`since ${new Date(stats.since).toLocaleString()}`} />
       <${Tile} label="Rate" value=${rate(stats.rate)} unit="/s" note="of the last minute" />
       <${Tile} label="Backlog" value=${count(stats.backlog) + (stats.lagging ? "+" : "")} note=${stats.oldestUndelivered ? `oldest ${ago(stats.oldestUndelivered)}` : "nothing waits"} tone=${stats.lagging ? "warn" : ""} />
-      <${Tile} label="Failed" value=${count(stats.failed)} note=${`${count(stats.attemptsFailed)} attempts failed`} tone=${stats.failed ? "bad" : ""} />
+      <${Tile} label="Failed" value=${count(stats.failed)} note=${`${counted(stats.attemptsFailed, "attempt")} failed`} tone=${stats.failed ? "bad" : ""} />
       <${Tile} label="Circuit" value=${stats.circuit === "open" ? "Open" : "Closed"} note=${stats.circuit === "open" ? "no attempts for now" : "attempts are made"} tone=${stats.circuit === "open" ? "bad" : ""} />
     </dl>`}
     <div class="columns">

@@ -3,19 +3,27 @@ import { html } from "../ui.js";
 import { Ago, Status } from "./basics.js";
 
 const WORDS = {
+  Addressable: ["It has an address for events", "It has no address for events", ""],
+  CredentialsResolved: ["Its credentials are there", "Its credentials cannot be used", ""],
   Ready: ["It is ready", "It does not work yet", "It is about to work"],
   BrokerReady: ["Its broker takes events", "Its broker does not take events", "Its broker is not known yet"],
   DependencyReady: ["It depends on nothing else", "What it depends on is not there", "What it depends on is not known yet"],
   SubscriberResolved: ["The subscriber has an address", "The subscriber has no address", "The subscriber's address is not known yet"],
-  DeadLetterSinkResolved: ["Dead letters are settled", "The dead-letter sink has no address", "The dead-letter sink is not known yet"],
+  DeadLetterSinkResolved: ["The dead-letter sink has an address", "The dead-letter sink has no address", "The dead-letter sink is not known yet"],
   Subscribed: ["Every event from now on is matched by its filter", "Its filter is not in force", "Its filter is about to be in force"],
-  FilterHealthy: ["The filter works on the events that come", "The filter is an error for some events", "No event was matched yet"],
+  FilterHealthy: ["No error of the filter is known", "The filter is an error for some events", "No event was matched yet"],
   FilterAdvisable: ["The filter says what it seems to say", "The filter may not do what you want", ""],
-  SubscriberHealthy: ["The subscriber answers", "The subscriber does not take events", "The subscriber was not asked yet"],
+  SubscriberHealthy: ["No trouble with the subscriber is known", "The subscriber does not take events", "The subscriber was not asked yet"],
   Delivering: ["", "It is paused: its events wait", ""],
   BacklogKept: ["Its backlog is well within the bounds", "Its oldest events are about to be given up", ""],
   EventsKept: ["No event was lost to it", "Events were given up and are kept nowhere", ""],
   EventPoliciesReady: ["Event policies are in force", "Event policies are not in force", ""],
+};
+/** What is True for a reason of its own. */
+const REASONS = {
+  AuthenticationDisabled: "Anybody may send: this server asks nobody who he is",
+  DefaultAuthorizationMode: "No event policy applies to it",
+  DeadLetterSinkNotConfigured: "It has no dead-letter sink",
 };
 /** What is wrong comes first, then what is about to be right. */
 const sorted = (of) => [...of].sort((a, b) => STATES.indexOf(b.status) % 2 - STATES.indexOf(a.status) % 2 || (b.status === "Unknown") - (a.status === "Unknown"));
@@ -29,7 +37,7 @@ const tone = ({ status, severity }) =>
   status === "True" ? "good" : status === "Unknown" ? "busy" : (toneOf(severity) ?? "bad");
 
 /** The sentence of a condition; its type where none is known. */
-export const inWords = ({ type, status }) => WORDS[type]?.[STATES.indexOf(status)] || `${type} is ${status}`;
+export const inWords = ({ type, status, reason }) => (status === "True" && REASONS[reason]) || WORDS[type]?.[STATES.indexOf(status)] || `${type} is ${status}`;
 
 export const Conditions = ({ of = [] }) =>
   html`<ul class="conditions">

@@ -1,0 +1,128 @@
+"""Commands name brokers, objects, namespaces and times in one way, and say what is missing."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import urllib.request
+from email.message import Message
+from http import HTTPStatus
+from urllib.error import HTTPError
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate.cli import client
+from headgate.cli.main import app
+
+NAMED = [
+    "why 1 --broker {}",
+    "why 1 --trigger {}",
+    "trace 1 --broker {}",
+    "tail --broker {}",
+    "send --type t --broker {}",
+    "filter backtest true --broker {}",
+    "replay --target {}",
+    "consume {}",
+    "seek {}",
+    "subscription describe {}",
+    "subscription analyze {} --filter true",
+    "trigger pause {}",
+    "get trigger {}",
+    "describe broker {}",
+    "delete subscription {}",
+    "deadletter list --trigger {}",
+    "deadletter redrive --trigger {}",
+    "deadletter discard --yes --trigger {}",
+]
+AGED = [
+    "why 1 --since 1h",
+    "tail --from 1h",
+    "filter backtest true --since 1h",
+    "filter backtest true --until 1h",
+    "replay --target t --from 1h",
+    "replay --target t --to PT1H",
+    "seek s --to 1h",
+    "deadletter list --since 1h",
+    "deadletter redrive --until 60m",
+]
+TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d(?::|%3A)\d\d")
+
+
+class Refusing:
+    """A server that has nothing, and keeps what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, call: urllib.request.Request, timeout_s: float | None = None) -> None:
+        body = call.data.decode() if isinstance(call.data, bytes) else ""
+        self.asked.append(f"{call.get_method()} {call.full_url} {re.sub(r'[0-9a-f]{8}-[-0-9a-f]*', 'uuid', body)}")
+        said = io.BytesIO(json.dumps({"message": "not found"}).encode())
+        raise HTTPError(call.full_url, HTTPStatus.NOT_FOUND, "Not Found", Message(), said)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Refusing:
+    refusing = Refusing()
+    monkeypatch.setattr(client, "_opened", refusing)
+    return refusing
+
+
+def run(command: str) -> str:
+    """What a command that fails says."""
+    done = CliRunner().invoke(app, shlex.split(command))
+    assert done.exit_code == 1, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("command", NAMED)
+def test_a_namespace_is_an_option_or_part_of_the_name(server: Refusing, command: str) -> None:
+    run(command.format("shop/orders"))
+    by_name = server.asked[0]
+    server.asked.clear()
+    run(f"{command.format('orders')} -n shop")
+    assert server.asked[0] == by_name
+    assert "/shop/" in by_name
+    assert "orders" in by_name
+
+
+@pytest.mark.parametrize("command", NAMED)
+def test_a_namespace_that_is_not_there_is_what_is_missing(server: Refusing, command: str) -> None:
+    said = run(command.format("shop/orders"))
+    assert "there is no namespace 'shop'" in said
+    assert "-n NAMESPACE" in said
+    assert any(one.split(" ")[1].endswith("/api/v1/namespaces/shop") for one in server.asked)
+
+
+@pytest.mark.parametrize("command", AGED)
+def test_a_time_may_be_an_age(server: Refusing, command: str) -> None:
+    run(command)
+    assert TIME.search(server.asked[0]), server.asked[0]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "earliest", "0:123,1:456", "2026-01-02T03:04:05Z", "1w", "-1h", "²h", "9" * 400 + "d"]
+)
+def test_what_is_no_age_is_for_the_server_to_judge(text: str) -> None:
+    assert client.time_text(text) == text
+
+
+def test_the_command_that_why_advises_asks_for_the_same_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = {"broker": "shop/orders", "partition": 0, "offset": 1, "stored": "2026-01-02T03:04:05Z"}
+    trigger = {"trigger": "gold", "fate": "filtered", "message": "no"}
+    answer = json.dumps({"fate": "stored", "event": place, "triggers": [trigger]}).encode()
+    asked: list[str] = []
+
+    def opened(call: urllib.request.Request, timeout_s: float | None = None) -> io.BytesIO:
+        asked.append(call.full_url)
+        return io.BytesIO(answer)
+
+    monkeypatch.setattr(client, "_opened", opened)
+    said = CliRunner().invoke(app, ["why", "1 2", "--broker", "shop/orders", "--source", "/a b"]).stderr
+    (advised,) = re.findall("`headgate (.*)`", said)
+    CliRunner().invoke(app, shlex.split(advised.replace("NAME", "gold")))
+    assert "/namespaces/shop/triggers/gold/why?" in asked[1]
+    assert asked[1].partition("?")[2] == asked[0].partition("?")[2]
