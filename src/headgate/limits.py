@@ -43,6 +43,11 @@ VALUES_CACHED_MAX: Final = 4_096
 FAST_PATH_EXTENSIONS_MAX: Final = 16
 """Extensions, by name, that the fast path of batches knows: each is checked for every event of a batch."""
 
+# --- shares ---------------------------------------------------------------------------------------
+SHARE_OF_FREE_PLACES: Final = 3
+"""A namespace, or a user, may have so many times as many places as are free, of what all share (watches, readers,
+streams and more): alone three quarters of all, beside one other that has its share three sevenths each."""
+
 # --- rpc ------------------------------------------------------------------------------------------
 RPC_REQUEST_BYTES_MAX: Final = BATCH_BYTES_MAX + (256 << 10)
 """One message of a client: a batch as over HTTP, and what gRPC puts around it."""
@@ -56,6 +61,8 @@ RPC_RESPONSE_BYTES: Final = 1 << 20
 """Events go into one message until it is this large: with one more event it stays below the 4 MiB that clients take."""
 RPC_CONNECTIONS_MAX: Final = 1_024
 """Connections of gRPC clients at the same time; each is a file, and carries many calls."""
+RPC_IDLE_S_MAX: Final = 60.0
+"""A connection of a gRPC client without a call for so long is closed; clients open the next one by themselves."""
 RPC_STREAMS_A_CONNECTION_MAX: Final = 256
 """Calls of one connection of a client at the same time; more wait in the client. The processes' own sockets have no
 such bound: there all clients' calls come over one connection."""
@@ -786,7 +793,7 @@ SEEK_PROGRESS_S: Final = 0.5
 PULL_BREAK_OFF_S_MAX: Final = 1.0
 """Until a partition of the outbox that goes to another dispatcher waits no more for answers that it has broken off."""
 PULLS_MAX: Final = 1_024
-"""Pulls at the same time, all subscriptions together."""
+"""Pulls and streams of consumers at the same time, all subscriptions of a dispatcher together."""
 CONSUMERS_SHOWN_MAX: Final = 1_000
 """Consumers of one subscription that an answer names."""
 CONSUMER_CHARS_MAX: Final = 128
@@ -931,8 +938,6 @@ KAFKA_RECORD_BYTES_MAX: Final = 3 << 20
 """One record of a topic of ours: an event of EVENT_BYTES_MAX, all of it extensions, which are there twice, and room."""
 KAFKA_PRODUCER_STREAMS_MAX: Final = 128
 """Streams of numbered producers at one front on Kafka: each is a client of Kafka, with threads of its own."""
-KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX: Final = 96
-"""Those of one namespace: one alone leaves room for others."""
 KAFKA_PRODUCER_THREADS: Final = 16
 """Transactions of numbered producers that one front has open at the same time."""
 KAFKA_RECORDS_WAITING_MAX: Final = 100_000

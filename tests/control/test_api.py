@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import contextlib
 import json
 from http.client import HTTPResponse
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headgate.control.objects import API_VERSION
 from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
-from tests.control.support import Answer, Server, broker, condition, trigger
+from tests.control.support import Answer, Server, broker, condition, running, trigger
 from tests.support import eventually
 
 GOLD = {"expression": "ce.type == 'order' && data.tier == 'gold'"}
@@ -362,16 +364,19 @@ def test_an_expired_watch_says_so(server: Server, monkeypatch: pytest.MonkeyPatc
         assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
 
 
-def test_one_watch_too_many_is_told_to_come_back(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.control.watch.WATCHES_MAX", 1)
-    with server.stream(f"{server.path('brokers')}?watch=1") as first:
-        lines(first, 1)
-        second = server.request("GET", f"{server.path('brokers')}?watch=1")
-        assert (second.status, second.json["reason"]) == (429, "TooManyRequests")
-        assert second.headers["retry-after"] == "1"
-    # A watcher that has gone makes room.
-    path = f"{server.path('brokers')}?watch=1&timeoutSeconds=1"
-    eventually(lambda: server.request("GET", path).status == 200)
+def test_one_watch_too_many_is_told_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.control.watch.WATCHES_MAX", 4)
+    with running(tmp_path) as server:
+        with contextlib.ExitStack() as watching:
+            for _ in range(3):
+                lines(watching.enter_context(server.stream(f"{server.path('brokers')}?watch=1")), 1)
+            second = server.request("GET", f"{server.path('brokers')}?watch=1")
+            assert (second.status, second.json["reason"]) == (429, "TooManyRequests")
+            assert second.headers["retry-after"] == "1"
+            assert "WATCHES_MAX" in second.json["message"]
+        # A watcher that has gone makes room.
+        path = f"{server.path('brokers')}?watch=1&timeoutSeconds=1"
+        eventually(lambda: server.request("GET", path).status == 200)
 
 
 def test_a_broker_before_and_after(server: Server) -> None:

@@ -18,11 +18,11 @@ from headgate.deadletters.store import DeadLetterStore
 from headgate.replay.store import (
     Replay,
     ReplayProgress,
-    ReplaysOverloadError,
     ReplaySpec,
     ReplayState,
     ReplayStore,
 )
+from headgate.shares import PlacesTakenError
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.testing import free_port
 from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, run, running, target
@@ -339,11 +339,47 @@ def test_a_cancelled_replay_sends_nothing_more_and_one_without_a_target_fails(tm
     run(work())
 
 
+def test_turns_of_replays_go_round_by_namespace_then_user(tmp_path: Path) -> None:
+    store = ReplayStore(tmp_path / "replays.db")
+    loud = [store.create(asked(namespace="loud", owner="eve")).id for _ in range(10)]
+    beside = store.create(asked(namespace="loud", owner="bob")).id
+    quiet = [store.create(asked(namespace="quiet", owner="ann")).id for _ in range(2)]
+    assert [replay.id for replay in store.running(8)] == sorted([*loud[:5], beside, *quiet])
+    assert [replay.id for replay in store.running(1)] == loud[:1]
+    assert len(store.running(100)) == 13
+    store.close()
+
+
+def test_who_has_many_replays_leaves_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.replay.store.REPLAYS_MAX", 16)
+    store = ReplayStore(tmp_path / "replays.db")
+    ended = store.create(asked(namespace="quiet", owner="ann"))
+    store.end(ended.id, ReplayState.DONE)
+    refused = []
+    for _ in range(16):
+        try:
+            store.create(asked(namespace="loud", owner="eve"))
+        except PlacesTakenError as error:
+            refused.append(error.message)
+    running = store.page("loud")
+    assert len(refused) == 16 - len(running)
+    assert "REPLAYS_MAX" in refused[0]
+    assert 8 < len(running) < 16
+    store.create(asked(namespace="quiet", owner="ann"))
+    for replay in running:
+        store.end(replay.id, ReplayState.DONE)
+    for _ in range(4):
+        store.create(asked(namespace="third", owner="bob"))
+    assert store.get("quiet", ended.id) is not None, "who has fewer keeps what has ended"
+    assert running[-1].id not in [replay.id for replay in store.page("loud")]
+    store.close()
+
+
 def test_the_oldest_that_ended_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.replay.store.REPLAYS_MAX", 3)
     store = ReplayStore(tmp_path / "replays.db")
     first, second, third = (store.create(asked()) for _ in range(3))
-    with pytest.raises(ReplaysOverloadError):
+    with pytest.raises(PlacesTakenError):
         store.create(asked())
     store.end(second.id, ReplayState.DONE)
     fourth = store.create(asked())

@@ -9,7 +9,7 @@ import tempfile
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -17,11 +17,13 @@ from grpc import aio
 from pydantic import ValidationError
 
 from headgate import limits
+from headgate.auth.user import authenticated
 from headgate.errors import ConflictError, UnavailableError
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc import service
 from headgate.rpc.service import Service, attended
 from headgate.server import rpc
+from headgate.server.authentication import Authentication
 from headgate.settings import Settings
 from headgate.testing import free_port
 from tests.calls import Client, Refused, Stream, client
@@ -228,6 +230,54 @@ def test_one_call_more_than_there_may_be_is_refused_at_once(monkeypatch: pytest.
                     break
                 except Refused:
                     await asyncio.sleep(0.01)
+
+    run(work)
+
+
+def test_connections_without_a_call_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that opens connections and leaves them shuts nobody out for good."""
+    options = dict(rpc._OPEN_TO_CLIENTS)
+    assert options["grpc.max_connection_idle_ms"] == limits.RPC_IDLE_S_MAX * 1_000
+    options |= {"grpc.max_connection_idle_ms": 200, "grpc.max_allowed_incoming_connections": 2}
+    monkeypatch.setattr(rpc, "_OPEN_TO_CLIENTS", tuple(options.items()))
+
+    async def work(settings: Settings) -> None:
+        async with rpc.serving([HOLDING], settings.grpc):
+            idle = [await asyncio.open_connection(*settings.grpc.split(":")) for _ in range(2)]
+            for source, sink in idle:
+                sink.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
+                await source.read()  # until the server closes it
+            async with client(settings.grpc) as found:
+                await held(found, 1)
+            for _, sink in idle:
+                sink.close()
+
+    run(work)
+
+
+def test_who_opens_many_calls_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.server.authentication.RPCS_MAX", 8)
+
+    class Named:
+        name = "eve"
+
+        async def authenticate(self, _: object) -> Any:
+            return authenticated(self.name)
+
+    async def work(settings: Settings) -> None:
+        named = Named()
+        users = Authentication(cast(Any, named))
+        async with (
+            rpc.serving([HOLDING], f"unix:{settings.reader_rpc}"),
+            rpc.front(settings, NOBODY, authentication=users),
+            client(settings.grpc) as found,
+        ):
+            streams = await held(found, 6)
+            with pytest.raises(Refused, match=r"'eve'.*8 places for calls") as refused:
+                await held(found, 1)
+            assert (refused.value.status, refused.value.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "calls")
+            named.name = "ann"
+            streams += await held(found, 1)
 
     run(work)
 

@@ -84,7 +84,7 @@ def watched(store: Store, since: int, count: int) -> list[tuple[str, str, int]]:
         feed = ChangeFeed(store)
         objects = ListQuery(Kind.TRIGGER, None, None, None, None, None, None)
         found: list[tuple[str, str, int]] = []
-        with feed.joined():
+        with feed.joined("", ""):
             async for lines in watch(store, feed, WatchQuery(objects, since, False, "", False, False, 30.0)):
                 for line in lines.splitlines():
                     told = msgspec.json.decode(line)

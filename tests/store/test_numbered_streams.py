@@ -69,14 +69,13 @@ def test_one_namespace_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -
     writers = Writers()
     writers.may_go_on.set()
     monkeypatch.setattr(numbered_producers, "NumberedWriter", lambda *_: Writer(writers))
-    monkeypatch.setattr(numbered_producers, "KAFKA_PRODUCER_STREAMS_MAX", 3)
-    monkeypatch.setattr(numbered_producers, "KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX", 2)
+    monkeypatch.setattr(numbered_producers, "KAFKA_PRODUCER_STREAMS_MAX", 4)
 
     async def main() -> None:
         producers = FencedProducers(KafkaConfig(bootstrap="127.0.0.1:1"))
         for name in ("a", "b", "b"):
             await producers.open("loud/b/1", name)
-        with pytest.raises(OverloadedError, match="KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX"):
+        with pytest.raises(OverloadedError, match=r"'loud'.*KAFKA_PRODUCER_STREAMS_MAX"):
             await producers.open("loud/c/1", "d")
         await producers.open("quiet/b/1", "p")
         await producers.stop()

@@ -49,6 +49,7 @@ from headgate.control.queries import (
     is_set,
     list_query,
     representation_of,
+    user_of,
     watch_query,
     write_options,
 )
@@ -196,10 +197,11 @@ class ControlApi:
     async def _watch(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         form = representation_of(request.headers.get("accept", ""))
         query = watch_query(kind, namespace, request.query_params, form)
-        self._feed.check_room()
+        place = namespace or "", user_of(request).name
+        self._feed.places.check(*place)
 
         async def stream() -> AsyncIterator[bytes]:
-            with self._feed.joined():
+            with self._feed.joined(*place):
                 async for lines in watch(self._store, self._feed, query, clock_s=self._clock_s):
                     yield lines
 

@@ -38,6 +38,7 @@ from headgate.control.queries import (
     list_query,
     manager_of,
     representation_of,
+    user_of,
     watch_query,
 )
 from headgate.control.store import Store
@@ -206,7 +207,8 @@ class NamespaceApi:
         form = representation_of(request.headers.get("accept", ""))
         query = watch_query(Kind.BROKER, None, request.query_params, form)
         wanted = self._wanted(request)
-        self._feed.check_room()
+        user = user_of(request).name
+        self._feed.places.check("", user)
 
         def line(type_: str, one: Namespace, version: int) -> bytes:
             shown = namespace_table([one], version, now_s=self._clock_s()) if form is Representation.TABLE else one
@@ -216,7 +218,7 @@ class NamespaceApi:
             # There is no history of namespaces: existing ones are sent again, which watchers tolerate.
             ends_s = time.monotonic() + query.timeout_s
             known: dict[str, Namespace] = {}
-            with self._feed.joined():
+            with self._feed.joined("", user):
                 while True:
                     found, version = await run_in_threadpool(self._table.all)
                     now = {one.metadata.name: one for one in filter(wanted, found)}

@@ -27,6 +27,7 @@ from headgate.control.durations import duration_s
 from headgate.control.errors import MalformedObjectError, ObjectNotFoundError
 from headgate.control.http import JSON
 from headgate.control.objects import Kind
+from headgate.control.queries import user_of
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed
 from headgate.limits import PROPAGATION_BROKERS_KEPT, PROPAGATION_WAIT_SECONDS_MAX
@@ -89,17 +90,16 @@ class Propagation:
         has = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
         found = await run_in_threadpool(self._current, namespace, name)
         if wait_s and found.tag in has:
-            found = await self._changed(namespace, name, has, wait_s) or found
+            found = await self._changed(user_of(request).name, namespace, name, has, wait_s) or found
         headers = {"ETag": found.tag, "Cache-Control": "no-cache"}
         if found.tag in has or "*" in has:
             return Response(status_code=304, headers=headers)
         return Response(found.body, media_type=JSON, headers=headers)
 
-    async def _changed(self, namespace: str, name: str, has: set[str], wait_s: float) -> _Known | None:
+    async def _changed(self, user: str, namespace: str, name: str, has: set[str], wait_s: float) -> _Known | None:
         """The next filter that the client does not have; None when the time is over or the server stops."""
         ends_s = time.monotonic() + wait_s
-        self._feed.check_room()
-        with self._feed.joined():
+        with self._feed.joined(namespace, user):
             seen = -1
             while (left_s := ends_s - time.monotonic()) > 0 and await self._feed.beyond(seen, left_s):
                 seen = self._feed.version

@@ -19,8 +19,9 @@ from headgate.control.kube_status import failure_of
 from headgate.control.objects import Kind, decode_stored
 from headgate.control.pages import BodyTest, Page, Selector
 from headgate.control.store import Store
-from headgate.errors import OverloadedError, UnavailableError
+from headgate.errors import UnavailableError
 from headgate.limits import SECRETS_READ_MAX, WATCHES_MAX
+from headgate.shares import FairPlaces
 
 POLL_S: Final = 0.05
 """Between two looks at the store's data_version, for all watches together."""
@@ -35,34 +36,32 @@ class ChangeFeed:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._watches = 0
+        self.places = FairPlaces("watches", "WATCHES_MAX", WATCHES_MAX)
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._failed: UnavailableError | None = None
         self.version = -1
         self.is_closed = False
 
-    def check_room(self) -> None:
-        """Refuse one watch too many.
+    @contextmanager
+    def joined(self, namespace: str, user: str) -> Iterator[None]:
+        """Take part; the last one to leave ends the polling.
+
+        Args:
+            namespace: Whose objects are watched; empty for those of all.
+            user: Who watches.
 
         Raises:
-            OverloadedError: As many as may be are open.
+            PlacesTakenError: As many as may are watching.
         """
-        if self._watches >= WATCHES_MAX:
-            raise OverloadedError(f"{WATCHES_MAX} watches are open, which is the maximum")
-
-    @contextmanager
-    def joined(self) -> Iterator[None]:
-        """Take part; the last one to leave ends the polling."""
-        self._watches += 1
-        if self._task is None or self._task.done():
-            self._failed = None
-            self._task = asyncio.create_task(self._poll(), name="control-watch-poll")
         try:
-            yield
+            with self.places.held(namespace, user):
+                if self._task is None or self._task.done():
+                    self._failed = None
+                    self._task = asyncio.create_task(self._poll(), name="control-watch-poll")
+                yield
         finally:
-            self._watches -= 1
-            if not self._watches:
+            if not self.places and self._task is not None:
                 self._task.cancel()
                 self._task, self.version = None, -1
 

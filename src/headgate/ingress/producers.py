@@ -38,6 +38,7 @@ from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import FileOps, replace_file
 from headgate.log.reader import PartitionReader
+from headgate.shares import Shares
 
 FILE: Final = "producers"
 """Names of the snapshots begin so, in the directory of the partitions; the number of their front follows."""
@@ -172,8 +173,8 @@ class KnownProducers:
     def __init__(self) -> None:
         self._numbers: dict[_Key, dict[int, int]] = {}
         self._users: dict[_Key, str] = {}
-        self._shares: dict[str, dict[str, dict[_Key, None]]] = {}
-        """By namespace and user, those silent for longest first."""
+        self._shares = Shares[_Key]()
+        """Those silent for longest first."""
 
     def get(self, key: _Key, user: str = "") -> dict[int, int] | None:
         """By partition, the newest number of a producer, which is heard of now; None: nothing is known of it."""
@@ -189,9 +190,9 @@ class KnownProducers:
             newest[partition] = max(number, newest.get(partition, -1))
         self._place(key, user)
         while len(self._numbers) > PRODUCERS_MAX:
-            users = max(self._shares.values(), key=lambda users: sum(len(keys) for keys in users.values()))
-            silent = max(users.values(), key=lambda keys: len(keys))
-            self._forget(next(iter(silent)))
+            silent = self._shares.largest()
+            self._remove(silent)
+            del self._numbers[silent]
 
     def rows(self) -> list[_Row]:
         """All that is known."""
@@ -202,21 +203,12 @@ class KnownProducers:
         user = user or self._users.get(key, "")
         self._remove(key)
         self._users[key] = user
-        self._shares.setdefault(namespace_of(key[0]), {}).setdefault(user, {})[key] = None
+        self._shares.add(namespace_of(key[0]), user, key)
 
     def _remove(self, key: _Key) -> None:
         user = self._users.pop(key, None)
         if user is not None:
-            users = self._shares[namespace := namespace_of(key[0])]
-            del users[user][key]
-            if not users[user]:
-                del users[user]
-            if not users:
-                del self._shares[namespace]
-
-    def _forget(self, key: _Key) -> None:
-        self._remove(key)
-        del self._numbers[key]
+            self._shares.remove(namespace_of(key[0]), user, key)
 
 
 class Producers:

@@ -17,8 +17,8 @@ from headgate.auth.context import current_user
 from headgate.auth.event_policies import EventForbiddenError
 from headgate.auth.user import User
 from headgate.control.log_spec import ServedBroker
-from headgate.errors import HeadgateError, InvalidInputError, OverloadedError, TooLargeError
-from headgate.event.identity import path_of
+from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
+from headgate.event.identity import namespace_of, path_of
 from headgate.event.model import Event
 from headgate.event.names import full_name
 from headgate.filter.skipping.filter_value import EXTENSION
@@ -31,17 +31,12 @@ from headgate.rpc.errors import ProtocolError, problem
 from headgate.rpc.events import from_messages
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
 from headgate.rpc.service import PUBLISHER, RpcCall, Service, attended
+from headgate.shares import FairPlaces
 
 _NUMBER_MAX: Final = (1 << 64) - 2
 """The next one, `next_sequence`, is still a uint64."""
 
 PublishCall = RpcCall[PublishRequest, PublishResponse]
-
-
-class StreamsOverloadError(OverloadedError):
-    """PUBLISH_STREAMS_MAX streams publish."""
-
-    code = "publish-streams"
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ class PublishRpc:
     def __init__(self, intake: Intake, producers: ProducerStreams) -> None:
         self._intake = intake
         self._producers = producers
-        self._streams = 0
+        self._places = FairPlaces("publish-streams", "PUBLISH_STREAMS_MAX", PUBLISH_STREAMS_MAX)
 
     def service(self) -> Service:
         """For a gRPC server."""
@@ -72,24 +67,22 @@ class PublishRpc:
 
     async def publish(self, call: PublishCall) -> None:
         """Answers a stream."""
-        if self._streams >= PUBLISH_STREAMS_MAX:
-            raise StreamsOverloadError(f"{PUBLISH_STREAMS_MAX} streams publish", hint="try again later")
-        self._streams += 1
-        producing: Producing | None = None
-        try:
+        user = current_user.get()
+        with self._places.held("", user.name):  # what it is for stands in the first message
             first = await call.read_first()
             broker = self._intake.broker(full_name(first.open.broker))
-            if first.open.producer:
-                user = current_user.get().name
-                producing = await self._producers.open(broker.identity, first.open.producer, user)
-            number = 0 if producing is None else producing.next_number
-            await call.write(PublishResponse(opened=PublishResponse.Opened(next_sequence=number)))
-            stream = _Stream(self._intake, broker, producing, call, current_user.get())
-            await attended(stream.acknowledge(), stream.receive(first), stream.until_replaced())
-        finally:
-            if producing is not None:
-                producing.owner.close(producing)
-            self._streams -= 1
+        producing: Producing | None = None
+        with self._places.held(namespace_of(broker.identity), user.name):
+            try:
+                if first.open.producer:
+                    producing = await self._producers.open(broker.identity, first.open.producer, user.name)
+                number = 0 if producing is None else producing.next_number
+                await call.write(PublishResponse(opened=PublishResponse.Opened(next_sequence=number)))
+                stream = _Stream(self._intake, broker, producing, call, user)
+                await attended(stream.acknowledge(), stream.receive(first), stream.until_replaced())
+            finally:
+                if producing is not None:
+                    producing.owner.close(producing)
 
 
 class _Stream:

@@ -17,8 +17,9 @@ from headgate.control.log_spec import ServedBroker
 from headgate.control.object_reader import ObjectReader
 from headgate.control.objects import Kind
 from headgate.control.store import Store
-from headgate.errors import InvalidInputError, OverloadedError
+from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
+from headgate.event.identity import namespace_of
 from headgate.filter.compile.request import condition
 from headgate.inspect.backtest_messages import BacktestPage, BacktestRequest, HourCount, TriggerOverlap
 from headgate.limits import BACKTEST_SHARE_MIN, BACKTEST_TRIGGERS_MAX, BACKTESTS_MAX
@@ -27,16 +28,11 @@ from headgate.log.errors import PositionError
 from headgate.scan.counting import HOUR_US, CountPage, CountRequest, EventCounter
 from headgate.scan.source import ReadableLog
 from headgate.scan.starts import EARLIEST, NEXT, start_offsets
+from headgate.shares import FairPlaces
 
 _FILTER: Final = "filter"
 _AGAINST: Final = "against"
 _NEXT_HINT: Final = "give back what the server gave as next"
-
-
-class BacktestsOverloadError(OverloadedError):
-    """BACKTESTS_MAX requests are being answered."""
-
-    code = "backtests"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,32 +76,28 @@ class Backtests:
         self._store = store
         self._log = log
         self._counter = counter
-        self._running = 0
+        self._places = FairPlaces("backtests", "BACKTESTS_MAX", BACKTESTS_MAX)
 
-    async def page(self, broker: str, request: BacktestRequest) -> BacktestPage:
+    async def page(self, broker: str, request: BacktestRequest, user: str = "") -> BacktestPage:
         """The next piece.
 
         Args:
             broker: `namespace/name`.
             request: The same for all pages, but for `next`.
+            user: Who asks.
 
         Raises:
             ObjectNotFoundError: There is no such broker.
             FilterError: A filter is refused.
             PositionError: A place is none of this log.
             InvalidInputError: Something else of the request makes no sense.
-            BacktestsOverloadError: There is enough to do.
+            PlacesTakenError: There is enough to do.
             UnreadableEventsError: A chunk is damaged, or a record is none of ours.
         """
-        if self._running >= BACKTESTS_MAX:
-            raise BacktestsOverloadError(f"{BACKTESTS_MAX} backtests are being counted", hint="try again later")
-        self._running += 1
-        try:
-            return await self._page(broker, request)
-        finally:
-            self._running -= 1
+        with self._places.held(namespace_of(broker), user):
+            return await self._page(broker, request, user)
 
-    async def _page(self, broker: str, request: BacktestRequest) -> BacktestPage:
+    async def _page(self, broker: str, request: BacktestRequest, user: str) -> BacktestPage:
         if not BACKTEST_SHARE_MIN <= request.share <= 1:
             raise InvalidInputError(f"share {request.share} is not in {BACKTEST_SHARE_MIN}..1")
         served = await asyncio.to_thread(self._store.served, broker)
@@ -129,6 +121,7 @@ class Backtests:
                 start=dict(progress.at),
                 end=dict(progress.end),
                 share=request.share,
+                user=user,
             )
         )
         now = _Progress(progress.of, progress.first, counted.positions, progress.end)

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from headgate.control.bodies import decode_as
 from headgate.control.http import JSON, json_response, read_body, while_connected
 from headgate.control.objects import OWN_API_VERSION
+from headgate.control.queries import user_of
 from headgate.inspect.backtest import Backtests
 from headgate.inspect.backtest_messages import BacktestRequest
 
@@ -42,5 +43,5 @@ class BacktestApi:
     async def _backtest(self, request: Request) -> Response:
         wanted = decode_as(await read_body(request, frozenset({JSON, ""})), BacktestRequest, "the request")
         broker = f"{request.path_params['namespace']}/{request.path_params['name']}"
-        page = await while_connected(request.receive, self._backtests.page(broker, wanted))
+        page = await while_connected(request.receive, self._backtests.page(broker, wanted, user_of(request).name))
         return Response(status_code=_CLIENT_GONE) if page is None else json_response(page)

@@ -241,6 +241,19 @@ QUOTA_DEAD_LETTERS_WAITING = _counter(
     "headgate_quota_dead_letters_delayed_total",
     "Deliveries tried again and not given up, as their namespace has as many dead letters as its quota allows",
 )
+PLACES = Family(
+    Gauge,
+    "headgate_places_taken",
+    "Places taken of what users and namespaces share, by what they are for",
+    "place",
+    ("watches", "readers", "publish-streams", "numbered-producers", "pulls", "filter-runs", "backtests", "calls"),
+)
+PLACES_REFUSED = _counters(
+    "headgate_places_refused_total",
+    "Requests refused as a namespace or a user had its share of such places, or as all were taken",
+    "by",
+    *("namespace", "user", "all"),
+)
 STORE_SECONDS = _seconds("headgate_store_seconds", "Stage stored: request's head read to its events on disk")
 CONNECTIONS = _gauge("headgate_connections", "Connections of clients open now")
 CONNECTIONS_CLOSED = _counters(

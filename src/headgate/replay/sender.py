@@ -104,7 +104,7 @@ class Replaying:
         """A new replay, which begins at once.
 
         Raises:
-            ReplaysOverloadError: REPLAYS_MAX have not ended.
+            PlacesTakenError: As many as may have not ended.
         """
         replay = await self._in_thread(self._store.create, spec)
         self._changed.set()
@@ -196,7 +196,7 @@ class Replaying:
         count_max = limits.FIND_COUNT_MAX if spec.dry_run else limits.REPLAY_PAGE_EVENTS
         start = {partition: at for partition, at in progress.positions.items() if at < spec.end[partition]}
         end = {partition: spec.end[partition] for partition in start}
-        request = ScanRequest(spec.broker, rule, " && ".join(parts) or None, start, end, count_max)
+        request = ScanRequest(spec.broker, rule, " && ".join(parts) or None, start, end, count_max, spec.owner)
         page = await self._scanner.scan_page(request)
         results = Counter[str]() if spec.dry_run else await self._send_all(run, target, page.found)
         return ReplayProgress(

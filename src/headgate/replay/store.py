@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from headgate.delivery.cursors import Tried
-from headgate.errors import OverloadedError
 from headgate.limits import REPLAYS_MAX
 from headgate.outbox.shards import WHOLE, Shard
+from headgate.shares import FairPlaces, Shares
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, decoding
 
@@ -31,12 +31,6 @@ CREATE TABLE IF NOT EXISTS replays (
   progress BLOB NOT NULL, problem TEXT NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS replays_state ON replays (state, id);
 """
-
-
-class ReplaysOverloadError(OverloadedError):
-    """REPLAYS_MAX replays have not ended."""
-
-    code = "replays"
 
 
 class ReplayState(StrEnum):
@@ -78,6 +72,12 @@ class ReplaySpec(msgspec.Struct, frozen=True):
     owner: str = ""
 
 
+class _Owner(msgspec.Struct, frozen=True):
+    """What of a `ReplaySpec` says whose it is."""
+
+    owner: str = ""
+
+
 class ReplayProgress(msgspec.Struct, frozen=True):
     """How far it is; what is counted has ended.
 
@@ -114,6 +114,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _SPEC: Final = msgspec.msgpack.Decoder(ReplaySpec)
+_OWNER: Final = msgspec.msgpack.Decoder(_Owner)
 _PROGRESS: Final = msgspec.msgpack.Decoder(ReplayProgress)
 
 
@@ -149,22 +150,22 @@ class ReplayStore(StoreFile):
                     connection.execute("INSERT INTO replays VALUES (?, ?, ?, ?, ?, ?)", (*row, *contents))
 
     def create(self, spec: ReplaySpec) -> Replay:
-        """A new one; the oldest that have ended make room.
+        """A new one; those that have ended make room, the oldest of the namespace and user that have most of them.
 
         Raises:
-            ReplaysOverloadError: None has.
+            PlacesTakenError: As many as may have not ended.
         """
         run = self._connection.execute
         with self._transaction():
-            (count,) = run("SELECT count(*) FROM replays").fetchone()
-            if count >= REPLAYS_MAX:
-                ended = run(
-                    "DELETE FROM replays WHERE id = (SELECT min(id) FROM replays WHERE state != 'running')"
-                ).rowcount
-                if not ended:
-                    raise ReplaysOverloadError(
-                        f"{REPLAYS_MAX} replays have not ended", hint="cancel some: headgate replay list shows them"
-                    )
+            ended, places = Shares[int](), FairPlaces("replays", "REPLAYS_MAX", REPLAYS_MAX)
+            for id_, namespace, owner, is_running in self._owners():
+                if is_running:
+                    places.take(namespace, owner)
+                else:
+                    ended.add(namespace, owner, id_)
+            places.check(spec.namespace, spec.owner)
+            if len(places) + len(ended) >= REPLAYS_MAX:
+                run("DELETE FROM replays WHERE id = ?", (ended.largest(),))
             progress = _ENCODER.encode(ReplayProgress(spec.start))
             row = run(
                 "INSERT INTO replays (id, namespace, state, spec, progress, problem)"
@@ -183,8 +184,13 @@ class ReplayStore(StoreFile):
         return found[0] if found else None
 
     def running(self, count_max: int) -> list[Replay]:
-        """The oldest that have not ended."""
-        return self._all("state = 'running' ORDER BY id LIMIT ?", (count_max,))
+        """Of those that have not ended the ones whose turn it is: by namespace, in each by user, the oldest first."""
+        waiting = Shares[int]()
+        for id_, namespace, owner, is_running in self._owners():
+            if is_running:
+                waiting.add(namespace, owner, id_)
+        wanted = [waiting.pop_next() for _ in range(min(count_max, len(waiting)))]
+        return self._all(f"id IN ({', '.join('?' * len(wanted))}) ORDER BY id", tuple(wanted))
 
     def advance(self, id_: int, progress: ReplayProgress) -> None:
         """It is so far; whoever ended it meanwhile is right all the same."""
@@ -198,6 +204,15 @@ class ReplayStore(StoreFile):
                 "UPDATE replays SET state = ?, problem = ? WHERE id = ? AND state = 'running'", (state, problem, id_)
             )
         return changed.rowcount > 0
+
+    def _owners(self) -> list[tuple[int, str, str, bool]]:
+        """Id, namespace, user and whether it has not ended, of each; the oldest first."""
+        rows = self._connection.execute("SELECT id, namespace, spec, state FROM replays ORDER BY id").fetchall()
+        with decoding(self._path):
+            return [
+                (id_, namespace, _OWNER.decode(spec).owner, state == ReplayState.RUNNING)
+                for id_, namespace, spec, state in rows
+            ]
 
     def _all(self, condition: str, parameters: tuple[object, ...]) -> list[Replay]:
         rows = self._connection.execute(f"SELECT {_FIELDS} FROM replays WHERE {condition}", parameters).fetchall()

@@ -47,6 +47,7 @@ class CountRequest(msgspec.Struct, frozen=True):
         start: Where this page begins.
         end: Where the whole count ends.
         share: Of the events that are looked at; 1 for all.
+        user: Whose turn a page takes; empty where nobody is known.
     """
 
     broker: str
@@ -58,6 +59,7 @@ class CountRequest(msgspec.Struct, frozen=True):
     start: dict[int, int]
     end: dict[int, int]
     share: float = 1.0
+    user: str = ""
 
 
 class CountPage(msgspec.Struct, frozen=True):

@@ -70,6 +70,7 @@ class ScanRequest(msgspec.Struct, frozen=True):
         start: First offset to look at, by partition.
         end: Offset behind the last one, for each of them.
         count_max: Stop when so many events are found.
+        user: Whose turn a page takes; empty where nobody is known.
     """
 
     broker: str
@@ -78,6 +79,7 @@ class ScanRequest(msgspec.Struct, frozen=True):
     start: dict[int, int]
     end: dict[int, int]
     count_max: int
+    user: str = ""
 
 
 class Located(msgspec.Struct, frozen=True, array_like=True, order=True):

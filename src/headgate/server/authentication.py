@@ -14,6 +14,7 @@ from headgate.auth.audit import AuditEntry, verb_of
 from headgate.auth.audit_file import AuditLog
 from headgate.auth.authenticator import Authenticator
 from headgate.auth.certificates import der_of
+from headgate.auth.clients import client_of
 from headgate.auth.context import ENTRY, USER, USER_HEADER, current_entry, current_user, user_of
 from headgate.auth.credentials import AUTHORIZATION, Credentials
 from headgate.auth.errors import CredentialsRefusedError
@@ -23,11 +24,13 @@ from headgate.auth.static_tokens import TokenFile
 from headgate.auth.user import ANONYMOUS, User
 from headgate.errors import HeadgateError
 from headgate.ingress.protocol import CLIENT_CERTIFICATE
+from headgate.limits import RPCS_MAX
 from headgate.rpc.errors import status
 from headgate.rpc.service import PUBLISHER, SUBSCRIPTIONS
 from headgate.server.refusal import send_refusal
 from headgate.server.rpc_meta import HEALTH
 from headgate.settings import Settings
+from headgate.shares import FairPlaces, PlacesTakenError
 
 _SUBSCRIBERS_PATHS: Final = frozenset({"/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow"})
 """Of receivers of deliveries, who are no clients: they check tokens of this server, or allow deliveries by a key."""
@@ -95,7 +98,8 @@ class Authentication:
 
     def calls(self, handlers: Sequence[grpc.GenericRpcHandler]) -> list[grpc.GenericRpcHandler]:
         """Handlers of gRPC behind this."""
-        return [AuthenticatedCalls(one, self._authenticator, self._audit) for one in handlers]
+        places = FairPlaces("calls", "RPCS_MAX", RPCS_MAX)
+        return [AuthenticatedCalls(one, self._authenticator, self._audit, places) for one in handlers]
 
     async def keep(self) -> None:
         """Keeps tokens and keys fresh; never ends."""
@@ -169,21 +173,41 @@ class AuthenticatedCalls(grpc.GenericRpcHandler):
         handler: What answers.
         authenticator: See `Authentication`.
         audit: The same.
+        places: Of all calls.
     """
 
     def __init__(
-        self, handler: grpc.GenericRpcHandler, authenticator: Authenticator | None, audit: AuditLog | None
+        self,
+        handler: grpc.GenericRpcHandler,
+        authenticator: Authenticator | None,
+        audit: AuditLog | None,
+        places: FairPlaces,
     ) -> None:
         self._handler = handler
         self._authenticator = authenticator
         self._audit = audit
+        self._places = places
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         """What answers a call; None when nobody here does."""
         found = self._handler.service(details)
-        if found is None or details.method.startswith(f"/{HEALTH}/"):
-            return found
+        if found is None:
+            return None
         method, answer = details.method, cast(Any, found).stream_stream
+        is_open = method.startswith(f"/{HEALTH}/")
+
+        async def answered(request: object, context: _Context, user: User) -> None:
+            # Of who did not say who he is the address counts: none of them takes the places of probes.
+            name = f"{user.name} at {client_of(_peer(context))}" if user.is_anonymous else user.name
+            try:
+                self._places.check("", name)
+            except PlacesTakenError as error:
+                await _abort(context, error)
+            with self._places.held("", name):
+                await answer(request, context)
+
+        async def opened(request: object, context: _Context) -> None:
+            await answered(request, context, ANONYMOUS)
 
         async def authenticated(request: object, context: _Context) -> None:
             entry = None
@@ -191,7 +215,7 @@ class AuthenticatedCalls(grpc.GenericRpcHandler):
                 verb = _VERBS.get(method.split("/")[1], "get")
                 entry = AuditEntry(method, _peer(context), _metadata(context, "user-agent"), verb)
                 current_entry.set(entry)
-            message = ""
+            message, user = "", ANONYMOUS
             try:
                 if self._authenticator is not None:
                     try:
@@ -202,12 +226,12 @@ class AuthenticatedCalls(grpc.GenericRpcHandler):
                     current_user.set(user)
                     if entry is not None:
                         entry.user = user
-                await answer(request, context)
+                await answered(request, context, user)
             finally:
                 if entry is not None and self._audit is not None:
                     self._audit.record(entry, _ended(context), message)
 
-        return grpc.stream_stream_rpc_method_handler(authenticated)
+        return grpc.stream_stream_rpc_method_handler(opened if is_open else authenticated)
 
 
 class UsersOfFronts:

@@ -38,6 +38,7 @@ from headgate.limits import (
     FILTER_WORKERS_MAX,
 )
 from headgate.server.filter_protocol import ANSWER_HEAD, REQUEST_HEAD, RUNS
+from headgate.shares import FairPlaces
 
 PREFIX: Final = f"/apis/{OWN_API_VERSION}/filters"
 _NUMBERS: Final = {name: number for number, name in enumerate(RUNS)}
@@ -46,7 +47,7 @@ _TYPES: Final = frozenset({JSON})
 
 
 class FilterRunsOverloadError(OverloadedError):
-    """Enough trials of filters are under way."""
+    """Enough trials of one user are under way."""
 
     code = "filter-runs"
 
@@ -121,13 +122,13 @@ class FilterWorkers:
         self._free: list[_Worker] = []
         self._room = asyncio.Semaphore(FILTER_WORKERS_MAX)
         self._users: dict[str, _Turns] = {}
-        self._count = 0
+        self._places = FairPlaces("filter-runs", "FILTER_RUNS_MAX", FILTER_RUNS_MAX)
         self._ending: set[asyncio.Task[None]] = set()
         self._warming: asyncio.Task[None] | None = None
 
     def warm(self) -> None:
         """Start a process where none is there, beside what goes on: the next run need not wait for its start."""
-        if not self._free and not self._count and self._warming is None:
+        if not self._free and not self._places and self._warming is None:
             self._warming = asyncio.create_task(self._warm())
 
     async def _warm(self) -> None:
@@ -151,27 +152,30 @@ class FilterWorkers:
             Status and body of the answer.
 
         Raises:
-            FilterRunsOverloadError: The user, or all users, have enough under way.
+            FilterRunsOverloadError: The user has enough under way.
+            PlacesTakenError: All users have.
             FilterRunEndedError: It took too long, or too much memory.
             FilterWorkerError: No process can be started.
         """
         turns = self._users.get(user) or _Turns()
-        if self._count >= FILTER_RUNS_MAX or turns.count >= FILTER_RUNS_OF_USER_MAX:
-            raise FilterRunsOverloadError("enough trials of filters are under way", hint="send one after the other")
-        self._users[user] = turns
-        self._count += 1
-        turns.count += 1
-        try:
-            async with turns.turn:
-                if not self._free and self._warming is not None:
-                    await asyncio.wait([self._warming])  # holding no room, which it may still need
-                async with self._room:
-                    return await self._run(run, body)
-        finally:
-            self._count -= 1
-            turns.count -= 1
-            if not turns.count:
-                self._users.pop(user, None)
+        if turns.count >= FILTER_RUNS_OF_USER_MAX:
+            raise FilterRunsOverloadError(
+                f"{turns.count} trials of filters of the user {user!r} are under way (FILTER_RUNS_OF_USER_MAX)",
+                hint="send one after the other",
+            )
+        with self._places.held("", user):
+            self._users[user] = turns
+            turns.count += 1
+            try:
+                async with turns.turn:
+                    if not self._free and self._warming is not None:
+                        await asyncio.wait([self._warming])  # holding no room, which it may still need
+                    async with self._room:
+                        return await self._run(run, body)
+            finally:
+                turns.count -= 1
+                if not turns.count:
+                    self._users.pop(user, None)
 
     async def _run(self, run: str, body: bytes) -> tuple[int, bytes]:
         worker = self._free.pop() if self._free else await self._started()

@@ -22,6 +22,7 @@ from headgate.scan.chunks import ChunkLog
 from headgate.scan.retained import RetainedLog
 from headgate.scan.source import ReadableLog
 from headgate.server import child, local_http, ready, rpc, tending
+from headgate.server.authentication import UsersOfFronts
 from headgate.server.reader_client import count_route, scan_route
 from headgate.stream.api import ReadApi
 from headgate.stream.read_rpc import ReadRpc
@@ -85,8 +86,8 @@ async def _serve(context: child.Context, opened: OpenLog) -> None:
         await asyncio.to_thread(quotas.refresh)
         readers = Readers(RetainedLog(store.log, brokers.retention_us), store.objects.served, quotas)
         following = [asyncio.create_task(work) for work in (brokers.follow(), quotas.follow(), quotas.share())]
-        routes = [*ReadApi(readers).routes(), scan_route(readers.scanner), count_route(readers.counter)]
-        app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+        routes = [*ReadApi(readers).routes(), scan_route(readers), count_route(readers)]
+        app = UsersOfFronts(Starlette(routes=routes, exception_handlers=ERROR_HANDLERS))
         serving = rpc.serving([ReadRpc(readers).service()], f"unix:{settings.reader_rpc}")
         async with local_http.answering(app, settings.reader_socket), serving:
             mark = ready.Mark(settings.run_directory, context.part.name)

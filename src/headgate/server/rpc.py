@@ -39,6 +39,7 @@ _OPTIONS: Final = (
 _OPEN_TO_CLIENTS: Final = (
     ("grpc.max_concurrent_streams", limits.RPC_STREAMS_A_CONNECTION_MAX),
     ("grpc.max_allowed_incoming_connections", limits.RPC_CONNECTIONS_MAX),
+    ("grpc.max_connection_idle_ms", int(limits.RPC_IDLE_S_MAX * 1_000)),
     ("grpc.server_handshake_timeout_ms", int(limits.TLS_HANDSHAKE_S_MAX * 1_000)),
 )
 

@@ -24,6 +24,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from headgate.control.http import while_connected
+from headgate.control.queries import user_of
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import encode_batch, encode_event
@@ -74,10 +75,11 @@ class ReadApi:
             parameters = [(name, value) for name, value in parameters if name not in ("from", "first", "last")]
             parameters.append(("from", resumed))
         wanted = await asyncio.to_thread(read_request, broker, parameters, follow=form == SERVER_SENT)
-        self._readers.check_room()
+        user = user_of(request).name
         if form == BATCH_JSON:
-            return await while_connected(request.receive, self._batch(wanted)) or Response(status_code=_CLIENT_GONE)
-        reading = self._readers.reading(wanted)
+            answer = await while_connected(request.receive, self._batch(wanted, user))
+            return answer or Response(status_code=_CLIENT_GONE)
+        reading = self._readers.reading(wanted, user=user)
         # The first turn is awaited: what is wrong with the request is still an error answer and not a broken body.
         first = await while_connected(request.receive, anext(reading))
         if first is None:
@@ -85,12 +87,12 @@ class ReadApi:
         write, end = (_line, _error_line) if form == LINES else (_messages, _error_message)
         return StreamingResponse(_stream(first, reading, write, end), media_type=form, headers=_NO_STORE)
 
-    async def _batch(self, wanted: ReadRequest) -> Response:
+    async def _batch(self, wanted: ReadRequest, user: str) -> Response:
         limit = min(wanted.limit or READ_BATCH_EVENTS_MAX, READ_BATCH_EVENTS_MAX)
         events: list[Event] = []
         bounded = replace(wanted, limit=limit, follow=False)
         size_bytes = 0
-        async with aclosing(self._readers.reading(bounded)) as reading:
+        async with aclosing(self._readers.reading(bounded, user=user)) as reading:
             try:
                 async for turn in reading:
                     events += await _in_thread(turn.size_bytes, partial(_events_of, turn))

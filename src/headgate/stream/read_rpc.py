@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import asdict
 
+from headgate.auth.context import current_user
 from headgate.event.names import full_name
 from headgate.filter.compile.request import text_of_message, texts_of
 from headgate.limits import RPC_RESPONSE_BYTES
@@ -48,13 +49,12 @@ class ReadRpc:
         opening = first.open
         broker = await self._readers.broker(full_name(opening.broker))
         wanted = await asyncio.to_thread(read_request, broker, list(parameters(opening)), follow=opening.follow)
-        self._readers.check_room()
         credits = Credits()
         credits.add(first.credits)
         await attended(self._send(call, wanted, credits), _receive(call, credits))
 
     async def _send(self, call: ReadCall, wanted: ReadRequest, credits: Credits) -> None:
-        async with aclosing(self._readers.reading(wanted, credits)) as reading:
+        async with aclosing(self._readers.reading(wanted, credits, current_user.get().name)) as reading:
             async for turn in reading:
                 for response in responses(turn):
                     await call.write(response)

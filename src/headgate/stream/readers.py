@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
 from headgate.control.errors import UnknownBrokerError
@@ -17,18 +16,13 @@ from headgate.errors import OverloadedError
 from headgate.event.identity import namespace_of, path_of
 from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
 from headgate.rpc.credits import Credits
-from headgate.scan.counting import EventCounter, LogCounter
-from headgate.scan.pages import LogScanner, Scanner
+from headgate.scan.counting import CountPage, CountRequest, LogCounter
+from headgate.scan.pages import LogScanner, ScanPage, ScanRequest
 from headgate.scan.source import ReadableLog
+from headgate.shares import FairPlaces, FairThreads
 from headgate.stream.follow import Turn, turns
 from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
-
-
-class ReadersOverloadError(OverloadedError):
-    """READERS_MAX readers are at work."""
-
-    code = "readers"
 
 
 class ReadersQuotaError(OverloadedError):
@@ -55,20 +49,16 @@ class Readers:
             quotas.count(READERS, self._by_namespace.__getitem__)
         self._log = log
         self._served = served
-        self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
+        self._threads = FairThreads(READ_THREADS, "read")
         self._growth = LogGrowth(log)
         self._followed: dict[str, tuple[float, str]] = {}
         """By path of a broker that is followed: when it was last looked up, and its identity then."""
-        self._count = 0
-        self.scanner: Scanner = LogScanner(log, self._threads)
-        """Scans the log in the readers' threads."""
-        self.counter: EventCounter = LogCounter(log, self._threads)
-        """Counts in them."""
+        self._places = FairPlaces("readers", "READERS_MAX", READERS_MAX)
 
     async def close(self) -> None:
         """Wait for the threads, and close the log; readers have been closed."""
         await self._growth.close()
-        self._threads.shutdown(wait=True)
+        self._threads.shutdown()
         self._log.close()
 
     async def broker(self, path: str) -> ServedBroker:
@@ -82,31 +72,43 @@ class Readers:
             raise UnknownBrokerError(f"there is no broker {path!r}", hint="headgate get brokers -A lists them")
         return broker
 
-    def check_room(self) -> None:
-        """Raises ReadersOverloadError when there are enough."""
-        if self._count >= READERS_MAX:
-            raise ReadersOverloadError(f"{READERS_MAX} readers are at work", hint="try again later")
+    async def scan_page(self, request: ScanRequest) -> ScanPage:
+        """See `scan.pages.Scanner`; in the readers' threads."""
+        threads = self._threads.of(namespace_of(request.broker), request.user)
+        return await LogScanner(self._log, threads).scan_page(request)
 
-    async def reading(self, wanted: ReadRequest, credits: Credits | None = None) -> AsyncGenerator[Turn, None]:
+    async def count_page(self, request: CountRequest) -> CountPage:
+        """See `scan.counting.EventCounter`; in the readers' threads."""
+        threads = self._threads.of(namespace_of(request.broker), request.user)
+        return await LogCounter(self._log, threads).count_page(request)
+
+    async def reading(
+        self, wanted: ReadRequest, credits: Credits | None = None, user: str = ""
+    ) -> AsyncGenerator[Turn, None]:
         """One reader's turns, see `follow.turns`.
 
+        Args:
+            wanted: What he reads.
+            credits: How many events he may have.
+            user: Who he is.
+
         Raises:
+            PlacesTakenError: There are as many as may be.
             UnknownBrokerError: The broker has been deleted, and nothing more comes.
             ReadersQuotaError: Its namespace has as many as it may have.
         """
         namespace = namespace_of(wanted.query.broker)
         self._check_quota(namespace)
         self._by_namespace[namespace] += 1
-        self._count += 1
         try:
-            pages = turns(self._log, wanted, self._threads, self._growth, credits)
-            async with aclosing(pages) as reading:
-                async for turn in reading:
-                    if not turn.pieces and wanted.follow:
-                        await self._check_broker(wanted.query.broker)
-                    yield turn
+            with self._places.held(namespace, user):
+                pages = turns(self._log, wanted, self._threads.of(namespace, user), self._growth, credits)
+                async with aclosing(pages) as reading:
+                    async for turn in reading:
+                        if not turn.pieces and wanted.follow:
+                            await self._check_broker(wanted.query.broker)
+                        yield turn
         finally:
-            self._count -= 1
             self._by_namespace[namespace] -= 1
             if not self._by_namespace[namespace]:
                 del self._by_namespace[namespace]

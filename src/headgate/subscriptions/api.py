@@ -30,6 +30,7 @@ from headgate import limits
 from headgate.control.bodies import decode_as
 from headgate.control.http import JSON, Handler, json_response, read_body
 from headgate.control.objects import OWN_API_VERSION, JsonObject
+from headgate.control.queries import user_of
 from headgate.errors import InvalidInputError
 from headgate.event.json_format import encode_event
 from headgate.filter.compile.compiler import compile_filter
@@ -117,9 +118,11 @@ class SubscriptionsApi:
             raise InvalidInputError(f"max must be between 1 and {limits.PULL_EVENTS_MAX}")
         if not 0 <= body.wait <= limits.PULL_WAIT_S_MAX:
             raise InvalidInputError(f"wait must be between 0 and {limits.PULL_WAIT_S_MAX:.0f} seconds")
-        pulled = await self._subscriptions.pull(
-            _name(request), body.consumer, count_max=body.max, wait_s=body.wait, is_gone=request.is_disconnected
-        )
+        name, consumer = _name(request), body.consumer
+        with self._subscriptions.consuming(name, consumer, user_of(request).name):
+            pulled = await self._subscriptions.pull(
+                name, consumer, count_max=body.max, wait_s=body.wait, is_gone=request.is_disconnected
+            )
         events = [_event(one) for one in pulled.events]
         return json_response({"events": events, "epoch": pulled.epoch, "active": pulled.active})
 

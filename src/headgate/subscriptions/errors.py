@@ -11,12 +11,6 @@ class SubscriptionNotFoundError(NotFoundError):
     code = "subscription-not-found"
 
 
-class PullsOverloadError(OverloadedError):
-    """PULLS_MAX pulls wait."""
-
-    code = "pulls"
-
-
 class ConsumersQuotaError(OverloadedError):
     """As many consumers of a namespace's subscriptions are connected as its quota allows."""
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from headgate import limits
+from headgate.auth.context import current_user
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters, text_of_message, texts_of
 from headgate.rpc import headgate_pb2 as pb
@@ -68,7 +69,7 @@ class SubscriptionsRpc:
         subscriptions = self._subscriptions
         stream = self._streams[key] = _ConsumerStream(subscriptions, name, consumer, call)
         try:
-            with subscriptions.consuming(name, consumer):
+            with subscriptions.consuming(name, consumer, current_user.get().name):
                 await stream.begin()
                 await attended(
                     stream.settle(), stream.receive(first), stream.hand_out(), stream.keep(), stream.until_replaced()

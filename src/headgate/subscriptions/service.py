@@ -19,13 +19,15 @@ from headgate import limits
 from headgate.control.routing import RoutingTable
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.errors import HeadgateError
+from headgate.event.identity import namespace_of
 from headgate.log import positions
 from headgate.observe.logs import Recurring
 from headgate.scan.search import OnProgress
+from headgate.shares import FairPlaces
 from headgate.subscriptions import analysis, backfill, dead_letter_policy
 from headgate.subscriptions.connected import ConnectedConsumers
 from headgate.subscriptions.consumers import ConsumerList, consumers_of
-from headgate.subscriptions.errors import PullsOverloadError, SeekBusyError
+from headgate.subscriptions.errors import SeekBusyError
 from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import (
     BacklogAnalysis,
@@ -63,7 +65,7 @@ class Subscriptions:
         self._outbox = resources.outbox
         self._clock_us = resources.clock_us
         self._registry = SubscriptionRegistry(store, resources.outbox)
-        self._pulls = 0
+        self._places = FairPlaces("pulls", "PULLS_MAX", limits.PULLS_MAX)
 
     def update(self, table: RoutingTable) -> None:
         """A new routing table; the first one is of the start, when nothing has been handed over yet."""
@@ -81,6 +83,24 @@ class Subscriptions:
 
     # --- consumers ------------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def consuming(self, name: str, consumer: str, user: str = "") -> Iterator[None]:
+        """A consumer of a subscription is connected for as long as the block lasts.
+
+        Args:
+            name: `namespace/name` of the subscription.
+            consumer: Who is connected.
+            user: Whose request or stream it is.
+
+        Raises:
+            SubscriptionNotFoundError: There is none.
+            PlacesTakenError: As many as may are connected.
+            ConsumersQuotaError: The namespace has as many consumers as it may.
+        """
+        self._registry.get(name)  # what is not there is said before what is exceeded
+        with self._places.held(namespace_of(name), user), self._connected.connected(name, consumer):
+            yield
+
     async def pull(
         self,
         name: str,
@@ -90,7 +110,9 @@ class Subscriptions:
         wait_s: float = 0.0,
         is_gone: Callable[[], Awaitable[bool]] | None = None,
     ) -> PullResult:
-        """Events for a consumer; each is its own until it is acknowledged or the ack timeout is over.
+        """Events for a consumer that is connected (`consuming`).
+
+        Each is its own until it is acknowledged or the ack timeout is over.
 
         Args:
             name: `namespace/name` of the subscription.
@@ -102,48 +124,22 @@ class Subscriptions:
         Raises:
             SubscriptionNotFoundError: There is none.
             ConsumerBusyError: It is exclusive, and another consumer has it.
-            PullsOverloadError: Too many wait.
-            ConsumersQuotaError: The namespace has as many consumers as it may.
         """
-        with self.consuming(name, consumer):
-            return await self._pull(name, consumer, count_max, wait_s, is_gone)
-
-    @contextlib.contextmanager
-    def consuming(self, name: str, consumer: str) -> Iterator[None]:
-        """A consumer of a subscription is connected for as long as the block lasts; raises as `pull`."""
-        self._registry.get(name)  # what is not there is said before what is exceeded
-        with self._connected.connected(name, consumer):
-            yield
-
-    async def _pull(
-        self,
-        name: str,
-        consumer: str,
-        count_max: int,
-        wait_s: float,
-        is_gone: Callable[[], Awaitable[bool]] | None,
-    ) -> PullResult:
-        if self._pulls >= limits.PULLS_MAX:
-            raise PullsOverloadError(f"{limits.PULLS_MAX} pulls are under way", hint="try again later")
-        self._pulls += 1
-        try:
-            ends = time.monotonic() + wait_s
-            search_ends = max(ends, time.monotonic() + limits.PULL_SEARCH_S)
-            while True:
-                state = self._registry.get(name)
-                changed, cursor = state.changed, state.cursor
-                active = cursor.leases.admit(consumer, state.rules, self._clock_us())
-                events, moved = list[LeasedEvent](), False
-                if active and await self._begin_history(state):
-                    events, moved = await self._hand_out(state, consumer, count_max)
-                if events or time.monotonic() >= (search_ends if moved else ends):
-                    return PullResult(events, cursor.epoch, active)
-                if is_gone is not None and await is_gone():
-                    return PullResult([], cursor.epoch, active)
-                if not moved:
-                    await self._wait(state, changed, ends - time.monotonic(), active=active)
-        finally:
-            self._pulls -= 1
+        ends = time.monotonic() + wait_s
+        search_ends = max(ends, time.monotonic() + limits.PULL_SEARCH_S)
+        while True:
+            state = self._registry.get(name)
+            changed, cursor = state.changed, state.cursor
+            active = cursor.leases.admit(consumer, state.rules, self._clock_us())
+            events, moved = list[LeasedEvent](), False
+            if active and await self._begin_history(state):
+                events, moved = await self._hand_out(state, consumer, count_max)
+            if events or time.monotonic() >= (search_ends if moved else ends):
+                return PullResult(events, cursor.epoch, active)
+            if is_gone is not None and await is_gone():
+                return PullResult([], cursor.epoch, active)
+            if not moved:
+                await self._wait(state, changed, ends - time.monotonic(), active=active)
 
     async def _wait(self, state: SubscriptionState, changed: asyncio.Event, at_most_s: float, *, active: bool) -> None:
         """Until there may be something for a consumer, or its lease is to be renewed."""

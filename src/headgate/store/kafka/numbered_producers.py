@@ -11,6 +11,7 @@ docs/adr/0025-a-stream-is-a-fenced-transaction.md has the reasons.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -28,9 +29,9 @@ from headgate.limits import (
     COMMIT_QUEUE_BYTES_MAX,
     COMMIT_QUEUE_EVENTS_MAX,
     KAFKA_PRODUCER_STREAMS_MAX,
-    KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX,
     KAFKA_PRODUCER_THREADS,
 )
+from headgate.shares import FairPlaces
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumers import committed_places, committed_reader
 from headgate.store.kafka.entry_records import records_of
@@ -135,12 +136,14 @@ class FencedProducing(Producing):
         made: Done once it is, or cannot be.
         waiting: What is not in a transaction yet.
         task: Commits; None while nothing waits.
+        place: Is given back when it is closed.
     """
 
     writer: NumberedWriter | None = None
     made: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: deque[_Submit] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
+    place: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     async def append(self, parts: Mapping[int, NumberedEntries], size_bytes: int) -> None:
         """See `EventAppender.append_numbered`."""
@@ -157,6 +160,7 @@ class FencedProducers:
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
+        self._places = FairPlaces("numbered-producers", "KAFKA_PRODUCER_STREAMS_MAX", KAFKA_PRODUCER_STREAMS_MAX)
         self._open: dict[tuple[str, str], FencedProducing] = {}
         self._threads = ThreadPoolExecutor(KAFKA_PRODUCER_THREADS, thread_name_prefix="producers")
         self._closing: set[asyncio.Task[None]] = set()
@@ -173,16 +177,9 @@ class FencedProducers:
                 await asyncio.wait(set(old.under_way))
             if self._open.get(key) is old:
                 del self._open[key]
-        if len(self._open) + len(self._closing) >= KAFKA_PRODUCER_STREAMS_MAX:
-            raise OverloadedError(f"{KAFKA_PRODUCER_STREAMS_MAX} numbered producers publish", hint="try again later")
-        namespace = namespace_of(broker)
-        if sum(namespace_of(one) == namespace for one, _ in self._open) >= KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX:
-            raise OverloadedError(
-                f"{KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX} numbered producers publish in the namespace {namespace!r}"
-                " (KAFKA_PRODUCER_STREAMS_NAMESPACE_MAX)",
-                hint="try again later, or let them connect to several servers",
-            )
-        opened = self._open[key] = FencedProducing(self, broker, producer, {}, user)
+        place = contextlib.ExitStack()
+        place.enter_context(self._places.held(namespace_of(broker), user))
+        opened = self._open[key] = FencedProducing(self, broker, producer, {}, user, place=place)
         making = asyncio.create_task(self._make(opened))
         making.add_done_callback(lambda done: done.cancelled() or done.exception())  # also when nobody awaits it
         try:
@@ -216,14 +213,15 @@ class FencedProducers:
             ending.add_done_callback(self._closing.discard)
 
     async def _end(self, producing: FencedProducing) -> None:
-        await producing.made.wait()
-        if producing.under_way:
-            await asyncio.wait(set(producing.under_way))
-        key = producing.broker, producing.producer
-        if self._open.get(key) is producing:
-            del self._open[key]
-        if producing.writer is not None:
-            await self._in_thread(producing.writer.close)
+        with producing.place:
+            await producing.made.wait()
+            if producing.under_way:
+                await asyncio.wait(set(producing.under_way))
+            key = producing.broker, producing.producer
+            if self._open.get(key) is producing:
+                del self._open[key]
+            if producing.writer is not None:
+                await self._in_thread(producing.writer.close)
 
     def settle(self, producing: Producing, partition: int, number: int, done: asyncio.Future[int]) -> None:
         """See `ProducerStreams.settle`."""

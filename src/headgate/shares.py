@@ -1,0 +1,223 @@
+"""Places that all share, such as watches and readers: who may take one, whose turn is next, who gives one up.
+
+Everything that a process has a bounded number of is divided in one way: first between namespaces, in each between its
+users, and of a user by age. `FairPlaces` admits, `FairThreads` gives turns, and `Shares`, which both are made of, is
+pure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+
+from headgate.errors import OverloadedError
+from headgate.limits import SHARE_OF_FREE_PLACES
+from headgate.observe.metrics import PLACES, PLACES_REFUSED
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_Item = TypeVar("_Item")
+_HINT: Final = "end one that is not needed, or try again later"
+
+
+class PlacesTakenError(OverloadedError):
+    """A user or a namespace has its share of what all share, or all of it is taken; the code names what it is."""
+
+    code = "places"
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message, hint=_HINT)
+        self.code = name
+
+
+class Shares(Generic[_Item]):
+    """Items by namespace and user, those of a user in the order in which they were added. Pure; each is there once."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, dict[str, dict[_Item, None]]] = {}
+
+    def add(self, namespace: str, user: str, item: _Item) -> None:
+        """Puts an item behind all others of its user."""
+        self._items.setdefault(namespace, {}).setdefault(user, {})[item] = None
+
+    def remove(self, namespace: str, user: str, item: _Item) -> None:
+        """Takes one out that is there."""
+        users = self._items[namespace]
+        del users[user][item]
+        if not users[user]:
+            del users[user]
+        if not users:
+            del self._items[namespace]
+
+    def __len__(self) -> int:
+        return sum(map(_size, self._items.values()))
+
+    def of(self, namespace: str, user: str | None = None) -> int:
+        """How many a namespace has, or one user in it."""
+        users = self._items.get(namespace, {})
+        return _size(users) if user is None else len(users.get(user, ()))
+
+    def of_user(self, user: str) -> int:
+        """How many a user has in all namespaces."""
+        return sum(len(users.get(user, ())) for users in self._items.values())
+
+    def largest(self) -> _Item:
+        """The one to give up: of the namespace that has most, in it of the user who has most, the oldest."""
+        users = max(self._items.values(), key=_size)
+        items = max(users.values(), key=_len)
+        return next(iter(items))
+
+    def pop_next(self) -> _Item:
+        """Takes out the one whose turn it is: it goes round by namespace, in each by user, and then by age."""
+        namespace = next(iter(self._items))
+        users = self._items.pop(namespace)
+        user = next(iter(users))
+        items = users.pop(user)
+        item = next(iter(items))
+        del items[item]
+        if items:
+            users[user] = items
+        if users:
+            self._items[namespace] = users
+        return item
+
+
+class FairPlaces:
+    """A bounded number of places. Belongs to one event loop.
+
+    A namespace may have SHARE_OF_FREE_PLACES times as many places as are free, and so may a user; of what his namespace
+    may still have, a user may have as many times. So one alone may have three quarters of all, many have less each, and
+    there is always room for who has none. Nobody who has a place loses it.
+
+    Args:
+        name: What the places are for, in the plural: a value of the metrics' label and the code of a refusal.
+        limit: Name of the limit.
+        most: How many there are.
+    """
+
+    def __init__(self, name: str, limit: str, most: int) -> None:
+        self._name = name
+        self._limit = limit
+        self._most = most
+        self._held = Shares[object]()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def check(self, namespace: str, user: str) -> None:
+        """Refuses one place too many.
+
+        Args:
+            namespace: Of what the place is for; empty for what is in none, where users alone count.
+            user: Who wants it; empty where nobody is known.
+
+        Raises:
+            PlacesTakenError: The user or the namespace has its share, or all places are taken.
+        """
+        free = self._most - len(self._held)
+        room = SHARE_OF_FREE_PLACES * free
+        if free <= 0:
+            raise self._refused("all", f"all {self._most} places for {self._name} are taken ({self._limit})")
+        if namespace:
+            left = room - self._held.of(namespace)
+            if left <= 0:
+                raise self._refused("namespace", self._share(f"the namespace {namespace!r}"))
+            if self._held.of(namespace, user) >= SHARE_OF_FREE_PLACES * left:
+                raise self._refused("user", self._share(f"the user {user!r} in the namespace {namespace!r}"))
+        if user and self._held.of_user(user) >= room:
+            raise self._refused("user", self._share(f"the user {user!r}"))
+
+    @contextlib.contextmanager
+    def held(self, namespace: str, user: str) -> Iterator[None]:
+        """A place for as long as the block lasts; raises as `check`."""
+        self.check(namespace, user)
+        place, taken = self.take(namespace, user), PLACES.labels(self._name)
+        taken.set(len(self._held))
+        try:
+            yield
+        finally:
+            self._held.remove(namespace, user, place)
+            taken.set(len(self._held))
+
+    def take(self, namespace: str, user: str) -> object:
+        """A place is taken for good, whether or not there is one."""
+        place = object()
+        self._held.add(namespace, user, place)
+        return place
+
+    def _share(self, who: str) -> str:
+        return f"{who} has its share of the {self._most} places for {self._name} ({self._limit})"
+
+    def _refused(self, by: str, message: str) -> PlacesTakenError:
+        PLACES_REFUSED.labels(by).inc()
+        return PlacesTakenError(self._name, message)
+
+
+class FairThreads:
+    """Threads that give turns by namespace, in each by user, and then in the order in which work came.
+
+    Args:
+        count: How many.
+        name: Of the threads.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._waiting = Shares[_Work]()
+        self._lock = threading.Lock()
+
+    def of(self, namespace: str, user: str = "") -> Executor:
+        """What runs a user's work for a namespace."""
+        return _Share(partial(self._submit, namespace, user))
+
+    def shutdown(self) -> None:
+        """Waits for all work that was submitted."""
+        self._threads.shutdown(wait=True)
+
+    def _submit(self, namespace: str, user: str, work: _Work) -> None:
+        with self._lock:
+            self._waiting.add(namespace, user, work)
+        self._threads.submit(self._turn)  # as many turns as there is work: each does the one whose turn it is then
+
+    def _turn(self) -> None:
+        with self._lock:
+            work = self._waiting.pop_next()
+        work.run()
+
+
+class _Work:
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self.future = Future[Any]()
+
+    def run(self) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            self.future.set_result(self._function())
+        except BaseException as error:  # noqa: BLE001 - it is of who waits
+            self.future.set_exception(error)
+            del self  # the error has this frame: a cycle
+
+
+class _Share(Executor):
+    def __init__(self, submit: Callable[[_Work], None]) -> None:
+        self._submit = submit
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        """See `Executor`."""
+        work = _Work(partial(fn, *args, **kwargs))
+        self._submit(work)
+        return work.future
+
+
+def _size(users: dict[str, dict[_Item, None]]) -> int:
+    return sum(map(len, users.values()))
+
+
+def _len(items: dict[_Item, None]) -> int:
+    return len(items)

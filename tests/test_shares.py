@@ -1,0 +1,138 @@
+"""Places and turns that all share: nobody takes what others need, and who has none finds room."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter
+
+import pytest
+
+from headgate.observe import metrics
+from headgate.shares import FairPlaces, FairThreads, PlacesTakenError, Shares
+
+MOST = 256
+
+
+def fill(places: FairPlaces, stack: contextlib.ExitStack, namespace: str, user: str) -> int:
+    """Takes as many places as a user gets; how many those are."""
+    for count in range(MOST + 1):
+        try:
+            stack.enter_context(places.held(namespace, user))
+        except PlacesTakenError:
+            return count
+    raise AssertionError("there are more places than there are")
+
+
+def test_one_user_alone_has_most_places_and_leaves_room_for_others() -> None:
+    places = FairPlaces("readers", "READERS_MAX", MOST)
+    with contextlib.ExitStack() as stack:
+        loud = fill(places, stack, "loud", "eve")
+        assert MOST // 2 < loud < MOST
+        beside, other = fill(places, stack, "loud", "ann"), fill(places, stack, "quiet", "bob")
+        assert beside > 5, "another user of the same namespace"
+        assert other > 30, "another namespace"
+        assert fill(places, stack, "loud", "eve") == 0, "who has his share gets no more meanwhile"
+        assert len(places) == loud + beside + other < MOST
+    assert len(places) == 0
+    with places.held("loud", "eve"):
+        pass
+
+
+@pytest.mark.parametrize("most", [1, 2, 4, 8, 64, MOST])
+def test_a_single_user_finds_room_whatever_others_do(most: int) -> None:
+    places = FairPlaces("readers", "READERS_MAX", most)
+    with contextlib.ExitStack() as stack:
+        taken = fill(places, stack, "loud", "eve")
+        assert taken >= most // 2
+        if most > 3:  # of fewer there is no part to leave
+            stack.enter_context(places.held("quiet", "ann"))
+
+
+def test_many_users_of_a_namespace_and_a_user_of_many_namespaces_count_as_one() -> None:
+    for claims in ([("loud", f"u{n}") for n in range(MOST)], [(f"ns{n}", "eve") for n in range(MOST)]):
+        places = FairPlaces("readers", "READERS_MAX", MOST)
+        with contextlib.ExitStack() as stack:
+            taken = 0
+            for namespace, user in claims:
+                with contextlib.suppress(PlacesTakenError):
+                    stack.enter_context(places.held(namespace, user))
+                    taken += 1
+            assert taken == MOST * 3 // 4
+            assert fill(places, stack, "quiet", "ann") > 30
+
+
+def test_without_a_namespace_users_alone_count() -> None:
+    places = FairPlaces("calls", "RPCS_MAX", MOST)
+    with contextlib.ExitStack() as stack:
+        assert fill(places, stack, "", "eve") == MOST * 3 // 4
+        assert fill(places, stack, "", "ann") == (MOST // 4) * 3 // 4
+        assert fill(places, stack, "", "bob") > 0
+
+
+def test_a_refusal_names_who_what_and_the_limit_and_is_counted() -> None:
+    places = FairPlaces("watches", "WATCHES_MAX", 64)
+    refused = metrics.PLACES_REFUSED.labels("user")
+    before = refused.value
+    with contextlib.ExitStack() as stack:
+        taken = fill(places, stack, "team", "eve")
+        with pytest.raises(PlacesTakenError, match=r"'eve'.*'team'.* 64 .*watches.*WATCHES_MAX") as found:
+            places.check("team", "eve")
+        assert (found.value.code, found.value.http_status, found.value.retriable) == ("watches", 429, True)
+        assert "try again later" in found.value.hint
+        assert refused.value == before + 2
+        assert metrics.PLACES.labels("watches").value == taken > 0
+    assert metrics.PLACES.labels("watches").value == 0
+
+
+def test_turns_go_round_by_namespace_then_user_then_age() -> None:
+    waiting = Shares[str]()
+    for number in range(3):
+        waiting.add("loud", "eve", f"eve{number}")
+    waiting.add("loud", "bob", "bob0")
+    waiting.add("quiet", "ann", "ann0")
+    waiting.add("quiet", "ann", "ann1")
+    order = [waiting.pop_next() for _ in range(len(waiting))]
+    assert order == ["eve0", "ann0", "bob0", "ann1", "eve1", "eve2"]
+    assert len(waiting) == 0
+
+
+def test_the_largest_gives_up_its_oldest() -> None:
+    kept = Shares[str]()
+    for name in ("a", "b", "c"):
+        kept.add("loud", "eve", name)
+    kept.add("loud", "bob", "d")
+    kept.add("quiet", "ann", "e")
+    kept.remove("loud", "eve", "a")
+    kept.add("loud", "eve", "a")  # heard of again
+    assert kept.largest() == "b"
+    assert (len(kept), kept.of("loud"), kept.of("loud", "bob"), kept.of_user("ann")) == (5, 4, 1, 1)
+
+
+def test_threads_give_a_newcomer_the_next_turn() -> None:
+    threads = FairThreads(1, "turn")
+    begun, go_on = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def hold() -> None:
+        begun.set()
+        assert go_on.wait(10)
+
+    loud, quiet = threads.of("loud", "eve"), threads.of("quiet", "ann")
+    loud.submit(hold)
+    assert begun.wait(10)
+    works = [loud.submit(order.append, "loud") for _ in range(20)]
+    works.append(quiet.submit(order.append, "quiet"))
+    works[3].cancel()
+    go_on.set()
+    threads.shutdown()
+    assert Counter(order) == {"loud": 19, "quiet": 1}
+    assert order.index("quiet") <= 1
+
+
+def test_what_fails_in_a_thread_fails_who_waits() -> None:
+    threads = FairThreads(1, "turn")
+    with pytest.raises(ValueError, match="invalid literal"):
+        threads.of("ns").submit(int, "x").result(10)
+    assert threads.of("ns").submit(int, "1").result(10) == 1
+    threads.shutdown()
