@@ -218,7 +218,7 @@ def test_neither_team_learns_of_the_other_by_commands(teams: Teams) -> None:
     for name in (THERE, ABSENT):
         for command in (
             ("send", "--broker", f"team-b/{name}", "--type", "t", "--id", "1"),
-            ("tail", f"team-b/{name}", "--from", "earliest", "--no-follow"),
+            ("tail", "-b", f"team-b/{name}", "--from", "earliest", "--no-follow"),
             ("consume", name, "--namespace", "team-b", "--no-follow"),
             ("delete", "subscription", name, "--namespace", "team-b"),
         ):

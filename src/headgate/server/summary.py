@@ -176,7 +176,7 @@ async def keep(history: NumbersHistory) -> None:
 
 def _kept(one: DeadLetterCount) -> DeadLetterTrouble:
     noun = "dead letter is" if one.count == 1 else "dead letters are"
-    message = f"{one.count:,} {noun} kept; the last attempts ended with: {one.reason}"
+    message = f"{one.count:,} {noun} kept; the reason of the last one: {one.reason}"
     return DeadLetterTrouble("DeadLetters", one.namespace, one.trigger, "Kept", one.count, message)
 
 
