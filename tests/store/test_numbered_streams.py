@@ -73,7 +73,7 @@ def test_one_namespace_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -
 
     async def main() -> None:
         producers = FencedProducers(KafkaConfig(bootstrap="127.0.0.1:1"))
-        for name in ("a", "b", "b"):
+        for name in ("a", "b", "b", "c"):
             await producers.open("loud/b/1", name)
         with pytest.raises(OverloadedError, match=r"'loud'.*KAFKA_PRODUCER_STREAMS_MAX"):
             await producers.open("loud/c/1", "d")

@@ -478,8 +478,8 @@ def test_a_client_that_leaves_before_the_answer_begins_ends_its_reader(
         async with listening(reader, tmp_path / "r.sock"):
             async with Client(tmp_path / "r.sock").open(query, accept):
                 await asyncio.to_thread(looking.wait, 30)
-                assert readers._count == 1
-            while readers._count:
+                assert len(readers._places) == 1
+            while readers._places:
                 await asyncio.sleep(0.01)
         await readers.close()
 

@@ -32,7 +32,7 @@ async def reading(directory: Path, *, full: bool = True) -> AsyncIterator[tuple[
     try:
         async with served(ReadRpc(readers).service()) as client:
             yield log, client
-            assert readers._count == 0 or full
+            assert not readers._places or full
     finally:
         await readers.close()
         log.close()
