@@ -141,3 +141,34 @@ def test_a_name_that_is_nearly_one_is_told() -> None:
     done = CliRunner().invoke(app, ["sent"])
     assert done.exit_code == 2
     assert "Did you mean 'send'?" in done.output
+
+
+class Asked:
+    """What a command asks of a server that has one thing of everything."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+        self.bodies: list[dict[str, object]] = []
+        monkeypatch.setattr(f"headgate.cli.{module}.request", self._answer)
+
+    def _answer(self, server: str, method: str, path: str, *, body: dict[str, object] | None = None) -> object:
+        if method == "POST":
+            self.bodies.append(body or {})
+        return {"id": 1, "state": "done", "count": 1, "matched": 1, "eventsTotal": 1}
+
+
+@pytest.mark.parametrize("is_dry", [True, False])
+def test_a_dry_run_of_a_replay_is_one(monkeypatch: pytest.MonkeyPatch, is_dry: bool) -> None:
+    asked = Asked(monkeypatch, "replay")
+    done = CliRunner().invoke(app, ["replay", "--target", "billing", *(["--dry-run"] if is_dry else [])])
+    assert done.exit_code == 0, done.output
+    assert [body["dryRun"] for body in asked.bodies] == [is_dry]
+
+
+@pytest.mark.parametrize(("options", "answer", "count"), [([], "n\n", 0), ([], "y\n", 1), (["--yes"], "", 1)])
+def test_dead_letters_are_discarded_by_who_means_it(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], answer: str, count: int
+) -> None:
+    asked = Asked(monkeypatch, "deadletter")
+    done = CliRunner().invoke(app, ["deadletter", "discard", "4711", *options], input=answer)
+    assert done.exit_code == (0 if count else 1), done.output
+    assert len(asked.bodies) == count

@@ -76,9 +76,12 @@ def test_a_token_is_verified_once_in_five_minutes(tmp_path: Path) -> None:
 
 def test_a_token_is_not_remembered_beyond_its_end(tmp_path: Path) -> None:
     async def test(setting: Setting) -> None:
+        counted = TOKENS_VERIFIED.labels("jwt")
         token = setting.issuer.token(setting.issuer.claims(exp=int(time.time()) - 28))
         assert await setting.name(token) == "oidc:ada"
         setting.steady_s += 3
+        before = counted.value
+        assert await setting.name(token) == "expired" or counted.value == before + 1, "it is verified once more"
         ends = time.monotonic() + 30
         while await setting.name(token) == "oidc:ada":
             assert time.monotonic() < ends

@@ -102,6 +102,37 @@ def test_a_backup_is_restored_and_changes_nothing(data: Path, tmp_path: Path, na
         pass
 
 
+def test_what_comes_later_in_the_flow_is_taken_first(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    copy = capture.sqlite.copy
+
+    def noted(path: Path, to: Path, *, is_at_rest: bool) -> None:
+        taken.append(path.name)
+        copy(path, to, is_at_rest=is_at_rest)
+
+    monkeypatch.setattr(capture.sqlite, "copy", noted)
+    write_backup(data, str(tmp_path / "backup"))
+    assert taken == ["dispatch.db", "deadletters.db", "control.db"]
+
+
+@pytest.mark.parametrize("name", ["backup", "backup.tar"])
+def test_a_backup_is_on_disk_when_it_has_its_name(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    synced: set[int] = set()
+    fsync, backup = os.fsync, tmp_path / name
+
+    def noted(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(target.os, "fsync", noted)
+    write_backup(data, str(backup))
+    assert {path.stat().st_ino for path in (tmp_path, backup, *backup.rglob("*"))} <= synced
+
+
 def test_a_tar_goes_through_a_pipe(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe))

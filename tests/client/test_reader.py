@@ -5,7 +5,17 @@ import asyncio
 import grpc
 import pytest
 
-from headgate.client import AsyncClient, ClosedError, InvalidInputError, NotFoundError, ServerError, connection
+from headgate.client import (
+    AsyncClient,
+    ClosedError,
+    InvalidInputError,
+    NotFoundError,
+    ServerError,
+    connection,
+    new_event,
+)
+from headgate.rpc import headgate_pb2 as pb
+from headgate.rpc.events import to_message
 from tests.client.fake import BreakAt, Fake, connected, serving
 
 
@@ -173,5 +183,23 @@ def test_a_closed_reader_says_so():
                 await waiting
             with pytest.raises(ClosedError):
                 await anext(reader)
+
+    run(test())
+
+
+def test_the_position_is_before_the_first_event_that_was_not_handed_out_of_each_partition():
+    async def test():
+        async with connected(Fake()) as client, client.read("orders", follow=False) as reader:
+            places = [(0, 4), (1, 7), (0, 5), (1, 8)]
+            response = pb.ReadResponse()
+            response.progress.position = "0:6,1:9"
+            for partition, offset in places:
+                message = to_message(new_event("t", "/s", id=str(offset)))
+                response.events.add(event=message, partition=partition, offset=offset)
+            reader._take(response)
+            told = [reader.position]
+            while reader.take() is not None:
+                told.append(reader.position)
+            assert told == ["0:4,1:7", "0:5,1:7", "0:5,1:8", "0:6,1:8", "0:6,1:9"]
 
     run(test())

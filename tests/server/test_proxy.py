@@ -53,3 +53,31 @@ def test_how_large_a_body_is_passed_on(path: str, bytes_max: int) -> None:
     assert len(whole.body) == bytes_max
     with pytest.raises(TooLargeError):
         asyncio.run(received(bytes_max + 1))
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_an_answer_that_breaks_off_does_not_pass_for_the_whole(tmp_path: Path, is_whole: bool) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf" + is_whole * b"half")
+        writer.close()
+
+    async def passed_on() -> list[Message]:
+        messages: list[Message] = [{"type": "http.request", "body": b""}]
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            return messages.pop() if messages else await asyncio.Future()
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        scope: Scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+        async with await asyncio.start_unix_server(answer, tmp_path / "socket"):
+            await ProcessProxy(tmp_path / "socket")(scope, receive, send)
+        return sent
+
+    head, *bodies = asyncio.run(passed_on())
+    assert head["status"] == 200
+    assert b"".join(body["body"] for body in bodies) == (b"halfhalf" if is_whole else b"half")
+    assert bodies[-1].get("more_body", False) is not is_whole
