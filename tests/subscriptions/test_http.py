@@ -84,7 +84,7 @@ def test_pull_acknowledge_restart_pull(tmp_path: Path) -> None:
         async with serving(tmp_path, routes) as (dispatcher, ask):
             async with matcher(dispatcher) as peer:
                 waiting = asyncio.create_task(ask("pull", consumer="a", max=5, wait=20))
-                await until(lambda: dispatcher.dispatcher.subscriptions._pulls == 1)
+                await until(lambda: len(dispatcher.dispatcher.subscriptions._places) == 1)
                 peer.match(*[(n, t) for n in range(20) for t in (1, 2) if t == 2 or n % 2 == 0], verdict=2)
                 first = await waiting
                 assert 1 <= len(ids(first)) <= 5

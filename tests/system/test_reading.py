@@ -49,7 +49,8 @@ def test_a_broker_s_own_filter_value_size_and_compression(server: Server, broker
 
 
 def test_tail_follows_and_says_where_it_stopped(server: Server, broker: str) -> None:
-    command = [str(Path(sys.executable).with_name("headgate")), "tail", "-b", broker, "--server", server.url, "--limit", "3"]
+    headgate = str(Path(sys.executable).with_name("headgate"))
+    command = [headgate, "tail", "-b", broker, "--server", server.url, "--limit", "3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
         publisher = Publisher(server, broker)
         number = 0
