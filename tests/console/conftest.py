@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sqlite3
 import subprocess
@@ -168,16 +167,17 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         (folder / "authentication.yaml").write_text(_AUTHENTICATION.format(url=provider.url))
         arguments = ("--token-auth-file", str(folder / "tokens.csv"))
         arguments += ("--authentication-config", str(folder / "authentication.yaml"))
-        os.environ["HEADGATE_CONSOLE_CLIENT_ID"] = "console"
+        server = Server(folder / "data", port, arguments=arguments, log=folder / "server.log")
+        server.token = admin
+        with pytest.MonkeyPatch.context() as environment:  # of this server alone
+            environment.setenv("HEADGATE_CONSOLE_CLIENT_ID", "console")
+            server.start()
         try:
-            server = Server(folder / "data", port, arguments=arguments, log=folder / "server.log")
-            server.token = admin
-            with server:
-                found = Shop(server, admin, viewer, subscriber)
-                _filled(found)
-                yield found
+            found = Shop(server, admin, viewer, subscriber)
+            _filled(found)
+            yield found
         finally:
-            del os.environ["HEADGATE_CONSOLE_CLIENT_ID"]
+            server.stop()
 
 
 @pytest.fixture(scope="module")
