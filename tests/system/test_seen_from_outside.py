@@ -38,8 +38,9 @@ WITHOUT_VALUES = {
     *("headgate_broker_events_accepted", "headgate_namespace_delivery_seconds", "headgate_namespace_given_up"),
     *("headgate_source_records_admitted", "headgate_source_records_refused"),
     "headgate_tls_certificate_expires_timestamp_seconds",
+    "headgate_places_taken",
 }
-"""Metrics by trigger, broker, namespace, source or certificate: there are none before one of them has something to \
+"""Metrics by trigger, broker, namespace, source, certificate or place: there are none before one of them has something to \
 count."""
 
 
