@@ -40,7 +40,7 @@ WITHOUT_VALUES = {
     "headgate_tls_certificate_expires_timestamp_seconds",
     "headgate_places_taken",
 }
-"""Metrics by trigger, broker, namespace, source, certificate or place: none before one of them has something to count."""
+"""Metrics by trigger, broker, namespace, source, certificate or place: none before one has something to count."""
 
 
 @pytest.fixture(scope="module")
