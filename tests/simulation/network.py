@@ -13,6 +13,7 @@ from tests.simulation.ledger import PARTITIONS, Attempt
 from tests.simulation.virtual import Disk
 
 if TYPE_CHECKING:
+    from headgate.delivery.post import PostOptions
     from tests.simulation.world import World
 
 
@@ -24,7 +25,14 @@ class Subscribers:
         self._life = life
         self._disk = disk
 
-    async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
+    async def post(
+        self,
+        url: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: float,
+        options: PostOptions | None = None,
+    ) -> Outcome:
         world, number = self._world, int(url.rpartition("/")[2])
         ids = _ids(dict(headers), body)
         if url.startswith("http://sink/"):
@@ -129,7 +137,14 @@ class Front:
     async def __aexit__(self, *_: object) -> None:
         pass
 
-    async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
+    async def post(
+        self,
+        url: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: float,
+        options: PostOptions | None = None,
+    ) -> Outcome:
         world, named = self._world, dict(headers)
         answered = [attempt for attempt in world.ledger.attempts if _replied(attempt, named["ce-id"])]
         for attempt in answered:

@@ -345,7 +345,7 @@ class ScanContract:
                         got_s = time.monotonic()
                         assert [event.id for _, _, event, _ in turn.placed()] == [f"new{number}"]
                         delays.append(got_s - await appending)
-                assert readers._count == 0
+                assert len(readers._places) == 0
             return delays
 
         assert min(asyncio.run(asyncio.wait_for(run(), 60))) < 1.0
@@ -361,8 +361,8 @@ class ScanContract:
                     for query in ("from=earliest&follow=true", "from=next&follow=true"):
                         async with client.open(query, path=f"/{PATH}/events") as source:
                             assert await source.readuntil(b"position")
-                            assert readers._count == 1
-                        while readers._count:
+                            assert len(readers._places) == 1
+                        while len(readers._places):
                             await asyncio.sleep(0.01)
 
         asyncio.run(asyncio.wait_for(run(), 60))
