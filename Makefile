@@ -9,13 +9,19 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo demo-cluster check test test-all in-parts tests test-fast nightly image image-test docs docs-serve pages conformance dist newcomer lock proto clean
 
-setup: .venv/.ready $(JAR)
+setup: .venv/.ready $(JAR) .venv/.classes
 
 .venv/.ready: requirements/dev.txt pyproject.toml scripts/setup.sh
 	@scripts/setup.sh
 
 $(JAR): $(shell find connector/src connector/resources -type f) scripts/build-connector.sh | .venv/.ready
 	@scripts/build-connector.sh
+
+# Half a minute once, and every server is ready in half the time.
+.venv/.classes: .venv/.ready | $(JAR)
+	@echo "setup: an archive of Spark's classes, with which servers start twice as fast (half a minute the first time)"
+	@$(BIN)/python -m headgate.server.class_archive
+	@touch $@
 
 demo: setup
 	@$(BIN)/headgate demo

@@ -24,6 +24,8 @@ COSTLY: Final = ("spark", "kafka", "system", "crash")
 RUN: Final = "HEADGATE_TEST_RUN"
 """In the environment of everything that one run starts."""
 SAMPLE_S: Final = 0.5
+_JVM: Final = "-XX:TieredStopAtLevel=1"
+"""No test runs Spark so long that its second compiler pays: without it a server starts for two thirds of the work."""
 PROGRAMS: Final[dict[str, Callable[[list[bytes]], bool]]] = {
     "servers": lambda words: b"serve" in words[1:4] and any(word.endswith(b"headgate") for word in words[1:3]),
     "JVMs": lambda words: words[0].endswith(b"java"),
@@ -119,7 +121,8 @@ class Started:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Only the process that reads all reports counts."""
+    """Every process of the run has the run's environment; only the one that reads all reports counts."""
     os.environ.setdefault(RUN, uuid.uuid4().hex)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM)
     if not os.environ.get("PYTEST_XDIST_WORKER"):
         config.pluginmanager.register(Started())

@@ -38,6 +38,10 @@ _OF_A_CLUSTER: Final[Mapping[str, str]] = MappingProxyType(
     {"spark.executor.extraJavaOptions": f"{_CALENDAR} {_HUGE_METHODS} -XX:+ExitOnOutOfMemoryError"}
 )
 """Executors have folders of their own, and the driver the address that they reach it at."""
+CLASS_ARCHIVE: Final = Path(sys.prefix) / "var" / "headgate" / "spark-classes.jsa"
+"""Spark's classes as the JVM keeps them in memory, if `server.class_archive` has made it: a start maps them instead of
+reading and verifying 15,000 classes. The JVM passes over an archive that was made of other jars or by another Java."""
+_OF_AN_ARCHIVE: Final = (f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 _log = structlog.get_logger(__name__)
 
 
@@ -122,6 +126,7 @@ def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, s
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
         _HUGE_METHODS,
+        *(_OF_AN_ARCHIVE if CLASS_ARCHIVE.exists() else ()),
     )
     return {
         "spark.jars": ",".join(map(str, jars)),
