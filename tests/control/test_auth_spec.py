@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.control.admission import Admission
+from headgate.control.egress import UrlPolicy
 from headgate.control.objects import Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
@@ -83,6 +84,15 @@ def test_what_is_no_auth_is_refused(admission: Admission, auth: dict[str, Any], 
     subscriber = {"uri": "https://127.0.0.1:9/", "CACerts": "-----BEGIN CERTIFICATE-----\nx"}
     with pytest.raises(InvalidInputError, match=r"spec\.subscriber\.CACerts"):
         admission.create(Kind.TRIGGER, trigger(subscriber=subscriber))
+
+
+def test_a_token_endpoint_is_not_this_server(store: Store) -> None:
+    """Its answer would tell whether another team's broker exists."""
+    admission = Admission(store, policy=UrlPolicy(own_url="http://127.0.0.1:8080"))
+    for broker_of_others in ("there", "missing"):
+        oauth = {"secretRef": {"name": "a"}, "tokenUrl": f"http://127.0.0.1:8080/other/{broker_of_others}"}
+        with pytest.raises(InvalidInputError, match=r"tokenUrl.*grants no tokens"):
+            admission.create(Kind.TRIGGER, trigger(delivery={"auth": {"oauth2": oauth}}))
 
 
 def test_a_subscription_has_nobody_to_authenticate_to(admission: Admission) -> None:

@@ -235,6 +235,16 @@ def test_who_writes_a_policy_has_the_right_to_publish(store: Store) -> None:
     made = admission.create(Kind.EVENT_POLICY, document, by=Manager("kubectl", user=ann)).obj
     assert made.metadata.annotations["eventing.knative.dev/creator"] == "ann"
 
+    Admission(store).create(Kind.TRIGGER, trigger("there"), namespace="other")
+    refusals = []
+    for name in ("there", "missing"):
+        ref = CRM["ref"] | {"name": name, "namespace": "other"}
+        document = policy("looks", from_=[{"ref": ref}])
+        with pytest.raises(ForbiddenError, match='cannot get resource "triggers"') as refused:
+            admission.create(Kind.EVENT_POLICY, document, by=Manager("kubectl", user=ann))
+        refusals.append(refused.value.message.replace(name, ""))
+    assert refusals[0] == refusals[1], "an answer tells whether another team's trigger exists"
+
 
 def test_the_api_serves_policies(server: Server) -> None:
     base = "/apis/eventing.knative.dev/v1alpha1"

@@ -21,7 +21,7 @@ from headgate.control.event_policy_object import (
     SenderReference,
 )
 from headgate.control.metadata import Condition
-from headgate.control.objects import API_VERSION, Broker, Kind, PolicyReference
+from headgate.control.objects import API_VERSION, Broker, Kind, ObjectKey, PolicyReference
 from headgate.limits import EVENT_POLICY_ITEMS_MAX, RBAC_TEXT_CHARS_MAX
 
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
@@ -163,6 +163,14 @@ def _subject(sender: PolicySender) -> str:
     if sender.ref is None:
         return sender.sub
     return subject_of(f"{sender.ref.namespace}/{sender.ref.name}") if _is_trigger(sender.ref) else ""
+
+
+def foreign_senders(policy: EventPolicy) -> tuple[ObjectKey, ...]:
+    """The triggers of other namespaces that a policy names by reference."""
+    named = (one.ref for one in policy.spec.from_ if one.ref is not None and _is_trigger(one.ref))
+    return tuple(
+        ObjectKey(Kind.TRIGGER, ref.namespace, ref.name) for ref in named if ref.namespace != policy.metadata.namespace
+    )
 
 
 def _is_trigger(ref: SenderReference) -> bool:

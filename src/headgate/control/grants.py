@@ -18,6 +18,7 @@ from headgate.auth.rules import AccessRule, Attributes, uncovered
 from headgate.auth.user import User
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.control.errors import ObjectNotFoundError
+from headgate.control.event_policies import foreign_senders
 from headgate.control.objects import (
     CREATOR_ANNOTATION,
     MODIFIER_ANNOTATION,
@@ -100,6 +101,9 @@ class Grants:
                 if old is None or content(old) != content(new):
                     # He lets others publish, so he must have the right for all of the namespace himself.
                     check(self.authorizer, author, PUBLISH._replace(namespace=new.metadata.namespace))
+                    for trigger in foreign_senders(new):
+                        # The policy's status will say whether it exists: who may not look must not learn that.
+                        check(self.authorizer, author, _attributes("get", trigger))
             case Broker() | Trigger() | Subscription():
                 before = set(self._foreign(old)) if isinstance(old, Broker | Routed) else set()
                 for broker in sorted(set(self._foreign(new)) - before):

@@ -252,10 +252,12 @@ def _egress_causes(obj: Broker | Routed, policy: UrlPolicy) -> Iterator[Cause]:
     for name, auth in (("auth", delivery.auth), ("deadLetterAuth", delivery.dead_letter_auth)) if delivery else ():
         url = auth.oauth2.token_url if auth is not None and auth.oauth2 is not None else ""
         if url and not _uri_problem(url, absolute=True):
+            field = f"spec.delivery.{name}.oauth2.tokenUrl"
             try:
-                policy.check(url)
+                if policy.check(url).trusted:
+                    yield invalid(field, url, "is a broker of this server, which grants no tokens")
             except UrlRefusedError as error:
-                yield invalid(f"spec.delivery.{name}.oauth2.tokenUrl", url, error.message)
+                yield invalid(field, url, error.message)
 
 
 def _sink_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
