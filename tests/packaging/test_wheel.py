@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -193,6 +194,20 @@ def test_uv_runs_the_demo_without_an_installation(sdist: Path, wheels: Wheels, e
     assert "OK: every trigger got exactly its events" in done.stdout
     assert "not provided" not in done.stderr, "the command is of the package that was named"
     assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_oldest_versions_that_are_allowed_run_the_demo(sdist: Path, wheels: Wheels, elsewhere: Path) -> None:
+    """From the registry, not from a cache, which would take the oldest that it happens to have."""
+    oldest = elsewhere / "oldest.txt"
+    wanted = ("--resolution", "lowest-direct", "--generate-hashes", "--extra", "cluster", sdist / "pyproject.toml")
+    resolved = uv("pip", "compile", "-q", "--python", sys.executable, *wanted, "-o", oldest)
+    assert resolved.returncode == 0, resolved.stderr
+    programs = environment(elsewhere, oldest, wheels.headgate, wheels.client)
+    demo = [programs / "headgate", "demo", "--events", "300", "--rate", "150"]
+    done = subprocess.run(demo, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "OK: every trigger got exactly its events" in done.stdout
 
 
 @pytest.mark.slow
