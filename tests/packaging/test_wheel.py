@@ -15,7 +15,7 @@ import headgate
 from headgate.testing import Server
 from tests.packaging.conftest import Wheels
 from tests.packaging.test_distributions import shared_files
-from tests.packaging.wheels import build, cached, uv
+from tests.packaging.wheels import build, cached, environment, uv
 from tests.support import REPOSITORY, eventually
 from tests.system.collector import Collector
 from tests.system.publishing import Publisher
