@@ -30,11 +30,10 @@ demo: setup
 demo-cluster: setup
 	@$(BIN)/python -m examples.cluster
 
-# mypy keeps what it knows beside the other caches of Headgate, for the next clone too.
 check: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy --cache-dir "$${XDG_CACHE_HOME:-$$HOME/.cache}/headgate/mypy"
+	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 # What every change must pass: all that is fast enough, on two processes. What one test prints is under its name, and

@@ -35,9 +35,17 @@ from benchmarks.shards import own_s
 from benchmarks.tables import print_whole
 from headgate.event.model import DataKind, Event
 from headgate.outbox.shards import dispatcher_of
-from headgate.store.kafka.outbox_decoder import EventRecord, decode, decode_event
-from headgate.store.kafka.outbox_records import EVENT, HEAD, HEADER, TARGET, OutboxKind
-from headgate.store.kafka.pages import headers_of
+from headgate.store.kafka.events import headers_of
+from headgate.store.kafka.outbox_records import (
+    EVENT,
+    HEAD,
+    HEADER,
+    TARGET,
+    EventRecord,
+    OutboxKind,
+    decode,
+    decode_event,
+)
 from headgate.store.kafka.records import KafkaRecord, decode_stored, encode_record
 from headgate.testing.kafka import Kafka
 

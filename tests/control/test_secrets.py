@@ -29,7 +29,7 @@ from headgate.storage.keyring import (
     keyring_of,
     parsed,
 )
-from headgate.store.kafka.object_rows import OBJECT_ROWS
+from headgate.store.kafka.objects import OBJECT_ROWS
 from headgate.store.kafka.rows import tables
 from tests.certificates import Authority
 from tests.control.support import Kubectl, Server, running

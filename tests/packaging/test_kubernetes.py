@@ -20,7 +20,7 @@ from headgate.server.kafka.instance import advertised_url
 from headgate.server.parts import ROLES
 from headgate.settings import Settings
 from headgate.store.config_file import load
-from headgate.store.kafka.java_options import java_options
+from headgate.store.kafka.match_run import java_options
 from headgate.store.kafka.topics import wanted_topics
 from tests.support import REPOSITORY
 

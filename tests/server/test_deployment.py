@@ -15,7 +15,7 @@ from headgate.server.effective import effective
 from headgate.server.kafka import instance
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
-from headgate.store.kafka.admin import Admin
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.server.test_preflight import refused, serve
 from tests.store.stores import kafka_config

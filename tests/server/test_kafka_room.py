@@ -9,8 +9,7 @@ from headgate.event.model import DataKind, Event
 from headgate.limits import OUTBOX_PARTITION_WAITING_BYTES_MAX as OF_ONE
 from headgate.limits import OUTBOX_WAITING_BYTES_MAX as OF_ALL
 from headgate.server.kafka.group import without_room
-from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxPage
-from headgate.store.kafka.outbox_state import OutboxState
+from headgate.store.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage, OutboxState
 
 
 @pytest.mark.parametrize(

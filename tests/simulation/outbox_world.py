@@ -14,8 +14,15 @@ from dataclasses import dataclass, field
 
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.takeover import RunActive
-from headgate.store.kafka.outbox_decoder import EventRecord, HelloRecord, OutboxRecord, OverRecord, PassedRecord
-from headgate.store.kafka.outbox_state import decode_state, encode_state
+from headgate.store.kafka.outbox_records import (
+    EventRecord,
+    HelloRecord,
+    OutboxRecord,
+    OverRecord,
+    PassedRecord,
+    decode_state,
+    encode_state,
+)
 from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover, Outcome
 
 TARGETS = 6

@@ -17,7 +17,7 @@ from headgate import limits
 from headgate.outbox.protocol import Hello, Row
 from headgate.outbox.takeover import Accepted, Step, Takeover, _Contender, _Partition
 from headgate.outbox.takeover_state import TakeoverState
-from headgate.store.kafka.outbox_decoder import EventRecord, OverRecord, PassedRecord
+from headgate.store.kafka.outbox_records import EventRecord, OverRecord, PassedRecord
 from headgate.store.kafka.outbox_takeover import OutboxTakeover, Outcome
 from tests import support
 from tests.simulation.outbox_world import OutboxWorld

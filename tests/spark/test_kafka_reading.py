@@ -24,9 +24,9 @@ from headgate.errors import HeadgateError
 from headgate.event.model import Event
 from headgate.ingress.encode import Entries
 from headgate.spark import read_events
-from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.records import encode_record
+from headgate.store.kafka.topics import Admin
 from headgate.testing import free_port
 from headgate.testing.kafka import Kafka
 from tests.filter.hostile_events import random_event

@@ -19,11 +19,10 @@ from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.outbox.shards import dispatcher_of
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
-from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxPage
 from headgate.store.kafka.outbox_reader import OutboxMember
-from headgate.store.kafka.outbox_state import OutboxState
+from headgate.store.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage, OutboxState
 from headgate.store.kafka.records import RecordError, decode_stored, encode_record
-from headgate.store.kafka.run_reports import RunReports
+from headgate.store.kafka.runs import RunReports
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_atom, random_filter
 

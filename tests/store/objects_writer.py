@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headgate.store.kafka.object_writer import ObjectTopicWriter
-from headgate.store.kafka.objects import KafkaObjects
+from headgate.store.kafka.objects import KafkaObjects, ObjectTopicWriter
 from tests.store.object_stores import ControlProcess
 from tests.store.objects_contract import create
 from tests.store.stores import kafka_config

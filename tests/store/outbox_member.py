@@ -10,9 +10,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from headgate.store.kafka.outbox_page import Checkpoint
 from headgate.store.kafka.outbox_reader import OutboxMember
-from headgate.store.kafka.outbox_state import OutboxState
+from headgate.store.kafka.outbox_records import Checkpoint, OutboxState
 from headgate.store.kafka.records import RecordError
 from tests.store.outbox_stream import outbox_config
 

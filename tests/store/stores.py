@@ -15,8 +15,8 @@ from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, Topic
 from headgate.store.embedded import EmbeddedReader
 from headgate.store.events import EventReader
 from headgate.store.kafka.appender import KafkaAppender
-from headgate.store.kafka.log import KafkaLog
-from headgate.store.kafka.reader import KafkaReader
+from headgate.store.kafka.events import KafkaReader
+from headgate.store.kafka.scan import KafkaLog
 from tests.store.contract import PARTITIONS, OpenStore
 from tests.support import eventually
 

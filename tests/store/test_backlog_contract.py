@@ -21,17 +21,13 @@ from headgate.outbox.reader import Backlog, OutboxReader, OutboxRow
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.admin import Admin
-from headgate.store.kafka.checkpoints import Checkpoints, KnownPlace
-from headgate.store.kafka.consumers import committed_reader
-from headgate.store.kafka.event_lookup import TopicEvents
-from headgate.store.kafka.library import Faults
-from headgate.store.kafka.outbox_backlog import TopicBacklog
-from headgate.store.kafka.outbox_decoder import decode
-from headgate.store.kafka.outbox_page import OutboxEvent
+from headgate.store.kafka.client import Faults, committed_reader
+from headgate.store.kafka.events import TopicEvents, headers_of, offset_of
+from headgate.store.kafka.outbox_records import OutboxEvent, decode
 from headgate.store.kafka.outbox_takeover import OutboxTakeover
-from headgate.store.kafka.pages import headers_of, offset_of
-from headgate.store.kafka.subscription_rows import CheckpointRowPlaces, RowsAhead
+from headgate.store.kafka.outbox_walk import Checkpoints, KnownPlace, TopicBacklog
+from headgate.store.kafka.partition_views import CheckpointRowPlaces, RowsAhead
+from headgate.store.kafka.topics import Admin
 from headgate.subscriptions.sources import ChunkRowPlaces, RowPlaces
 from headgate.testing.kafka import Kafka
 from tests.delivery.harness import run

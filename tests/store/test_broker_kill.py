@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import HeadgateError
-from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.appender import KafkaAppender
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.store.contract import PARTITIONS, entries, stored, whole
 from tests.store.stores import KafkaStore, kafka_config

@@ -15,10 +15,10 @@ from headgate.deadletters.store import DeadLetterState, DeadLetterStore, Ended, 
 from headgate.delivery.cursors import CursorChange, TargetCursor, Tried
 from headgate.outbox.shards import Shard
 from headgate.store.kafka.changelog import CHANGELOG_ROWS, rows_alone
-from headgate.store.kafka.checkpoints import CheckpointedCursors, Checkpoints, KnownPlace
-from headgate.store.kafka.outbox_state import OutboxState
+from headgate.store.kafka.outbox_records import OutboxState
+from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace
 from headgate.store.kafka.rows import CacheTables, RowCapture, table_of
-from headgate.store.kafka.state_record import StateRecord
+from headgate.store.kafka.state_topic import StateRecord
 from tests.delivery.harness import event
 
 SHARD = Shard(1, 4)

@@ -10,8 +10,8 @@ import pytest
 from headgate import limits
 from headgate.delivery.cursors import CursorChange, TargetCursor
 from headgate.outbox.takeover_state import PartitionState, TakeoverState
-from headgate.store.kafka.checkpoints import CheckpointedCursors, Checkpoints, KnownPlace
-from headgate.store.kafka.outbox_state import OutboxState
+from headgate.store.kafka.outbox_records import OutboxState
+from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace
 
 
 def place(position: int) -> KnownPlace:

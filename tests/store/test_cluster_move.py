@@ -27,14 +27,14 @@ from headgate.server.stopped import new_directory, stopped_server
 from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import EmbeddedState
 from headgate.store.kafka import cluster_export
-from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.cluster_export import DeploymentRunsError, export_state
 from headgate.store.kafka.cluster_import import Moved, NotFreshError, import_state
-from headgate.store.kafka.entry_records import records_of
+from headgate.store.kafka.kafka_runner import OutboxPlaces
 from headgate.store.kafka.numbered_producers import NumberedWriter
 from headgate.store.kafka.objects import KafkaObjects
-from headgate.store.kafka.outbox_places import OutboxPlaces
+from headgate.store.kafka.records import records_of
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.control.support import broker, trigger
 from tests.delivery.harness import Request, Routes, Subscriber, run

@@ -23,7 +23,7 @@ from headgate.server.kafka.stats_api import PartitionStatsApi
 from headgate.server.object_stats import stats_paths
 from headgate.server.proxy import PartUnavailableError
 from headgate.server.target_stats import TargetStats, TargetStatsReader, TriggerCounters
-from headgate.store.kafka.admin import Admin
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
 from tests.store.dispatch_feed import Feed, made_event, made_target

@@ -13,9 +13,9 @@ import pytest
 
 from headgate.errors import InvalidInputError
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.admin import Admin
-from headgate.store.kafka.election import Election, Loss
+from headgate.store.kafka.consumer_groups import Election, Loss
 from headgate.store.kafka.matcher import is_followed
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.store.stores import kafka_config
 from tests.support import eventually
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.kafka
 WAIT_S_MAX = 60.0
 PROGRAM = """
 import sys, threading
-from headgate.store.kafka.election import Election
+from headgate.store.kafka.consumer_groups import Election
 from tests.store.stores import kafka_config
 say = lambda text: print(text, flush=True)
 lost = lambda reason: say(f"lost: {reason}")

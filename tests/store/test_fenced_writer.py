@@ -9,9 +9,8 @@ import pytest
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import KAFKA_TRANSACTION_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka import fenced_writer
-from headgate.store.kafka.fenced_writer import FencedWriter, Office
-from headgate.store.kafka.state_record import StateRecord
+from headgate.store.kafka import state_topic
+from headgate.store.kafka.state_topic import FencedWriter, Office, StateRecord
 
 
 class SilentProducer:
@@ -42,7 +41,7 @@ def test_every_question_to_kafka_has_a_bound(monkeypatch: pytest.MonkeyPatch) ->
     def fenced(hint: str) -> HeadgateError:
         return UnavailableError("fenced", hint=hint)
 
-    monkeypatch.setattr(fenced_writer, "made_client", lambda *_: producer)
+    monkeypatch.setattr(state_topic, "made_client", lambda *_: producer)
     writer = FencedWriter(KafkaConfig(bootstrap="127.0.0.1:1"), Office("events", "n", "it fails", "unsure", fenced))
     writer.send([StateRecord(b"k", b"v")])
     writer.add_places([], object())

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.errors import InvalidInputError
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.java_options import java_options
+from headgate.store.kafka.match_run import java_options
 
 
 def config(**options: str) -> KafkaConfig:

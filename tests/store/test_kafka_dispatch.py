@@ -16,8 +16,8 @@ import pytest
 from headgate import limits
 from headgate.server.kafka.group import KafkaDispatcher, KafkaDispatcherOptions, kafka_dispatcher
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.outbox_reader import OutboxMember
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.delivery.harness import Request, Routes, Subscriber, run
 from tests.store.dispatch_feed import KEYS, SOURCES, Feed, in_order, made_target

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headgate.errors import UnavailableError
-from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.appender import KafkaAppender
-from headgate.store.kafka.library import KafkaUnreachableError
-from headgate.store.kafka.reader import KafkaReader
+from headgate.store.kafka.client import KafkaUnreachableError
+from headgate.store.kafka.events import KafkaReader
 from headgate.store.kafka.records import RecordError
+from headgate.store.kafka.topics import Admin
 from headgate.testing import free_port
 from headgate.testing.kafka import Kafka
 from tests.store.contract import EventStoreContract, entries, event, stored

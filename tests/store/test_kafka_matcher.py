@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from headgate.match.errors import SparkSlotsError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka import matcher as matcher_module
-from headgate.store.kafka.admin import Admin
-from headgate.store.kafka.election import Election, Loss
-from headgate.store.kafka.generations import follow_generations
+from headgate.store.kafka.consumer_groups import Election, Loss
 from headgate.store.kafka.matcher import KafkaMatcher, MatcherHooks, wait_slots
+from headgate.store.kafka.runs import follow_generations
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.store.matcher_world import (
     Filters,

@@ -22,11 +22,11 @@ from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import EventPartitions, partition_of_key
 from headgate.ingress.producers import produced
 from headgate.ingress.publish_rpc import PublishRpc
-from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.appender import KafkaAppender
-from headgate.store.kafka.entry_records import records_of
+from headgate.store.kafka.events import KafkaReader
 from headgate.store.kafka.numbered_producers import FencedProducers, NumberedWriter
-from headgate.store.kafka.reader import KafkaReader
+from headgate.store.kafka.records import records_of
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.calls import Client, Refused, served
 from tests.ingress.test_publish_rpc import BROKER, names, opened, request, run, said

@@ -21,12 +21,10 @@ from headgate.control.store import Store
 from headgate.errors import InvalidInputError, TooLargeError
 from headgate.limits import OBJECT_CACHE_AGE_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.admin import Admin
-from headgate.store.kafka.library import KafkaUnreachableError
-from headgate.store.kafka.object_reader import ObjectsLostError
-from headgate.store.kafka.object_rows import OBJECT_ROWS
-from headgate.store.kafka.objects import KafkaObjects
+from headgate.store.kafka.client import KafkaUnreachableError
+from headgate.store.kafka.objects import OBJECT_ROWS, KafkaObjects, ObjectsLostError
 from headgate.store.kafka.rows import RowRecordError
+from headgate.store.kafka.topics import Admin
 from headgate.testing import free_port
 from headgate.testing.kafka import Kafka
 from tests.store.object_stores import ControlProcess
@@ -356,7 +354,7 @@ def test_a_record_that_is_no_row_stops_a_reader_at_its_place(
 
 
 def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.store.kafka.state_reader.KAFKA_ADMIN_S_MAX", 2.0)
+    monkeypatch.setattr("headgate.store.kafka.state_topic.KAFKA_ADMIN_S_MAX", 2.0)
     config = kafka_config(f"127.0.0.1:{free_port()}", "x.")
     with pytest.raises(KafkaUnreachableError, match=config.bootstrap):
         KafkaObjects.open(tmp_path / "control.db", config, "a")

@@ -31,7 +31,7 @@ from headgate.server.kafka.peers import PeerServers
 from headgate.server.local_http import answering
 from headgate.settings import Settings
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.admin import Admin
+from headgate.store.kafka.topics import Admin
 from headgate.subscriptions.api import METHODS, PREFIX
 from headgate.testing.kafka import Kafka
 from tests.delivery.harness import BROKER, Routes, event, run
@@ -237,7 +237,7 @@ def test_a_seek_goes_back_behind_checkpoints_that_are_far_apart(
 ) -> None:
     """A sweep is shorter than what is between two checkpoints: it goes on until it comes to the place."""
     monkeypatch.setattr(limits, "OUTBOX_CHECKPOINT_RECORDS", 400)
-    monkeypatch.setattr("headgate.store.kafka.outbox_backlog.OUTBOX_SWEEP_RECORDS", 50)
+    monkeypatch.setattr("headgate.store.kafka.outbox_walk.OUTBOX_SWEEP_RECORDS", 50)
 
     async def main() -> None:
         count = 600

@@ -17,11 +17,11 @@ from headgate.errors import UnavailableError
 from headgate.scan.scan import Scan
 from headgate.scan.source import Query
 from headgate.scan.starts import EARLIEST, start_offsets
-from headgate.store.kafka import scan_consumers, topic_scan
-from headgate.store.kafka.admin import Admin
-from headgate.store.kafka.library import KafkaUnreachableError
-from headgate.store.kafka.log import KafkaLog
+from headgate.store.kafka import scan as kafka_scan
+from headgate.store.kafka.client import KafkaUnreachableError
 from headgate.store.kafka.records import RecordError
+from headgate.store.kafka.scan import KafkaLog
+from headgate.store.kafka.topics import Admin
 from headgate.stream.follow import Turn
 from headgate.stream.request import read_request
 from headgate.testing import free_port
@@ -124,7 +124,7 @@ def test_a_foreign_record_stops_a_scan_or_is_passed_over(store: KafkaStore) -> N
 
 
 def test_more_scans_than_consumers_all_get_everything(store: KafkaStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_consumers, "KAFKA_SCAN_CONSUMERS_MAX", 2)
+    monkeypatch.setattr(kafka_scan, "KAFKA_SCAN_CONSUMERS_MAX", 2)
     asyncio.run(ScanContract.fill(store, 10, 30))
     log, truth = store.log(), places(wanted(known(store), None))
     scans = [Scan(log, QUERY, start_offsets(log, EARLIEST)) for _ in range(5)]
@@ -144,15 +144,14 @@ def test_more_scans_than_consumers_all_get_everything(store: KafkaStore, monkeyp
 
 
 def test_a_bound_of_bytes_holds_no_partition_up(store: KafkaStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_scan, "KAFKA_FETCH_BYTES_MAX", 500)
+    monkeypatch.setattr(kafka_scan, "KAFKA_FETCH_BYTES_MAX", 500)
     asyncio.run(ScanContract.fill(store, 11, 30))
     log = store.log()
     assert offsets_of(scanned(Scan(log, QUERY, start_offsets(log, EARLIEST)), 10)) == places(wanted(known(store), None))
 
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.store.kafka.log.KAFKA_READ_S_MAX", 2.0)
-    monkeypatch.setattr("headgate.store.kafka.topic_scan.KAFKA_READ_S_MAX", 0.4)
+    monkeypatch.setattr(kafka_scan, "KAFKA_READ_S_MAX", 0.4)
     log = KafkaLog(kafka_config(f"127.0.0.1:{free_port()}", "x."), "stop")
     with pytest.raises(KafkaUnreachableError, match=r"127\.0\.0\.1"):
         log.end_offsets()

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from headgate.store.config import KafkaConfig, SourceConfig
 from headgate.store.kafka import outbox_reader, source
 from headgate.store.kafka.outbox_reader import OutboxMember
-from headgate.store.kafka.outbox_state import OutboxState
+from headgate.store.kafka.outbox_records import OutboxState
 from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.source import SourceReader
 

@@ -22,9 +22,9 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.match.dataframe import MatchTable, build_table
 from headgate.outbox.shards import dispatcher_of
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
-from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.match_run import KafkaRun, OutboxDriver, check_slots, start_kafka_run
 from headgate.store.kafka.records import encode_record
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_atom, random_filter

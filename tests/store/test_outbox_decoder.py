@@ -18,17 +18,25 @@ from headgate.limits import (
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.takeover_state import PartitionState, RunState, TakeoverState
 from headgate.store.config import TopicsConfig
-from headgate.store.kafka.outbox_decoder import (
+from headgate.store.kafka.outbox_records import (
+    EVENT,
+    HEAD,
+    HEADER,
+    HELLO,
+    TARGET,
     EventRecord,
     HelloRecord,
     OutboxRecord,
+    OutboxState,
     OverRecord,
     PassedRecord,
     decode,
     decode_event,
+    decode_state,
+    encode_hello,
+    encode_over,
+    encode_state,
 )
-from headgate.store.kafka.outbox_records import EVENT, HEAD, HEADER, HELLO, TARGET, encode_hello, encode_over
-from headgate.store.kafka.outbox_state import OutboxState, decode_state, encode_state
 from headgate.store.kafka.records import RecordError
 from tests.event.strategies import events
 from tests.store.outbox_stream import BROKER, encode_event

@@ -17,12 +17,10 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.admin import Admin
-from headgate.store.kafka.outbox_page import Checkpoint, OutboxPage
 from headgate.store.kafka.outbox_reader import OutboxMember
-from headgate.store.kafka.outbox_records import HEADER
-from headgate.store.kafka.outbox_state import OutboxState
+from headgate.store.kafka.outbox_records import HEADER, Checkpoint, OutboxPage, OutboxState
 from headgate.store.kafka.records import RecordError
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.store.outbox_stream import OUTBOX_PARTITIONS, Record, Run, outbox_config
 from tests.support import eventually

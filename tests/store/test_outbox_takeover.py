@@ -6,8 +6,15 @@ import pytest
 
 from headgate.limits import LINK_ROWS_PER_EVENT_MAX, TAKEOVER_NEAR_MISS_SHARE, TAKEOVER_NEAR_MISSES_MAX
 from headgate.outbox.takeover import RunActive, RunRejected
-from headgate.store.kafka.outbox_decoder import EventRecord, HelloRecord, OutboxRecord, OverRecord, PassedRecord
-from headgate.store.kafka.outbox_state import decode_state, encode_state
+from headgate.store.kafka.outbox_records import (
+    EventRecord,
+    HelloRecord,
+    OutboxRecord,
+    OverRecord,
+    PassedRecord,
+    decode_state,
+    encode_state,
+)
 from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover, Outcome
 
 PARTITIONS = 4

@@ -26,9 +26,8 @@ from headgate.server import local_http
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, asked
 from headgate.server.kafka.asked_records import AskedRecords, OwnerRefusedError
 from headgate.server.kafka.partition_api import partition_path, partitions_api
-from headgate.store.kafka.admin import Admin
-from headgate.store.kafka.inspected_topic import InspectedTopic
-from headgate.store.kafka.log import KafkaLog
+from headgate.store.kafka.scan import InspectedTopic, KafkaLog
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
 from tests.store.dispatch_feed import Feed, made_event, made_target

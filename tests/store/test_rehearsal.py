@@ -14,13 +14,12 @@ from pyspark.sql import SparkSession
 
 from headgate.limits import REHEARSAL_EVENTS, REHEARSAL_LOOK_S, REHEARSAL_PAUSE_S
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.admin import Admin
-from headgate.store.kafka.kafka_runner import KafkaTables
-from headgate.store.kafka.outbox_decoder import EventRecord, PassedRecord, decode
-from headgate.store.kafka.outbox_places import OutboxPlaces
+from headgate.store.kafka.events import headers_of, offset_of
+from headgate.store.kafka.kafka_runner import KafkaTables, OutboxPlaces
+from headgate.store.kafka.matcher import REHEARSAL_RUN, Rehearsal
+from headgate.store.kafka.outbox_records import EventRecord, PassedRecord, decode
 from headgate.store.kafka.outbox_takeover import OutboxTakeover
-from headgate.store.kafka.pages import headers_of, offset_of
-from headgate.store.kafka.rehearsal import REHEARSAL_RUN, Rehearsal
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.store.matcher_world import OUTBOX, SOURCES, WAIT_S_MAX, Filters, Load, world_config
 

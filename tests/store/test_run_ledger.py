@@ -9,16 +9,15 @@ import pytest
 
 from headgate.limits import LINK_RUNS_MAX, OUTBOX_SOURCES_MAX, RUN_RECORD_BYTES_MAX
 from headgate.match.driver_link import Active, Message, Rejected
-from headgate.store.kafka.outbox_decoder import HelloRecord, OutboxRecord, OverRecord, PassedRecord
-from headgate.store.kafka.outbox_places import lowest_watermarks
-from headgate.store.kafka.outbox_state import OutboxState
+from headgate.store.kafka.kafka_runner import lowest_watermarks
+from headgate.store.kafka.outbox_records import HelloRecord, OutboxRecord, OutboxState, OverRecord, PassedRecord
 from headgate.store.kafka.outbox_takeover import OutboxTakeover
 from headgate.store.kafka.records import RecordError
-from headgate.store.kafka.run_ledger import RunLedger
-from headgate.store.kafka.run_records import (
+from headgate.store.kafka.runs import (
     GenerationInForce,
     RefusedRun,
     ReportedRun,
+    RunLedger,
     RunOver,
     RunReport,
     RunStarted,

@@ -13,11 +13,10 @@ from confluent_kafka import Producer
 from headgate.control.commit import NotLeaderError
 from headgate.match.driver_link import Active, Message, Rejected
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.admin import Admin
-from headgate.store.kafka.generations import follow_generations
+from headgate.store.kafka.kafka_runner import OutboxPlaces
 from headgate.store.kafka.match_run import OutboxDriver
-from headgate.store.kafka.outbox_places import OutboxPlaces
-from headgate.store.kafka.run_registry import MatcherLeadLostError, RunRegistry
+from headgate.store.kafka.runs import MatcherLeadLostError, RunRegistry, follow_generations
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.store.matcher_world import OUTBOX, SOURCES, WAIT_S_MAX, Reader, Worker, world_config
 from tests.store.outbox_stream import Run

@@ -21,10 +21,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headgate.errors import HeadgateError
 from headgate.event.model import Event
 from headgate.store.config import KafkaConfig, SourceConfig
-from headgate.store.kafka.admin import Admin
-from headgate.store.kafka.consumers import committed_reader
-from headgate.store.kafka.library import Faults
+from headgate.store.kafka.client import Faults, committed_reader
 from headgate.store.kafka.source import SourceReader
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.store.contract import BROKER, PARTITIONS
 from tests.store.scan_contract import known

@@ -16,7 +16,7 @@ from headgate.control.quota_rules import PUBLISH_EVENTS
 from headgate.control.store import Store
 from headgate.event.model import Event
 from headgate.store.config import SourceConfig
-from headgate.store.kafka.source_gate import SourceGates
+from headgate.store.kafka.source import SourceGates
 
 SOURCE = SourceConfig(name="orders", topics=("orders",), broker="shop/orders")
 SENDER = "system:serviceaccount:shop:source-orders"

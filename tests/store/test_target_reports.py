@@ -14,9 +14,9 @@ import pytest
 from headgate.control.routing import Target, TargetReport
 from headgate.control.target_reports import ToldFindings
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.changelog import ChangelogWriter, PartitionFencedError, group_identity, restore
 from headgate.store.kafka.target_reports import PartitionReports, follow_reports
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.store.dispatch_feed import made_target
 from tests.store.outbox_stream import outbox_config

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from headgate.cli.main import app
 from headgate.client import Client
 from headgate.store.config import ClusterConfig, SourceConfig, SparkConfig
-from headgate.store.kafka.admin import Admin
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from headgate.testing.server import ApiError, Object, Server, condition
 from tests.store.contract import PARTITIONS

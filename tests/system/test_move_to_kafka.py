@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from headgate.store.config import ClusterConfig, SparkConfig
-from headgate.store.kafka.admin import Admin
+from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from headgate.testing.server import Object, Server, parts_of
 from tests.store.contract import PARTITIONS

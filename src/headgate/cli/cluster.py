@@ -11,8 +11,7 @@ import typer
 from headgate.cli.client import JsonLinesOption, print_table
 from headgate.cli.cluster_move import ConfigOption, errors, export, import_
 from headgate.store.config_file import load
-from headgate.store.kafka.admin import Admin
-from headgate.store.kafka.topics import Misfit
+from headgate.store.kafka.topics import Admin, Misfit
 
 EXIT_MISFIT = 1
 

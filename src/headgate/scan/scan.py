@@ -2,7 +2,7 @@
 
 From cheap to dear: what a store tells without reading (the headers of chunks, see `scan/chunks.py`); constants and
 ranges of numbers that must stand in a matching event's bytes, looked for in the whole page and then in each row's
-columns; cel-cpp on what is left. A log may be our own (`scan/chunks.py`) or Kafka (`store/kafka/topic_scan.py`): the
+columns; cel-cpp on what is left. A log may be our own (`scan/chunks.py`) or Kafka (`store/kafka/scan.py`): the
 same tests hold both (`tests/store/scan_contract.py`).
 """
 

@@ -1,6 +1,6 @@
 """What a scan reads: the interface of a log that is gone through, page by page.
 
-Two stores have it: the embedded log (`scan/chunks.py`) and Kafka (`store/kafka/topic_scan.py`). One suite of tests
+Two stores have it: the embedded log (`scan/chunks.py`) and Kafka (`store/kafka/scan.py`). One suite of tests
 holds both to what is said here (`tests/store/scan_contract.py`).
 """
 

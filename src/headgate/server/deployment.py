@@ -6,7 +6,7 @@ import structlog
 
 from headgate.errors import HeadgateError
 from headgate.store.config import ClusterConfig
-from headgate.store.kafka.admin import Admin
+from headgate.store.kafka.topics import Admin
 
 _log = structlog.get_logger(__name__)
 

@@ -20,7 +20,7 @@ _SLACK_US: Final = int(limits.SEEK_SLACK_S * 1_000_000)
 
 
 class RowPlaces(Protocol):
-    """Where rows stand in the outbox. Blocking. A chunk log has it, and Kafka (`store/kafka/subscription_rows.py`).
+    """Where rows stand in the outbox. Blocking. A chunk log has it, and Kafka (`store/kafka/partition_views.py`).
 
     One suite of tests holds both to what is said here (`tests/store/test_backlog_contract.py`).
     """

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from headgate.errors import UnavailableError
-from headgate.store.kafka.maven import jars
+from headgate.store.kafka.spark_jars import jars
 from headgate.testing.server import free_port
 
 POM: Final = Path(__file__).with_name("kafka-pom.xml")

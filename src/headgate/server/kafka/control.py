@@ -59,12 +59,10 @@ from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.cache import leader_of
-from headgate.store.kafka.election import Election
-from headgate.store.kafka.generations import follow_generations
-from headgate.store.kafka.group_members import GroupMembers
-from headgate.store.kafka.inspected_topic import InspectedTopic
-from headgate.store.kafka.log import KafkaLog
+from headgate.store.kafka.consumer_groups import Election, GroupMembers
 from headgate.store.kafka.objects import KafkaObjects
+from headgate.store.kafka.runs import follow_generations
+from headgate.store.kafka.scan import InspectedTopic, KafkaLog
 from headgate.store.kafka.target_reports import follow_reports
 
 _GROUP: Final = "control"

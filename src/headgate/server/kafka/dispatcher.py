@@ -29,7 +29,7 @@ from headgate.server.parts import Role
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
 from headgate.store.kafka.cache import open_cache
-from headgate.store.kafka.run_reports import RunReports
+from headgate.store.kafka.runs import RunReports
 
 _OTHER_FILES: Final = 4_096
 """Sockets to brokers, and files of partitions."""

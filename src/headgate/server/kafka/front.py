@@ -26,7 +26,7 @@ from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.cache import open_cache
-from headgate.store.kafka.group_members import GroupMembers
+from headgate.store.kafka.consumer_groups import GroupMembers
 from headgate.store.kafka.numbered_producers import FencedProducers
 
 

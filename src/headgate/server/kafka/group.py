@@ -35,13 +35,12 @@ from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity
 from headgate.storage.dispatcher_directory import PARENT
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, group_identity
-from headgate.store.kafka.event_lookup import TopicEvents
-from headgate.store.kafka.log import KafkaLog
-from headgate.store.kafka.outbox_page import OutboxPage
+from headgate.store.kafka.events import TopicEvents
 from headgate.store.kafka.outbox_reader import OutboxMember
-from headgate.store.kafka.outbox_state import OutboxState
-from headgate.store.kafka.partition_records import OutboxLookups
+from headgate.store.kafka.outbox_records import OutboxPage, OutboxState
+from headgate.store.kafka.partition_views import OutboxLookups
 from headgate.store.kafka.records import RecordError
+from headgate.store.kafka.scan import KafkaLog
 
 _READ_S: Final = 0.2
 _READ_PAUSED_S: Final = 0.02

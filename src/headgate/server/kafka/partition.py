@@ -47,12 +47,16 @@ from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, Sha
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, restore
-from headgate.store.kafka.checkpoints import CheckpointedCursors, Checkpoints, KnownPlace
-from headgate.store.kafka.event_lookup import TopicEvents, shared_event
-from headgate.store.kafka.outbox_backlog import TopicBacklog
-from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxPage
-from headgate.store.kafka.partition_records import OutboxLookups, PartitionRecords
-from headgate.store.kafka.subscription_rows import CheckpointRowPlaces, RowsAhead, in_force
+from headgate.store.kafka.events import TopicEvents, shared_event
+from headgate.store.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage
+from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace, TopicBacklog
+from headgate.store.kafka.partition_views import (
+    CheckpointRowPlaces,
+    OutboxLookups,
+    PartitionRecords,
+    RowsAhead,
+    in_force,
+)
 from headgate.store.kafka.target_reports import PartitionReports
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore

@@ -13,7 +13,7 @@ from headgate.limits import READERS_MAX
 from headgate.server import child, reader
 from headgate.server.reader import ReaderStore
 from headgate.store.kafka.cache import open_cache
-from headgate.store.kafka.log import KafkaLog
+from headgate.store.kafka.scan import KafkaLog
 
 _OTHER_FILES = 2_048
 """The database, gRPC's connections, those of KAFKA_SCAN_CONSUMERS_MAX to every broker, the event loop's own."""

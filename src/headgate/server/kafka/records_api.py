@@ -20,7 +20,7 @@ from headgate.errors import InvalidInputError, NotFoundError, UnavailableError
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
 from headgate.log import positions
 from headgate.server.routing_cache import RoutingStore
-from headgate.store.kafka.partition_records import OutboxLookups, PartitionRecords
+from headgate.store.kafka.partition_views import OutboxLookups, PartitionRecords
 
 PLACE = "place"
 """The query's parameter: PARTITION:OFFSET."""

@@ -19,8 +19,7 @@ from headgate.server.authorization import default_mode
 from headgate.server.kafka import instance
 from headgate.server.kafka.sharing import quota_sharers
 from headgate.store.kafka.cache import open_cache
-from headgate.store.kafka.source import SourceReader
-from headgate.store.kafka.source_gate import SourceGates
+from headgate.store.kafka.source import SourceGates, SourceReader
 
 
 def run(context: child.Context) -> None:

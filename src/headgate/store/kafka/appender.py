@@ -33,10 +33,9 @@ from headgate.limits import (
     KAFKA_TRANSACTION_S_MAX,
 )
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.entry_records import records_of
-from headgate.store.kafka.library import Faults, library, made_client, translated
+from headgate.store.kafka.client import Faults, library, made_client, translated
 from headgate.store.kafka.numbered_producers import FencedProducing
-from headgate.store.kafka.records import KafkaRecord
+from headgate.store.kafka.records import KafkaRecord, records_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

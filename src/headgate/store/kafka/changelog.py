@@ -18,14 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.consumers import committed_reader
-from headgate.store.kafka.fenced_writer import FencedWriter, Office
-from headgate.store.kafka.library import Faults, library
-from headgate.store.kafka.lost_topics import TopicLostError
-from headgate.store.kafka.outbox_page import Checkpoint
-from headgate.store.kafka.outbox_state import encode_state
+from headgate.store.kafka.client import Faults, TopicLostError, committed_reader, library
+from headgate.store.kafka.outbox_records import Checkpoint, encode_state
 from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, table_of
-from headgate.store.kafka.state_reader import StateTopicReader
+from headgate.store.kafka.state_topic import FencedWriter, Office, StateTopicReader
 from headgate.store.kafka.target_reports import TABLE as REPORTS
 
 if TYPE_CHECKING:

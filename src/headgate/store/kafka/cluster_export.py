@@ -42,14 +42,12 @@ from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import LeftBehind, running_replays, subscription_targets
 from headgate.store.events import EventPage
 from headgate.store.kafka.changelog import restore
-from headgate.store.kafka.checkpoints import CheckpointedCursors, Checkpoints
+from headgate.store.kafka.client import unfinished_partitions
 from headgate.store.kafka.cluster_import import Moved, MoveIncompleteError, Tell
-from headgate.store.kafka.consumers import unfinished_partitions
-from headgate.store.kafka.group_members import GroupMembers
-from headgate.store.kafka.object_rows import POSITION_TABLE
-from headgate.store.kafka.objects import KafkaObjects
-from headgate.store.kafka.outbox_walk import OutboxWalker
-from headgate.store.kafka.reader import KafkaReader
+from headgate.store.kafka.consumer_groups import GroupMembers
+from headgate.store.kafka.events import KafkaReader
+from headgate.store.kafka.objects import POSITION_TABLE, KafkaObjects
+from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, OutboxWalker
 from headgate.store.kafka.target_reports import PartitionReports
 from headgate.store.kafka.topics import wanted_topics
 from headgate.subscriptions.store import SubscriptionStore

@@ -1,11 +1,8 @@
-"""One run on Kafka: a Spark query from the topic `events` to the topic `outbox` (docs/spec/outbox-topic.md).
-
-The driver writes a run's `hello` before the query starts, its first `passed` once every task has begun, and its `over`
-when it has ended. What lies between is written by the tasks (`kafka/OutboxWriter.java`).
-"""
+"""One run on Kafka: a Spark query from the topic `events` to the topic `outbox` (docs/spec/outbox-topic.md)."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,16 +25,119 @@ from headgate.limits import (
 )
 from headgate.match.dataframe import EVENT_IDENTITY, MARK, MatchTable, match_events
 from headgate.match.errors import RunFailedError
+from headgate.match.kafka_columns import log_columns
 from headgate.match.query import SparkRun, start_query
-from headgate.store.config import KafkaConfig
-from headgate.store.kafka.consumers import partition_count
-from headgate.store.kafka.event_columns import RECORD, read_topic
-from headgate.store.kafka.java_options import java_options
-from headgate.store.kafka.library import Faults, library, made_client, translated
+from headgate.store.config import KafkaConfig, resolved
+from headgate.store.kafka.client import Faults, library, made_client, partition_count, translated
 from headgate.store.kafka.outbox_records import HEADER, encode_hello, encode_over, encode_passed
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
+
+
+# --- java options ---------------------------------------------------------------------------------
+# Options of librdkafka as those of Kafka's Java client, which Spark's source and our sink use.
+
+_SAME: Final = ("security.protocol", "client.id", "client.rack")
+_PEM: Final[Mapping[str, str]] = {
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+    "ssl.key.password": "ssl.key.password",
+}
+_SASL: Final = ("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password")
+_MODULES: Final[Mapping[str, str]] = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def java_options(config: KafkaConfig) -> dict[str, str]:
+    """How a Java client reaches the brokers, and who it is; it may hold secrets.
+
+    Raises:
+        InvalidInputError: An option is none that both clients have, or a secret's file cannot be read.
+    """
+    given = resolved(config.options)
+    known = {*_SAME, *_PEM, *_SASL}
+    for name in given:
+        if name not in known:
+            raise InvalidInputError(
+                f"kafka.options: {name} has no counterpart in Kafka's Java client, which the matcher uses",
+                hint=f"the matcher takes {', '.join(sorted(known))}",
+            )
+    made = {"bootstrap.servers": config.bootstrap}
+    made |= {name: given[name] for name in _SAME if name in given}
+    made |= {java: given[name] for name, java in _PEM.items() if name in given}
+    if "ssl.truststore.location" in made or "ssl.truststore.certificates" in made:
+        made["ssl.truststore.type"] = "PEM"
+    if "ssl.keystore.certificate.chain" in made:
+        made["ssl.keystore.type"] = "PEM"
+    return made | _sasl(given)
+
+
+def _sasl(given: Mapping[str, str]) -> dict[str, str]:
+    mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms"))
+    if mechanism is None:
+        return {}
+    if mechanism not in _MODULES:
+        raise InvalidInputError(f"kafka.options: sasl.mechanism must be one of {', '.join(_MODULES)}")
+    name, password = (_quoted(given.get(f"sasl.{part}", "")) for part in ("username", "password"))
+    login = f"{_MODULES[mechanism]} required username={name} password={password};"
+    return {"sasl.mechanism": mechanism, "sasl.jaas.config": login}
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+# --- event columns --------------------------------------------------------------------------------
+# The topic `events` as columns that the match reads, by Spark's source for Kafka.
+
+RECORD: Final = ("key", "value", "headers")
+"""The columns that hold a record as it is."""
+
+
+def read_topic(spark: SparkSession, config: KafkaConfig, start: Mapping[int, int]) -> DataFrame:
+    """A stream of the records of `events`, committed ones only.
+
+    Args:
+        spark: A session with the jars of `spark_jars`.
+        config: Of the deployment.
+        start: The first offset of every partition that is read.
+
+    Returns:
+        The columns of `match.kafka_columns.log_columns`, and the record's own: `key` BINARY, `value` BINARY, `headers`
+        ARRAY of (`key` STRING, `value` BINARY). A record that is no event of ours has no `broker`, so that no filter
+        takes it.
+
+    Raises:
+        InvalidInputError: No partition is named, or an option of the configuration has no counterpart in Java.
+    """
+    return log_columns(spark.readStream.format("kafka").options(**_options(config, start)).load(), RECORD)
+
+
+def _options(config: KafkaConfig, start: Mapping[int, int]) -> dict[str, str]:
+    if not start:
+        raise InvalidInputError("a run needs at least one partition of the topic events")
+    topic = config.topic("events")
+    return {
+        **{f"kafka.{name}": value for name, value in java_options(config).items()},
+        "kafka.isolation.level": "read_committed",
+        "assign": json.dumps({topic: sorted(start)}),
+        "startingOffsets": _offsets(topic, start),
+        "includeHeaders": "true",
+    }
+
+
+def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
+    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
+
+
+# --- match run ------------------------------------------------------------------------------------
 
 _RUNS: Final = 2
 """Runs that stand beside each other: one in force, one that takes over."""

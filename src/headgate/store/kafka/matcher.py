@@ -23,6 +23,8 @@ from typing import Final
 import structlog
 from pyspark.sql import SparkSession
 
+from headgate import limits
+from headgate.control.routing import RoutingTable
 from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate.limits import ELECTION_SESSION_S, JVM_HEAP_MIB, MATCH_RETRY_S_MIN, MATCHER_YIELD_S, RUN_TASKS_S_MAX
 from headgate.match.errors import SparkGoneError, SparkSlotsError
@@ -30,14 +32,107 @@ from headgate.match.matcher import Matcher, RoutingSource
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, stop_session, task_slots
 from headgate.store.config import ClusterConfig, KafkaConfig, resolved
-from headgate.store.kafka.election import Election, Loss
-from headgate.store.kafka.group_members import GroupMembers
-from headgate.store.kafka.kafka_runner import KafkaLink, KafkaRouting, KafkaRunner, KafkaTables
-from headgate.store.kafka.match_run import OutboxDriver, check_slots
-from headgate.store.kafka.outbox_places import OutboxPlaces
-from headgate.store.kafka.rehearsal import Rehearsal
-from headgate.store.kafka.run_registry import MatcherLeadLostError, RunRegistry
+from headgate.store.kafka.consumer_groups import Election, GroupMembers, Loss
+from headgate.store.kafka.kafka_runner import KafkaLink, KafkaRouting, KafkaRunner, KafkaTables, OutboxPlaces
+from headgate.store.kafka.match_run import OutboxDriver, check_slots, start_outbox_query
+from headgate.store.kafka.runs import MatcherLeadLostError, RunRegistry
 from headgate.store.kafka.spark_jars import spark_jars
+
+# --- rehearsal ------------------------------------------------------------------------------------
+# The rehearsal of a matcher that stands by: a run over the newest events, of which nothing counts.
+#
+# The first run of a Spark application is slow where it has done nothing yet: executors fetch jars and the filters'
+# table, load and compile classes, meet Kafka for the first time. A rehearsal is the same query as a run's, in the same
+# mode, with the same sink, over a sample of events that the topic has. So it must write, and its number makes that
+# harmless: nobody says `hello` for REHEARSAL_RUN, and readers of the outbox pass records of such a run over
+# (docs/spec/outbox-topic.md).
+
+REHEARSAL_RUN: Final = (1 << 63) - 1
+"""The number of all rehearsals."""
+_LOOK_S: Final = 0.1
+_log = structlog.get_logger(__name__)
+
+
+class Rehearsal:
+    """Rehearses now and then; blocking, for the thread that would lead.
+
+    Args:
+        tables: Filters as tables.
+        config: Of the deployment.
+        places: Where events are.
+        scratch: Directory for checkpoints.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        tables: KafkaTables,
+        config: KafkaConfig,
+        places: OutboxPlaces,
+        scratch: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tables = tables
+        self._config = config
+        self._places = places
+        self._scratch = scratch
+        self._clock = clock
+        self._generation: int | None = None  # that was rehearsed
+        self._looked_at = -limits.REHEARSAL_PAUSE_S
+
+    def is_due(self, generation: int) -> bool:
+        """Whether a set of filters is to be rehearsed now: none was, or another one REHEARSAL_PAUSE_S ago.
+
+        Where there was no event yet, it is asked for sooner.
+        """
+        pause_s = limits.REHEARSAL_LOOK_S if self._generation is None else limits.REHEARSAL_PAUSE_S
+        return generation != self._generation and self._clock() - self._looked_at >= pause_s
+
+    def run(self, table: RoutingTable, is_called: Callable[[], bool]) -> bool:
+        """Rehearses with these filters; returns whether events were there and went through.
+
+        Args:
+            table: The filters.
+            is_called: Whether this process is needed for something else: then it breaks off.
+
+        Raises:
+            RunFailedError: Spark refuses.
+            SparkGoneError: There is no JVM any more.
+            UnavailableError: Kafka does not answer.
+        """
+        self._looked_at = self._clock()
+        start = self._places.newest(limits.REHEARSAL_EVENTS)
+        if not start:
+            return False
+        filters = self._tables.build(table)
+        query = start_outbox_query(
+            self._tables.spark,
+            filters,
+            config=self._config,
+            partitions=self._places.partitions,
+            start=start,
+            run=REHEARSAL_RUN,
+            generation=table.generation,
+            scratch=self._scratch,
+            batch_s=limits.REHEARSAL_BATCH_S,
+        )
+        began = self._clock()
+        try:
+            while not (done := query.has_ended_batch(limits.REHEARSAL_BATCHES - 1)):
+                if is_called() or not query.alive or self._clock() - began > limits.REHEARSAL_S_MAX:
+                    break
+                time.sleep(_LOOK_S)
+            failure = query.failure()
+        finally:
+            query.stop()
+        took_s = round(self._clock() - began, 3)
+        _log.info("rehearsed", generation=table.generation, took_s=took_s, done=done, failure=failure)
+        if done:
+            self._generation = table.generation
+        return done
+
+
+# --- matcher --------------------------------------------------------------------------------------
 
 GROUP: Final = "matcher"
 """The consumer group of the election, and the `transactional.id`; with the topic prefix."""
@@ -45,9 +140,7 @@ STANDS_BY: Final = "stands by: another matcher leads"
 """The note of a matcher that does not lead begins so."""
 REHEARSED: Final = "has rehearsed"
 """A part of the note of one that is warm."""
-_LOOK_S: Final = 0.1
 """Between two looks of a stand-by."""
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -33,11 +33,9 @@ from headgate.limits import (
 )
 from headgate.shares import FairPlaces
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.consumers import committed_places, committed_reader
-from headgate.store.kafka.entry_records import records_of
-from headgate.store.kafka.fenced_writer import FencedWriter, Office
-from headgate.store.kafka.library import Faults, library
-from headgate.store.kafka.records import KafkaRecord
+from headgate.store.kafka.client import Faults, committed_places, committed_reader, library
+from headgate.store.kafka.records import KafkaRecord, records_of
+from headgate.store.kafka.state_topic import FencedWriter, Office
 
 _DOING: Final = "events of a numbered producer cannot be stored"
 _UNSURE: Final = "it is not known whether they are stored: open another stream, which says from which number on to send"

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,16 +22,134 @@ import structlog
 from headgate.control.commit import NotLeaderError
 from headgate.control.database import BUSY_TIMEOUT_MS, translated_errors
 from headgate.control.rows import counter
+from headgate.control.schema import MIGRATIONS, migrate
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.limits import OBJECT_CACHE_AGE_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.object_reader import ObjectsLostError, ObjectTopicReader
-from headgate.store.kafka.object_rows import OBJECT_ROWS, CachePosition, empty, position, prepare, put_position
-from headgate.store.kafka.object_writer import ObjectTopicWriter
-from headgate.store.kafka.rows import CacheTables, RowCapture, RowRecordError, tables
+from headgate.store.kafka.client import TopicLostError
+from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, tables
+from headgate.store.kafka.state_topic import FencedWriter, Office, StateTopicReader
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+
+
+# --- object reader --------------------------------------------------------------------------------
+# Reading the topic `objects`.
+
+
+class ObjectsLostError(TopicLostError):
+    """The topic `objects` is not the one that a cache was read from, or has lost its end."""
+
+    code = "objects-lost"
+    remedy = "Move control.db away to begin with what the topic has now"
+
+
+class ObjectTopicReader(StateTopicReader):
+    """The reader of a cache; what is lost raises ObjectsLostError."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        super().__init__(config, "objects", ObjectsLostError)
+
+
+# --- object rows ----------------------------------------------------------------------------------
+# Tables of control.db that are in the topic `objects`, and how far a cache of it is.
+#
+# docs/spec/objects-topic.md has the format, `rows.py` how a row becomes a record and comes back.
+
+POSITION_TABLE: Final = "topic_position"
+OBJECT_ROWS: Final = RowFormat(len(MIGRATIONS), frozenset({POSITION_TABLE}))
+"""Every table of control.db, but for the cache's own."""
+_OWN_TABLES: Final = f"""
+CREATE TABLE IF NOT EXISTS topic_leader (id INTEGER PRIMARY KEY, name TEXT NOT NULL, term INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS {POSITION_TABLE} (
+  id INTEGER PRIMARY KEY, topic TEXT NOT NULL, next_offset INTEGER NOT NULL, read_at_s INTEGER NOT NULL);
+"""
+"""Beside those of control.db: who leads, a row of the topic as all others; and how far this cache is, its own."""
+
+
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Makes the tables that are not there, inside the caller's transaction; writes no object.
+
+    Raises:
+        DatabaseNewerError: A newer Headgate wrote the file.
+    """
+    migrate(connection, path)
+    for statement in filter(str.strip, _OWN_TABLES.split(";")):
+        connection.execute(statement)
+
+
+def empty(connection: sqlite3.Connection) -> None:
+    """Leaves every table of a cache as it is in a new file, in the caller's transaction."""
+    new = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        prepare(new, Path(":memory:"))
+        for table in tables(new, OBJECT_ROWS).values():
+            connection.execute(f"DELETE FROM {table.name}")
+            columns = (*table.key, *table.others)
+            insert = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+            connection.executemany(insert, new.execute(f"SELECT {', '.join(columns)} FROM {table.name}"))
+    finally:
+        new.close()
+
+
+@dataclass(frozen=True, slots=True)
+class CachePosition:
+    """How far a cache is.
+
+    Attributes:
+        topic: Kafka's id of the topic, which a topic made anew does not share.
+        next_offset: Every record below it is in the cache, or superseded by one that is.
+        read_at_s: When the cache had everything that there was; seconds since 1970.
+    """
+
+    topic: str
+    next_offset: int
+    read_at_s: int
+
+
+def position(connection: sqlite3.Connection) -> CachePosition | None:
+    """How far the cache is; None in a file that never was one."""
+    found = connection.execute(f"SELECT topic, next_offset, read_at_s FROM {POSITION_TABLE} WHERE id = 1").fetchone()
+    return CachePosition(*found) if found else None
+
+
+def put_position(connection: sqlite3.Connection, now: CachePosition) -> None:
+    """Remembers how far the cache is, in the caller's transaction."""
+    connection.execute(
+        f"INSERT OR REPLACE INTO {POSITION_TABLE} VALUES (1, ?, ?, ?)", (now.topic, now.next_offset, now.read_at_s)
+    )
+
+
+# --- object writer --------------------------------------------------------------------------------
+# Writing the topic `objects`: the control process that leads.
+
+
+def _fenced(hint: str) -> NotLeaderError:
+    return NotLeaderError(
+        "another control process has taken the lead while this one wrote objects",
+        hint=hint or "send the change again, to the process that leads",
+    )
+
+
+_OFFICE: Final = Office(
+    topic="objects",
+    name="control",
+    doing="objects cannot be written",
+    unsure="read the object: the change may be stored all the same",
+    fenced=_fenced,
+    headers=(OBJECT_ROWS.header,),
+)
+
+
+class ObjectTopicWriter(FencedWriter):
+    """The writer of the control process that leads; a newer one raises NotLeaderError in those before it."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        super().__init__(config, _OFFICE)
+
+
+# --- objects --------------------------------------------------------------------------------------
 
 _WAIT_S: Final = 0.5
 """How long a look for news waits: a stop, and the wish to lead, are noticed so late."""

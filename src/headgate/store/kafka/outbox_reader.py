@@ -22,14 +22,28 @@ from headgate.errors import HeadgateError
 from headgate.limits import OUTBOX_READ_BYTES_MAX, OUTBOX_READ_RECORDS, OUTBOX_SESSION_S
 from headgate.outbox.takeover import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.consumers import BOUNDED_FETCH, committed_places, watermarks
-from headgate.store.kafka.library import Faults, library, made_client, translated
-from headgate.store.kafka.lost_topics import ends_before
-from headgate.store.kafka.outbox_decoder import decode, decode_event
-from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxListener, OutboxPage
-from headgate.store.kafka.outbox_state import decode_state, encode_state
+from headgate.store.kafka.client import (
+    BOUNDED_FETCH,
+    Faults,
+    committed_places,
+    ends_before,
+    library,
+    made_client,
+    translated,
+    watermarks,
+)
+from headgate.store.kafka.events import headers_of, offset_of
+from headgate.store.kafka.outbox_records import (
+    Checkpoint,
+    OutboxEvent,
+    OutboxListener,
+    OutboxPage,
+    decode,
+    decode_event,
+    decode_state,
+    encode_state,
+)
 from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover
-from headgate.store.kafka.pages import headers_of, offset_of
 from headgate.store.kafka.records import RecordError
 
 if TYPE_CHECKING:

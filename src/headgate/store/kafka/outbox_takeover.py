@@ -42,8 +42,14 @@ from dataclasses import dataclass, field
 from headgate import limits
 from headgate.outbox.protocol import Hello, Row
 from headgate.outbox.takeover import Accepted, RunActive, RunRejected, Step, Takeover
-from headgate.store.kafka.outbox_decoder import EventRecord, HelloRecord, OutboxRecord, OverRecord, PassedRecord
-from headgate.store.kafka.outbox_state import OutboxState
+from headgate.store.kafka.outbox_records import (
+    EventRecord,
+    HelloRecord,
+    OutboxRecord,
+    OutboxState,
+    OverRecord,
+    PassedRecord,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,178 @@
-"""Walks over records of the topic `outbox` that were read before: what counts is decided as it was the first time.
-
-A walk begins at a checkpoint (`checkpoints.py`), of which the takeover's state is known.
-"""
+"""The rows of the topic `outbox` that were read before, read again for targets that lag."""
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 import threading
 import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import structlog
+
+from headgate import limits
+from headgate.delivery.cursors import CursorChange, CursorStore
 from headgate.errors import UnavailableError
-from headgate.limits import KAFKA_READ_S_MAX
+from headgate.limits import KAFKA_READ_S_MAX, OUTBOX_SWEEP_RECORDS, OUTBOX_SWEPT_PLACES_MAX
+from headgate.outbox.reader import OutboxRow, RowPage, every_row
+from headgate.storage.commit import Committer
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.checkpoints import KnownPlace
-from headgate.store.kafka.consumers import committed_reader, watermarks
-from headgate.store.kafka.library import Faults, library, translated
-from headgate.store.kafka.outbox_decoder import decode
+from headgate.store.kafka.client import Faults, committed_reader, library, translated, watermarks
+from headgate.store.kafka.events import headers_of, offset_of
+from headgate.store.kafka.outbox_reader import matched_event
+from headgate.store.kafka.outbox_records import OutboxEvent, OutboxState, decode, decode_state, encode_state
 from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover
-from headgate.store.kafka.pages import headers_of, offset_of
 from headgate.store.kafka.records import RecordError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+# Checkpoints of one outbox partition: the places from which its rows can be decided again, and the next commit.
+#
+# Which records of the outbox count depends on all that stand before them (`outbox_takeover.py`). So whoever looks for
+# the rows of a target that lags begins at a place of which the takeover's state is known: the newest one at which
+# nothing is handed over yet that it looks for. They are kept with the cursors, as far back as a target has rows to
+# read; some older ones are for seeks of subscriptions, and for people, who ask what became of an event.
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS checkpoints (position INTEGER PRIMARY KEY, next_offset INTEGER NOT NULL, state TEXT NOT NULL)
+STRICT;
+CREATE TABLE IF NOT EXISTS routing (id INTEGER PRIMARY KEY CHECK (id = 0), generation INTEGER NOT NULL) STRICT;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPlace:
+    """A place, and what is decided there.
+
+    Attributes:
+        position: Every row below it has been handed over.
+        offset: Of the first record to read; below `position` where an event is incomplete there.
+        state: Of the takeover at `offset`; rows below `position` do not come again.
+    """
+
+    position: int = 0
+    offset: int = 0
+    state: OutboxState = field(default_factory=OutboxState)
+
+
+class Checkpoints:
+    """The known places of one partition, by position. For several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: list[KnownPlace] = [KnownPlace()]
+
+    def add(self, place: KnownPlace) -> None:
+        """A place behind all others, or at the last one's position, whose place it takes."""
+        with self._lock:
+            if self._places and self._places[-1].position >= place.position:
+                self._places.pop()
+            self._places.append(place)
+
+    def before(self, position: int) -> KnownPlace:
+        """The newest place at or before a position."""
+        with self._lock:
+            index = bisect_right(self._places, position, key=lambda place: place.position)
+            return self._places[max(0, index - 1)]
+
+    def of_event(self, source: int, offset: int) -> KnownPlace | None:
+        """The newest place at which an event has no row yet; None where no place that is kept is so old.
+
+        Args:
+            source: The event's partition of the topic `events`.
+            offset: In that partition.
+        """
+
+        def is_before(state: OutboxState) -> bool:
+            known = state.takeover.partitions.get(source)
+            return known is None or known.watermark <= offset
+
+        return self.newest(is_before)
+
+    def newest(self, fits: Callable[[OutboxState], bool] = lambda _: True) -> KnownPlace | None:
+        """The newest place whose state fits."""
+        with self._lock:
+            places = list(self._places)
+        return next((place for place in reversed(places) if fits(place.state)), None)
+
+    def keep(self, positions: frozenset[int], from_: int) -> None:
+        """Forgets the places below a position, but for the newest of them and those at some positions."""
+        with self._lock:
+            newest = max((each.position for each in self._places if each.position <= from_), default=from_)
+            kept = [each for each in self._places if each.position >= newest or each.position in positions]
+            self._places = kept or self._places[-1:]
+
+
+class CheckpointedCursors(CursorStore):
+    """The cursors of one outbox partition, with checkpoints. Blocking; one thread at a time.
+
+    Args:
+        path: `dispatch.db`, made when absent.
+        checkpoints: Of the partition; those of the file are added.
+        committer: Ends its transactions; None for SQLite alone.
+
+    Attributes:
+        place: What the group is to commit: the newest place at which everything is in the file.
+        generation: Of the newest filters by which rows were handed over: who goes on needs their targets.
+    """
+
+    def __init__(self, path: Path, checkpoints: Checkpoints, committer: Committer | None = None) -> None:
+        super().__init__(path, _SCHEMA, committer)
+        self._checkpoints = checkpoints
+        self._spacing = limits.OUTBOX_CHECKPOINT_RECORDS
+        found = self._connection.execute("SELECT position, next_offset, state FROM checkpoints ORDER BY position")
+        stored = [KnownPlace(position, offset, decode_state(state)) for position, offset, state in found]
+        self._stored = [each.position for each in stored]
+        for each in stored:
+            checkpoints.add(each)
+        row = self._connection.execute("SELECT generation FROM routing").fetchone()
+        self.generation = self._stored_generation = int(row[0]) if row else 0
+        self.place: KnownPlace | None = None
+
+    def _write(self, connection: sqlite3.Connection, change: CursorChange) -> None:
+        super()._write(connection, change)
+        if self.generation != self._stored_generation:
+            connection.execute("REPLACE INTO routing VALUES (0, ?)", (self.generation,))
+            self._stored_generation = self.generation
+        place = self.place = self._checkpoints.before(change.position)
+        stored = list(self._stored)
+        if not stored or place.position >= stored[-1] + self._spacing:
+            new = [place] if stored else [self._checkpoints.before(0), place]  # a row may be needed from before it
+            rows = [(each.position, each.offset, encode_state(each.state)) for each in new]
+            connection.executemany("REPLACE INTO checkpoints VALUES (?, ?, ?)", rows)
+            stored = sorted({*stored, *(each.position for each in new)})
+            stored = self._thinned(stored, self.oldest_needed(change.position))
+            gone = [(position,) for position in {*self._stored} - {*stored}]
+            connection.executemany("DELETE FROM checkpoints WHERE position = ?", gone)
+        self._stored = stored  # after a rollback, what is stored again and what is deleted again is the same
+        self._checkpoints.keep(frozenset(stored), place.position)
+
+    def _thinned(self, stored: list[int], needed: int) -> list[int]:
+        """Without every second one where there are too many, of those that are needed and of the others.
+
+        From the others on `why` and `trace` look for rows that have ended (`partition_records.py`): the older they are,
+        the fewer.
+        """
+        first = max(0, bisect_right(stored, needed) - 1)
+        past, stored = stored[:first], stored[first:]
+        if len(past) > limits.OUTBOX_CHECKPOINTS_PAST:
+            past = past[::2]
+        if len(stored) > limits.OUTBOX_CHECKPOINTS_MAX:
+            self._spacing *= 2
+            stored = [*stored[:-1:2], stored[-1]]
+        return past + stored
+
+
+# --- outbox walk ----------------------------------------------------------------------------------
 
 _DOING: Final = "the outbox cannot be read again"
 _POLL_S: Final = 0.2
@@ -182,3 +333,200 @@ class OutboxWalk:
             return []
         time_us = message.timestamp()[1] * 1_000
         return [WalkedMatch(offset, time_us, one) for one in outcomes if isinstance(one, Matched)]
+
+
+# --- outbox backlog -------------------------------------------------------------------------------
+# The rows of targets that lag, read again from the topic `outbox`: one sweep serves all that wait.
+#
+# A partition of the topic has everybody's records, so a target's own rows cost a walk over all. Targets that lag wait
+# together: a sweep begins where the one furthest behind goes on, and each target joins it as it passes its place. After
+# OUTBOX_SWEEP_RECORDS everybody gets what was found until there. Which records count is decided as it was the first
+# time, from the newest checkpoint before the place on (`outbox_walk.py`), or from where an earlier sweep has answered
+# somebody: who asks for one page after the other, as consumers of a subscription do, is read on where he stands.
+
+_RETRY_S: Final = 1.0
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    """One target's wish for rows."""
+
+    target: int
+    start: int
+    upto: int
+    count_max: int
+    wants: Callable[[int], bool]
+    page: asyncio.Future[RowPage]
+    rows: list[OutboxRow] = field(default_factory=list)
+
+
+class TopicBacklog:
+    """See `outbox.reader.Backlog`; of one outbox partition, on one event loop.
+
+    Args:
+        config: Of the deployment.
+        partition: Of the topic `outbox`.
+        checkpoints: Of the partition.
+        on_event: Called in a thread with each event of which a row was found.
+        on_removed: Called on the loop with a target, and the positions between which retention has removed records
+            before it had read them.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        partition: int,
+        checkpoints: Checkpoints,
+        *,
+        on_event: Callable[[OutboxEvent], None],
+        on_removed: Callable[[int, int, int], None],
+    ) -> None:
+        self._partition = partition
+        self._checkpoints = checkpoints
+        self._on_event = on_event
+        self._on_removed = on_removed
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="backlog")
+        self._lock = threading.Lock()
+        self._waiting: list[_Request] = []
+        self._swept: deque[KnownPlace] = deque(maxlen=OUTBOX_SWEPT_PLACES_MAX)
+        self._is_sweeping = False
+        self._closing = threading.Event()
+        self._walker = OutboxWalker(config, self._closing)
+
+    async def read(
+        self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
+    ) -> RowPage:
+        """See `Backlog`."""
+        if start >= upto:
+            return RowPage([], upto)
+        page: asyncio.Future[RowPage] = self._loop.create_future()
+        with self._lock:
+            self._waiting.append(_Request(target, start, upto, count_max, wants, page))
+            begins, self._is_sweeping = not self._is_sweeping, True
+        if begins:
+            self._thread.submit(self._work).add_done_callback(self._ended)
+        return await page
+
+    async def bounds(self) -> tuple[int, int]:
+        """The first position that retention has kept, and the one behind the last record.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
+        return await self._loop.run_in_executor(self._thread, self._walker.bounds, self._partition)
+
+    def close(self) -> None:
+        """Gives everything back; nobody waits for rows any more. Blocks."""
+        self._closing.set()
+        self._thread.shutdown(wait=True)
+        self._walker.close()
+
+    # --- the thread -------------------------------------------------------------------------------------
+
+    def _ended(self, done: object) -> None:
+        error = done.exception()  # type: ignore[attr-defined] # a future, of a thread
+        if error is not None:
+            context = {"message": "reading the outbox again failed", "exception": error}
+            self._loop.call_soon_threadsafe(self._loop.call_exception_handler, context)
+
+    def _work(self) -> None:
+        told = ""
+        while not self._closing.is_set():
+            with self._lock:
+                requests, self._waiting = self._waiting, []
+                self._is_sweeping = bool(requests)
+            if not requests:
+                return
+            try:
+                self._sweep(requests)
+                told = ""
+            except UnavailableError as error:
+                if told != error.message:
+                    told = error.message
+                    _log.error("lagging targets wait", error=error.message, hint=error.hint, partition=self._partition)
+                with self._lock:
+                    self._waiting += requests
+                self._closing.wait(_RETRY_S)
+                continue
+            with self._lock:
+                self._waiting += requests  # the sweep has not come to where they begin
+
+    def _sweep(self, requests: list[_Request]) -> None:
+        """Reads once from the lowest place on; at its end `requests` holds only what is to be asked again."""
+        walk = self._walker.begin(self._partition, self._known_before(min(each.start for each in requests)))
+        if walk.is_cut:
+            self._tell_removed(requests, walk.first)
+        while requests and walk.position < min(walk.end, max(each.upto for each in requests)):
+            if self._closing.is_set():
+                return
+            if walk.count >= OUTBOX_SWEEP_RECORDS:
+                break
+            place = walk.place
+            for match in walk.step():  # all of them, though nobody may wait any more: who joins goes on behind them
+                if self._found(match.matched, match.position, requests):
+                    self._remember(place)
+            with self._lock:
+                joining = [each for each in self._waiting if each.start >= walk.position]
+                self._waiting = [each for each in self._waiting if each.start < walk.position]
+            requests += joining
+        reached = walk.position
+        self._remember(walk.place)
+        for request in list(requests):
+            if reached >= min(walk.end, request.upto):  # behind the end is nothing: what was handed over is before it
+                self._answer(request, request.upto, requests)
+            elif reached > request.start:
+                self._answer(request, reached, requests)
+
+    def _known_before(self, position: int) -> KnownPlace:
+        """The newest place at or before a position from which on rows can be decided."""
+        known = self._checkpoints.before(position)
+        for place in self._swept:
+            if known.position < place.position <= position:
+                known = place
+        return known
+
+    def _remember(self, place: KnownPlace) -> None:
+        """A sweep was here: the next one may begin here."""
+        if all(one.position != place.position for one in self._swept):
+            self._swept.append(place)
+
+    def _found(self, matched: Matched, position: int, requests: list[_Request]) -> bool:
+        """Gives a row to those who want it; whether somebody has all that he asked for."""
+        verdicts = dict(matched.targets)
+        is_new, has_answered = True, False
+        for request in list(requests):
+            verdict = verdicts.get(request.target)
+            if verdict is None or not request.start <= position < request.upto or not request.wants(position):
+                continue
+            if is_new:
+                is_new = False
+                try:
+                    self._on_event(matched_event(matched, position))
+                except RecordError:
+                    return False  # it was told when it was read the first time
+            record = matched.record
+            request.rows.append(OutboxRow(position, record.source, record.offset, verdict))
+            if len(request.rows) >= request.count_max:
+                self._answer(request, position + 1, requests)
+                has_answered = True
+        return has_answered
+
+    def _answer(self, request: _Request, reached: int, requests: list[_Request]) -> None:
+        requests.remove(request)
+        page = RowPage(request.rows, reached)
+        self._loop.call_soon_threadsafe(_put, request.page, page)
+
+    def _tell_removed(self, requests: list[_Request], first: int) -> None:
+        for each in requests:
+            if each.start < first:
+                self._loop.call_soon_threadsafe(self._on_removed, each.target, each.start, first)
+
+
+def _put(page: asyncio.Future[RowPage], found: RowPage) -> None:
+    if not page.done():  # else: whoever asked was broken off
+        page.set_result(found)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final
 
 import msgspec
 
+from headgate.errors import TooLargeError
 from headgate.event import json_text, rfc3339
 from headgate.event.arrow import StoredEvent
 from headgate.event.attributes import CONTEXT_ATTRIBUTES, make_event
@@ -19,8 +21,11 @@ from headgate.event.http import canonical
 from headgate.event.kafka import Header, encode_headers, read_headers, text_of
 from headgate.event.kafka_headers import BROKER, DATA_KIND, EXTENSIONS, PRODUCED, TIME_US
 from headgate.event.model import DataKind, Event
+from headgate.ingress.encode import Entries
 from headgate.limits import KAFKA_RECORD_BYTES_MAX
 from headgate.log.errors import UnreadableEventsError
+
+# --- records --------------------------------------------------------------------------------------
 
 _OURS: Final = frozenset({BROKER, DATA_KIND, TIME_US, EXTENSIONS, PRODUCED})
 _CONTEXT: Final = frozenset(CONTEXT_ATTRIBUTES)
@@ -157,3 +162,24 @@ def _check_data(kind: DataKind, value: bytes | None) -> None:
             value.decode()
     except (json_text.MalformedJsonError, json_text.AmbiguousJsonError, UnicodeDecodeError) as error:
         raise EventError(f"the value is not what the kind says: {error}", attribute=DATA_KIND) from error
+
+
+# --- entry records --------------------------------------------------------------------------------
+# Events on their way into the store as Kafka records. Pure.
+
+
+def records_of(entries: Entries) -> list[KafkaRecord]:
+    """The records of some events, each small enough for the topic.
+
+    Raises:
+        TooLargeError: One is not.
+    """
+    found = []
+    for event, produced in zip_longest(entries.events, entries.produced):
+        record = encode_record(entries.broker, event, produced)
+        if record.size_bytes > KAFKA_RECORD_BYTES_MAX:
+            raise TooLargeError(
+                f"an event of {record.size_bytes} bytes is over the {KAFKA_RECORD_BYTES_MAX} of a record"
+            )
+        found.append(record)
+    return found

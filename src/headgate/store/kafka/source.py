@@ -13,12 +13,26 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
+from headgate.auth.service_accounts import source_sender
+from headgate.control.event_policy_copy import EventPolicyCopy
+from headgate.control.store import Store
 from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate.event.errors import EventTooLargeError
+from headgate.event.hops import forgery
+from headgate.event.http import canonical
 from headgate.event.identity import namespace_of
+from headgate.event.kafka import Header, decode_record
+from headgate.event.kafka_headers import BROKER
+from headgate.event.model import Event
+from headgate.ingress.event_gate import EventGate
+from headgate.ingress.partitions import partition_of_key
+from headgate.ingress.publish_quota import PublishQuotas
 from headgate.limits import (
     KAFKA_READ_S_MAX,
     KAFKA_RECORD_BYTES_MAX,
@@ -29,15 +43,258 @@ from headgate.limits import (
     SOURCE_SESSION_S,
 )
 from headgate.store.config import KafkaConfig, SourceConfig
-from headgate.store.kafka.consumers import BOUNDED_FETCH, ELECTION_S, watermarks
-from headgate.store.kafka.library import Faults, library, made_client, translated
-from headgate.store.kafka.pages import headers_of, offset_of
-from headgate.store.kafka.records import KafkaRecord, RecordError
-from headgate.store.kafka.source_gate import OpenGate, SourceGate
-from headgate.store.kafka.source_records import AdmittedRecord, ForeignRecord, RefusedRecord, admit
+from headgate.store.kafka.client import BOUNDED_FETCH, ELECTION_S, Faults, library, made_client, translated, watermarks
+from headgate.store.kafka.events import headers_of, offset_of
+from headgate.store.kafka.records import KafkaRecord, RecordError, encode_record
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+
+# --- source gate ----------------------------------------------------------------------------------
+# What the sources of a server may admit: EventPolicies judge each event, and publish quotas how many there are.
+#
+# A source sends as a service account of the namespace whose broker gets its events, `source-NAME`. Who runs the
+# deployment names its topics, so it needs no role. Its share of a publish quota is that of a front.
+
+
+class SourceGate(Protocol):
+    """What one source may admit. Called by its thread."""
+
+    def wait_s(self) -> float:
+        """Seconds until its namespace may store more, at least about; 0 for at once."""
+
+    def check(self, event: Event) -> None:
+        """Lets an event pass.
+
+        Raises:
+            HeadgateError: The source may not send it.
+        """
+
+    def stored(self, events: int, size_bytes: int) -> None:
+        """So much is stored now."""
+
+
+class OpenGate:
+    """A source may admit everything."""
+
+    def wait_s(self) -> float:
+        """See `SourceGate`."""
+        return 0.0
+
+    def check(self, event: Event) -> None:
+        """See `SourceGate`."""
+
+    def stored(self, events: int, size_bytes: int) -> None:
+        """See `SourceGate`."""
+
+
+class SourceGates:
+    """The gates of all sources of a server, as new as its copy of the objects.
+
+    Args:
+        store: The objects.
+        policies: Who may send which events; None: everybody everything.
+        sharers: How many fronts and sources share the quotas.
+        clock_s: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        policies: EventPolicyCopy | None,
+        sharers: int,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._policies = policies
+        self._clock_s = clock_s
+        self._quotas = PublishQuotas(store, sharers, clock_s)
+        self._events = EventGate(policies.authority) if policies is not None else None
+        self._version: int | None = None
+        self._using = threading.Lock()
+        """Held while quotas are read or used: they belong to one thread at a time."""
+
+    def of(self, source: SourceConfig) -> SourceGate:
+        """The gate of one source."""
+        return _Gate(self, source)
+
+    def wait_s(self, broker: str) -> float:
+        """See `SourceGate.wait_s`; of a broker `namespace/name`. Reads what has changed of the objects.
+
+        Raises:
+            StoreUnavailableError: They cannot be read.
+        """
+        with self._using:
+            version = self._store.data_version()
+            if version != self._version:
+                self._quotas.refresh()
+                if self._policies is not None:
+                    self._policies.refresh()
+                self._version = version
+            quota = self._quotas.get(broker)
+            return quota.wait_s(self._clock_s()) if quota is not None else 0.0
+
+    def stored(self, broker: str, events: int, size_bytes: int) -> None:
+        """See `SourceGate.stored`."""
+        with self._using:
+            quota = self._quotas.get(broker)
+            if quota is not None:
+                quota.take(events, size_bytes)
+                quota.stored(events, size_bytes)
+
+    def check_of(self, source: SourceConfig) -> Callable[[Event], None]:
+        """See `SourceGate.check`."""
+        if self._events is None:
+            return lambda _: None
+        sender = source_sender(namespace_of(source.broker), source.name)
+        return partial(self._events.check, sender, source.broker)
+
+
+class _Gate:
+    def __init__(self, gates: SourceGates, source: SourceConfig) -> None:
+        self._gates = gates
+        self._broker = source.broker
+        self.check = gates.check_of(source)
+
+    def wait_s(self) -> float:
+        return self._gates.wait_s(self._broker)
+
+    def stored(self, events: int, size_bytes: int) -> None:
+        self._gates.stored(self._broker, events, size_bytes)
+
+
+# --- source records -------------------------------------------------------------------------------
+# Records of foreign topics: what each becomes in the topic `events`, or in `refused` with the reason. Pure.
+#
+# A record is decoded by the CloudEvents Kafka binding alone, as strictly as HTTP. It goes to the partition of its
+# event's partition key, else of the record's key, else of its own partition: either way what was in order stays in
+# order.
+#
+# Headers of a refused record, behind those that it had:
+#
+# | header | what it holds |
+# |---|---|
+# | `headgate_topic`, `headgate_partition`, `headgate_offset` | where it was read |
+# | `headgate_broker` | identity of the broker that was to get it |
+# | `headgate_reason` | why it was refused |
+# | `headgate_dropped` | what had no room, or cannot be written: `value`, `headers`, or both; else absent |
+
+TOPIC: Final = "headgate_topic"
+PARTITION: Final = "headgate_partition"
+OFFSET: Final = "headgate_offset"
+REASON: Final = "headgate_reason"
+DROPPED: Final = "headgate_dropped"
+_OURS: Final = frozenset({TOPIC, PARTITION, OFFSET, REASON, DROPPED, BROKER})
+_REASON_BYTES_MAX: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRecord:
+    """A record of a topic that others write.
+
+    Attributes:
+        topic: Where it was read.
+        partition: Likewise.
+        offset: Likewise.
+        key: Of Kafka; None without one.
+        value: Likewise.
+        headers: In order; None where a name is no UTF-8.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedRecord:
+    """A record that becomes an event.
+
+    Attributes:
+        partition: Of the topic `events`.
+        record: What is written there.
+    """
+
+    partition: int
+    record: KafkaRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRecord:
+    """A record that is no valid event, or one that the source may not send.
+
+    Attributes:
+        record: What is written to the topic `refused`.
+        reason: Why.
+    """
+
+    record: KafkaRecord
+    reason: str
+
+
+def admit(
+    found: ForeignRecord, broker: str, partitions: int, check: Callable[[Event], None] = lambda _: None
+) -> AdmittedRecord | RefusedRecord:
+    """What becomes of a record.
+
+    Args:
+        found: The record.
+        broker: Identity of the broker that is to get it.
+        partitions: Of the topic `events`.
+        check: Raises HeadgateError for an event that the source may not send.
+    """
+    try:
+        if found.headers is None:
+            raise HeadgateError("the name of a header is no UTF-8")
+        event = decode_record(found.headers, found.value)
+        if (forged := forgery(event)) is not None:
+            raise forged
+        check(event)
+        record = encode_record(broker, event)
+        if record.size_bytes > KAFKA_RECORD_BYTES_MAX:
+            raise EventTooLargeError(f"a stored event must not be larger than {KAFKA_RECORD_BYTES_MAX} bytes")
+    except HeadgateError as error:
+        return RefusedRecord(_refused(found, broker, error.message), error.message)
+    return AdmittedRecord(partition_of_key(_key(found, event), partitions), record)
+
+
+def _key(found: ForeignRecord, event: Event) -> str | bytes:
+    key = event.extensions.get("partitionkey")
+    if key is not None and key != "":
+        return canonical(key)
+    return found.key or f"{found.topic}/{found.partition}"
+
+
+def _refused(found: ForeignRecord, broker: str, reason: str) -> KafkaRecord:
+    place = [
+        (TOPIC, found.topic.encode()),
+        (PARTITION, b"%d" % found.partition),
+        (OFFSET, b"%d" % found.offset),
+        (BROKER, broker.encode()),
+        (REASON, reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore").encode()),
+    ]
+    own = [(name, value) for name, value in found.headers or () if name not in _OURS]
+    lost = [] if found.headers is not None else ["headers"]
+    for dropped in (lost, [*lost, "value"], ["value", "headers"]):
+        record = KafkaRecord(
+            found.key if found.key is None or len(found.key) < KAFKA_RECORD_BYTES_MAX // 2 else None,
+            None if "value" in dropped else found.value,
+            [
+                *((name, value or b"") for name, value in own if "headers" not in dropped),
+                *place,
+                *([(DROPPED, ",".join(dropped).encode())] if dropped else []),
+            ],
+        )
+        if record.size_bytes <= KAFKA_RECORD_BYTES_MAX:
+            break
+    return record
+
+
+# --- source ---------------------------------------------------------------------------------------
 
 _DOING: Final = "records of a source cannot be admitted"
 _ANY_PARTITION: Final = -1

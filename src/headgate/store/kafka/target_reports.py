@@ -21,8 +21,8 @@ from headgate.control.target_reports import FINDINGS, TargetFindings, ToldFindin
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.lost_topics import TopicLostError
-from headgate.store.kafka.state_follower import follow_state
+from headgate.store.kafka.client import TopicLostError
+from headgate.store.kafka.state_topic import follow_state
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

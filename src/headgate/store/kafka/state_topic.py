@@ -1,28 +1,205 @@
-"""Writing a topic of state: a transactional producer that a newer one of the deployment fences."""
+"""Topics of state, which are compacted: written behind a fence, read to their end, and followed into the objects."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
+from headgate.control.commit import NotLeaderError
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import (
+    KAFKA_ADMIN_S_MAX,
+    KAFKA_READ_S_MAX,
     KAFKA_RECORD_BYTES_MAX,
     KAFKA_RECORDS_WAITING_MAX,
     KAFKA_TRANSACTION_S_MAX,
     OBJECT_RECORDS_BYTES_MAX,
 )
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.library import Faults, library, made_client, translated
+from headgate.store.kafka.client import (
+    Faults,
+    admin_client,
+    committed_reader,
+    library,
+    made_client,
+    translated,
+    watermarks,
+)
 from headgate.store.kafka.records import KafkaRecord
-from headgate.store.kafka.state_record import StateRecord
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+    from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-_POLL_S: Final = 0.1
+
+# --- state record ---------------------------------------------------------------------------------
+# A record on its way to a topic of state, which is compacted. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class StateRecord:
+    """One of them; `value` is None where what the key names is gone."""
+
+    key: bytes
+    value: bytes | None
+
+
+# --- state reader ---------------------------------------------------------------------------------
+# Reading a topic of state: records of committed transactions, up to the end that is known when reading begins.
+
+_RECORDS_A_TIME: Final = 500
+_POLL_S: Final = 0.5
+
+
+class StateTopicReader:
+    """Reads one partition of a topic; blocking, for one thread at a time.
+
+    An end is always the end of a transaction: Kafka shows no reader of committed records the place behind an open one.
+
+    Args:
+        config: Of the deployment.
+        topic: By its name in `TopicsConfig`.
+        lost: Makes the error where the topic ends before what was read: of the topic's name in Kafka and a reason.
+        partition: Of the topic.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+
+    def __init__(
+        self, config: KafkaConfig, topic: str, lost: Callable[[str, str], HeadgateError], partition: int = 0
+    ) -> None:
+        self._config = config
+        self._partition = partition
+        self._topic = config.topic(topic)
+        self._doing = f"{topic} cannot be read"
+        self._lost = lost
+        self._faults = Faults()
+        self._held: deque[Message] = deque()
+        self._closed = False
+        self._from = 0  # records below it were handed out or passed over
+        self._next = -1  # records below it are held, if there are any; negative before the first question
+        self._consumer: Consumer = committed_reader(config, self._faults)
+
+    def topic_id(self) -> str:
+        """Kafka's id of the topic.
+
+        Raises:
+            UnavailableError: Kafka does not answer, or has no such topic.
+        """
+        kafka = library()
+        admin = admin_client(self._config, self._faults)
+        try:
+            asked = admin.describe_topics(kafka.TopicCollection([self._topic]), request_timeout=KAFKA_ADMIN_S_MAX)
+            return str(asked[self._topic].result().topic_id)
+        except kafka.KafkaException as error:
+            admin.poll(0)
+            raise self._translated(error.args[0]) from error
+
+    def end(self) -> int:
+        """The end of the last transaction that has ended.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
+        place = library().TopicPartition(self._topic, self._partition)
+        return watermarks(self._consumer, place, self._config, self._faults, self._doing)[1]
+
+    def comes(self, start: int, timeout_s: float) -> bool:
+        """Whether there is a record at `start` or behind it, now or within the time."""
+        self._go(start)
+        deadline = time.monotonic() + timeout_s
+        while not self._held and (left_s := deadline - time.monotonic()) > 0:
+            self._take(left_s)
+            self._drop(start)
+        return bool(self._held)
+
+    def has_record(self, start: int, end: int) -> bool:
+        """Whether there is a record from one offset up to another.
+
+        Args:
+            start: The first offset.
+            end: What `end()` said.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+            HeadgateError: What `lost` makes: the topic ends before `start`.
+        """
+        self._go(start)
+        deadline = time.monotonic() + KAFKA_READ_S_MAX
+        while not self._held and self._next < end:
+            if time.monotonic() > deadline:
+                raise self._silent()
+            self._take(_POLL_S)
+            self._drop(start)
+        return bool(self._held) and _offset(self._held[0]) < end
+
+    def records(self, start: int, end: int) -> Iterator[Message]:
+        """Those records, in order; see `has_record`."""
+        while self.has_record(start, end):
+            message = self._held.popleft()
+            self._from = start = _offset(message) + 1
+            yield message
+
+    def _go(self, start: int) -> None:
+        """Reading goes on at `start`, by passing over records; only a way back asks Kafka anew."""
+        if start < self._from or self._next < 0:
+            self._held.clear()
+            self._from = self._next = start
+            self._consumer.assign([library().TopicPartition(self._topic, self._partition, start)])
+        self._drop(start)
+
+    def _drop(self, start: int) -> None:
+        while self._held and _offset(self._held[0]) < start:
+            self._from = _offset(self._held.popleft()) + 1
+
+    def _take(self, timeout_s: float) -> None:
+        """Waits for a record, and takes what has come with it. Moves `_next` over what the partition's end tells."""
+        kafka = library()
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return
+        for message in [first, *self._consumer.consume(_RECORDS_A_TIME, 0)]:
+            error = message.error()
+            if error is None:
+                self._held.append(message)
+                self._next = _offset(message) + 1
+            elif error.code() == kafka.KafkaError._PARTITION_EOF:
+                self._next = max(self._next, _offset(message))
+            elif error.code() in (kafka.KafkaError.OFFSET_OUT_OF_RANGE, kafka.KafkaError._AUTO_OFFSET_RESET):
+                raise self._lost(self._topic, f"it ends before offset {self._next}, up to which it was read")
+            elif not error.retriable():
+                raise self._translated(error)
+
+    def _translated(self, error: KafkaError) -> Exception:
+        return translated(self._faults.cause(error), self._doing, self._config)
+
+    def _silent(self) -> UnavailableError:
+        return UnavailableError(f"{self._doing}: {self._topic} does not answer")
+
+    def close(self) -> None:
+        """Gives everything back; idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._consumer.close()
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None, "a record that was read has an offset"
+    return offset
+
+
+# --- fenced writer --------------------------------------------------------------------------------
+# Writing a topic of state: a transactional producer that a newer one of the deployment fences.
+
+_ANSWER_POLL_S: Final = 0.1
 
 
 class _Delivered:
@@ -185,7 +362,7 @@ class FencedWriter:
                 )
                 break
             except BufferError:  # its queue is full: acknowledgements make room
-                self._producer.poll(_POLL_S)
+                self._producer.poll(_ANSWER_POLL_S)
         self._producer.poll(0)
 
     def add_places(self, places: Sequence[TopicPartition], group: object) -> None:
@@ -255,3 +432,60 @@ class FencedWriter:
         """Drops what was not sent. An open transaction ends with the next writer, or with its own time."""
         with suppress(library().KafkaException):
             self._producer.purge()
+
+
+# --- state follower -------------------------------------------------------------------------------
+
+_WAIT_S: Final = 0.5
+"""A stop is noticed so late."""
+_RETRY_S: Final = 1.0
+"""Between two tries of a process that does not lead, or that Kafka does not answer."""
+_log = structlog.get_logger(__name__)
+
+
+def follow_state(
+    config: KafkaConfig,
+    topic: str,
+    lost: Callable[[str, str], HeadgateError],
+    take: Callable[[Message], object],
+    write: Callable[[], bool],
+    stop: threading.Event,
+) -> None:
+    """Reads a topic from its start, and writes what it says, until told to stop; blocking, for a thread of its own.
+
+    Every control process may run it: one that does not lead tries again, and writes the newest when it leads.
+
+    Args:
+        config: Of the deployment.
+        topic: By its name in `TopicsConfig`.
+        lost: Makes the error where the topic ends before what was read: of the topic's name in Kafka and a reason.
+        take: Takes each record, once.
+        write: Writes what is not written yet; False where that must wait.
+        stop: Ends it.
+
+    Raises:
+        HeadgateError: What `lost` makes; or the library is missing, or an option is none of its own.
+    """
+    reader = StateTopicReader(config, topic, lost)
+    try:
+        at, is_written = 0, True
+        while not stop.is_set():
+            try:
+                if reader.comes(at, _WAIT_S if is_written else 0.0):
+                    end = reader.end()
+                    for record in reader.records(at, end):
+                        take(record)
+                        at = (record.offset() or 0) + 1
+                    at, is_written = max(at, end), False
+                if not is_written:
+                    is_written = write()
+                    if not is_written:
+                        stop.wait(_WAIT_S)
+            except NotLeaderError:
+                stop.wait(_RETRY_S)
+            except UnavailableError as error:
+                what = f"what the topic {topic} says is not written now"
+                _log.warning(what, error=error.message, hint=error.hint)
+                stop.wait(_RETRY_S)
+    finally:
+        reader.close()

@@ -1,11 +1,4 @@
-"""The election of one process among several: the owner of the one partition of a topic, in a consumer group.
-
-Kafka gives the partition to one member, and to another one ELECTION_SESSION_S after its owner has fallen silent
-(classic protocol). The members read nothing. Who leads keeps the lead when others join (cooperative-sticky).
-
-An election alone fences nobody: a process that stood still does not know yet that another one leads. What a leader
-writes must therefore be refused by Kafka once there is a newer one (`transactional.id`).
-"""
+"""Consumer groups: who takes part, and the election of one process among several."""
 
 from __future__ import annotations
 
@@ -17,12 +10,68 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from headgate.errors import HeadgateError, UnavailableError
-from headgate.limits import ELECTION_LEAVE_S_MAX, ELECTION_POLL_S_MAX, ELECTION_SESSION_S
+from headgate.limits import ELECTION_LEAVE_S_MAX, ELECTION_POLL_S_MAX, ELECTION_SESSION_S, KAFKA_ADMIN_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.library import Faults, library, made_client, translated
+from headgate.store.kafka.client import Faults, admin_client, library, made_client, translated
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka.admin import AdminClient, MemberDescription
+
+
+# --- group members --------------------------------------------------------------------------------
+# Who takes part in a consumer group now, and who has which partition, as Kafka says.
+
+
+class GroupMembers:
+    """Asks Kafka for the members of a group, each by the name that it gave itself (`client.id`).
+
+    Args:
+        config: Of the deployment.
+        group: The group, without the prefix.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+
+    def __init__(self, config: KafkaConfig, group: str = "dispatchers") -> None:
+        self._config = config
+        self._group = config.topic(group)
+        self._topic = config.topic("outbox")
+        self._faults = Faults()
+        self._admin: AdminClient = admin_client(config, self._faults)
+
+    def owners(self) -> dict[int, str]:
+        """The member of each partition of the outbox; one that moves has none. Blocking, raises as `names`."""
+        return {
+            place.partition: str(member.client_id)
+            for member in self._members()
+            for place in (member.assignment.topic_partitions if member.assignment else ())
+            if place.topic == self._topic
+        }
+
+    def names(self) -> list[str]:
+        """The names of all members; one that was killed is a member until its session ends. Blocking.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+            KafkaDeniedError: We may not.
+        """
+        return [str(member.client_id) for member in self._members()]
+
+    def _members(self) -> list[MemberDescription]:
+        kafka = library()
+        try:
+            asked = self._admin.describe_consumer_groups([self._group], request_timeout=KAFKA_ADMIN_S_MAX)
+            members: list[MemberDescription] = asked[self._group].result().members
+        except kafka.KafkaException as error:
+            self._admin.poll(0)
+            cause = self._faults.cause(error.args[0])
+            raise translated(cause, f"the group {self._group} cannot be read", self._config) from error
+        return members
+
+
+# --- election -------------------------------------------------------------------------------------
 
 _POLL_S: Final = 0.1
 """A stop is noticed so late."""

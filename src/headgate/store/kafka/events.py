@@ -1,0 +1,403 @@
+"""Reading the topic `events`: a partition page by page, or one event by its offset."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from headgate.delivery.events import EventCache, SharedEvent
+from headgate.errors import UnavailableError
+from headgate.event.arrow import StoredEvent, to_batch
+from headgate.event.hops import place_root, root_of
+from headgate.limits import COMMIT_BATCH_BYTES_MAX, KAFKA_READ_EVENTS, KAFKA_READ_S_MAX
+from headgate.outbox.errors import EventGoneError
+from headgate.store.config import KafkaConfig
+from headgate.store.events import EventPage
+from headgate.store.kafka.client import Faults, committed_reader, ends_before, library, translated, watermarks
+from headgate.store.kafka.records import RecordError, decode_stored
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+
+# --- pages ----------------------------------------------------------------------------------------
+# Pages of stored events, made of a partition's records.
+
+Passes = Callable[[int, RecordError], object]
+"""Called for a record that Headgate has not stored so, with its offset; reading goes on behind it."""
+
+
+class PageBuilder:
+    """Collects the records of a page, in order.
+
+    Args:
+        place: TOPIC/PARTITION, for errors.
+        passes: None: no page goes over a record that is none of ours.
+    """
+
+    def __init__(self, place: str, passes: Passes | None) -> None:
+        self._place = place
+        self._passes = passes
+        self._offsets: list[int] = []
+        self._times_us: list[int] = []
+        self._events: list[StoredEvent] = []
+        self._numbers: list[str | None] = []
+        self._size_bytes = 0
+        self._next_offset = 0
+
+    def add(self, message: Message) -> bool:
+        """Takes a record; False: the page ends before it.
+
+        Raises:
+            RecordError: The page would begin with it, and it is none of ours.
+        """
+        is_begun, size_bytes = bool(self._offsets), self._size_bytes + len(message)
+        if is_begun and (len(self._offsets) == KAFKA_READ_EVENTS or size_bytes > COMMIT_BATCH_BYTES_MAX):
+            return False
+        offset = offset_of(message)
+        try:
+            stored, produced = decode_stored(headers_of(message), message.value())
+        except RecordError as error:
+            if self._passes is None and is_begun:
+                return False
+            if self._passes is None:
+                raise RecordError(f"{self._place} at offset {offset}: {error.message}") from error
+            self._passes(offset, error)
+        else:
+            self._offsets.append(offset)
+            self._times_us.append(message.timestamp()[1] * 1_000)
+            self._events.append(stored)
+            self._numbers.append(produced)
+        self._size_bytes = size_bytes
+        self._next_offset = offset + 1
+        return True
+
+    def page(self) -> EventPage | None:
+        """What was taken; None where all of it was passed over."""
+        if not self._events:
+            return None
+        return EventPage(self._offsets, self._times_us, to_batch(self._events, self._numbers), self._next_offset)
+
+
+def offset_of(message: Message) -> int:
+    """The offset of a record that was read."""
+    offset = message.offset()
+    assert offset is not None, "a record that was read has an offset"
+    return offset
+
+
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    """The headers of a record that was read, in order.
+
+    Raises:
+        RecordError: A name is no UTF-8.
+    """
+    try:
+        headers = message.headers()
+    except UnicodeDecodeError as error:
+        raise RecordError(f"the name of a header is no UTF-8: {error.reason}") from error
+    return headers or []  # type: ignore[return-value] # a list of pairs, as documented
+
+
+# --- reader ---------------------------------------------------------------------------------------
+# Reading one partition of the topic `events`, by offset.
+#
+# Batches are read once their transaction is committed (`read_committed`). Kafka numbers the ends of transactions, too,
+# and what was aborted keeps its numbers: offsets are left out.
+
+_POLL_S: Final = 0.5
+_DOING: Final = "events cannot be read"
+
+
+class KafkaReader:
+    """Reads one partition; see `EventReader`.
+
+    Args:
+        config: Of the deployment.
+        partition: Its number.
+        start: First offset to read.
+        passes: Called for a record that Headgate has not stored so, with its offset; reading goes on behind it. None:
+            reading stops at it.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        partition: int,
+        start: int = 0,
+        *,
+        passes: Passes | None = None,
+    ) -> None:
+        self._config = config
+        self._topic = config.topic("events")
+        self._partition = partition
+        self._passes = passes
+        self._faults = Faults()
+        self._consumer: Consumer = committed_reader(config, self._faults)
+        self._closed = False
+        self._held: Message | None = None  # came, and did not fit into the page before
+        self.seek(start)
+
+    @property
+    def position(self) -> int:
+        """See `EventReader.position`."""
+        return self._position
+
+    def seek(self, offset: int) -> None:
+        """See `EventReader.seek`."""
+        self._position = offset
+        self._held = None
+        self._consumer.assign([library().TopicPartition(self._topic, self._partition, offset)])
+
+    def read(self) -> EventPage | None:
+        """See `EventReader.read`; at most KAFKA_READ_EVENTS events.
+
+        Raises:
+            RecordError: The record at `position` is none of ours, and there is no `passes`.
+        """
+        while (message := self._first()) is not None:
+            if (page := self._page(message)) is not None:
+                return page
+        return None
+
+    def _page(self, message: Message | None) -> EventPage | None:
+        """This record's event and those that have come behind it; None where all of them were passed over."""
+        builder = PageBuilder(f"{self._topic}/{self._partition}", self._passes)
+        while message is not None:
+            self._held = message  # stays, where it is none of this page's
+            if not builder.add(message):
+                break
+            self._held = None
+            self._position = offset_of(message) + 1
+            message = self._next(0)
+        return builder.page()
+
+    def _first(self) -> Message | None:
+        """The next record; None when there is none below the end."""
+        if (message := self._next(0)) is not None:
+            return message
+        end = self.end_offset()
+        deadline = time.monotonic() + KAFKA_READ_S_MAX
+        while self._position < end:
+            if (message := self._next(_POLL_S)) is not None:
+                return message
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"{_DOING}: {self._topic}/{self._partition} does not answer")
+        return None
+
+    def _next(self, timeout_s: float) -> Message | None:
+        """The next record that is there within this time. Moves `position` over what the end of the partition tells."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            return held
+        kafka = library()
+        message = self._consumer.poll(timeout_s)
+        error = None if message is None else message.error()
+        if message is None or error is None:
+            return message
+        if error.code() == kafka.KafkaError._PARTITION_EOF:
+            self._position = max(self._position, offset_of(message))
+        elif error.code() in (kafka.KafkaError.OFFSET_OUT_OF_RANGE, kafka.KafkaError._AUTO_OFFSET_RESET):
+            self._pass_over_removed()
+        elif not error.retriable():
+            raise translated(self._faults.cause(error), _DOING, self._config)
+        return None
+
+    def _pass_over_removed(self) -> None:
+        """Retention has removed what stood here; behind the end, it is waited for."""
+        first = self.first_offset()
+        if self._position < first:
+            self.seek(first)
+        else:
+            raise ends_before(_DOING, self._topic, self._partition, self._position)
+
+    def first_offset(self) -> int:
+        """See `EventReader.first_offset`."""
+        return self._watermarks()[0]
+
+    def end_offset(self) -> int:
+        """See `EventReader.end_offset`."""
+        return self._watermarks()[1]
+
+    def _watermarks(self) -> tuple[int, int]:
+        place = library().TopicPartition(self._topic, self._partition)
+        return watermarks(self._consumer, place, self._config, self._faults, _DOING)
+
+    def close(self) -> None:
+        """See `EventReader.close`."""
+        if not self._closed:
+            self._closed = True
+            self._consumer.close()
+
+
+# --- event lookup ---------------------------------------------------------------------------------
+
+_RECORDS_A_TIME: Final = 500
+_PASSED_MAX: Final = 1_000
+"""Records that are read for nothing rather than to go to a place behind them."""
+_NO_OFFSET: Final = 1 << 62
+_LOOKING_UP: Final = "an event cannot be read"
+
+
+def shared_event(stored: StoredEvent, partition: int, offset: int, stored_us: int) -> SharedEvent:
+    """An event on its way to its targets.
+
+    Args:
+        stored: As it was stored.
+        partition: Of the topic `events`.
+        offset: In that partition.
+        stored_us: When, in microseconds since 1970 UTC.
+    """
+    root = root_of(stored.event) or place_root(stored.event, partition, offset)
+    return SharedEvent(stored.broker, stored.event, stored_us, root)
+
+
+class TopicEvents:
+    """See `delivery.events.Events`; for all partitions of a process, on one event loop.
+
+    Args:
+        config: Of the deployment.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+        self._topic = config.topic("events")
+        self._faults = Faults()
+        self._consumer = committed_reader(config, self._faults)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
+        self._cache = EventCache()
+        self._asked: dict[tuple[int, int], asyncio.Future[SharedEvent]] = {}
+        self._reading: set[tuple[int, int]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    def keep(self, partition: int, offset: int, event: SharedEvent) -> None:
+        """An event came with a match."""
+        self._cache.keep(partition, [(offset, event)])
+
+    def recent(self, partition: int, offset: int) -> SharedEvent | None:
+        """See `Events`: what came with its match is here, everything else takes waiting."""
+        return self.kept(partition, offset)
+
+    def kept(self, partition: int, offset: int) -> SharedEvent | None:
+        """See `Events`."""
+        return self._cache.get(partition, offset)
+
+    async def load(self, partition: int, offset: int) -> SharedEvent:
+        """See `Events`.
+
+        Raises:
+            EventGoneError: Retention took it, or it is no event that Headgate stored.
+            UnavailableError: Kafka does not answer.
+        """
+        event = self.kept(partition, offset)
+        if event is not None:
+            return event
+        asked = self._asked.get((partition, offset))
+        if asked is None:
+            asked = self._asked[partition, offset] = self._loop.create_future()
+            asked.add_done_callback(_seen)
+            if not self._reading:
+                self._loop.call_soon(self._read)
+        return await asyncio.shield(asked)  # others may wait for it, too
+
+    def close(self) -> None:
+        """Gives everything back; blocks."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._consumer.close()
+
+    # --- on the event loop ------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Reads everything that was asked for until now, and then what was asked for meanwhile."""
+        if self._reading or not self._asked:
+            return
+        self._reading = set(self._asked)
+        done = self._thread.submit(self._find, sorted(self._reading))
+        done.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._found, done))
+
+    def _found(self, done: Future[dict[tuple[int, int], SharedEvent | EventGoneError]]) -> None:
+        error = done.exception()
+        found = done.result() if error is None else {}
+        for place in sorted(self._reading):
+            asked, event = self._asked.pop(place), found.get(place, error)
+            if isinstance(event, SharedEvent):
+                self.keep(*place, event)
+                asked.set_result(event)
+            else:
+                assert event is not None, "every place has an answer"
+                asked.set_exception(event)
+        self._reading = set()
+        self._read()
+
+    # --- in the thread ----------------------------------------------------------------------------------
+
+    def _find(self, places: Sequence[tuple[int, int]]) -> dict[tuple[int, int], SharedEvent | EventGoneError]:
+        """The events at places, which are in order."""
+        found: dict[tuple[int, int], SharedEvent | EventGoneError] = {}
+        for partition, group in groupby(places, key=lambda place: place[0]):
+            waiting = deque(offset for _, offset in group)
+            while waiting:
+                self._read_on(partition, waiting, found)
+        return found
+
+    def _read_on(
+        self, partition: int, waiting: deque[int], found: dict[tuple[int, int], SharedEvent | EventGoneError]
+    ) -> None:
+        """Goes to the first of the offsets, and reads on as long as the next one is near."""
+        position = waiting[0]
+        self._consumer.assign([library().TopicPartition(self._topic, partition, position)])
+        deadline = time.monotonic() + KAFKA_READ_S_MAX
+        while waiting and waiting[0] <= position + _PASSED_MAX:
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"{_LOOKING_UP}: {self._topic}/{partition} does not answer")
+            for message in self._next():
+                position = self._position(message, partition, waiting[0] if waiting else 0)
+                while waiting and waiting[0] < position:
+                    offset = waiting.popleft()
+                    found[partition, offset] = self._event(message, partition, offset)
+
+    def _next(self) -> list[Message]:
+        first = self._consumer.poll(_POLL_S)
+        return [] if first is None else [first, *self._consumer.consume(_RECORDS_A_TIME, 0)]
+
+    def _position(self, message: Message, partition: int, asked: int) -> int:
+        """Everything below it has come with this message, or is not there; 0 where the message says nothing."""
+        kafka, error = library().KafkaError, message.error()
+        if error is None:
+            return offset_of(message) + 1
+        if error.code() == kafka._PARTITION_EOF:
+            return _NO_OFFSET
+        if error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
+            place = library().TopicPartition(self._topic, partition)
+            first, _ = watermarks(self._consumer, place, self._config, self._faults, _LOOKING_UP)
+            return first if asked < first else _NO_OFFSET  # removed, or behind the end
+        if error.retriable():
+            return 0
+        raise translated(self._faults.cause(error), _LOOKING_UP, self._config)
+
+    def _event(self, message: Message, partition: int, offset: int) -> SharedEvent | EventGoneError:
+        """The event of a message where it is the one at this offset."""
+        if message.error() is not None or offset_of(message) != offset:
+            return EventGoneError(f"{self._topic}/{partition} has no event at offset {offset} any more")
+        try:
+            stored, _ = decode_stored(headers_of(message), message.value())
+        except RecordError as error:
+            return EventGoneError(error.message)
+        return shared_event(stored, partition, offset, message.timestamp()[1] * 1_000)
+
+
+def _seen(asked: asyncio.Future[SharedEvent]) -> None:
+    """Its error is everybody's who waits, of whom there may be none any more."""
+    if not asked.cancelled():
+        asked.exception()

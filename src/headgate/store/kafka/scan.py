@@ -1,0 +1,564 @@
+"""The topic `events` as scans see it, with the consumers that they share, and as `why` and `trace` read it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from heapq import merge
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.compute as pc
+import structlog
+
+from headgate.errors import HeadgateError, OverloadedError, UnavailableError
+from headgate.event.arrow import EVENT_SCHEMA, from_batch
+from headgate.filter.skipping.filter_value import DEFAULT, filter_value_rule
+from headgate.inspect.find import EventSearch, FoundEvent, LogPage, SearchedPiece
+from headgate.limits import (
+    DAMAGES_KEPT,
+    KAFKA_FETCH_BYTES_MAX,
+    KAFKA_READ_EVENTS,
+    KAFKA_READ_S_MAX,
+    KAFKA_SCAN_CONSUMERS_MAX,
+    KAFKA_SCAN_WAIT_S,
+    SCAN_TURN_S,
+    WHY_WINDOW_EVENTS,
+    WHY_WINDOW_EVENTS_MAX,
+    WHY_WINDOW_FOUND_MAX,
+)
+from headgate.log.directory import OnCorrupt
+from headgate.observe import metrics
+from headgate.scan.source import NO_END, Query, ReadableLog, ScanCounters, StoredPage
+from headgate.store.config import KafkaConfig
+from headgate.store.events import EventPage
+from headgate.store.kafka.client import (
+    Faults,
+    admin_client,
+    committed_reader,
+    ends_before,
+    library,
+    once_elected,
+    translated,
+    watermarks,
+)
+from headgate.store.kafka.events import PageBuilder, Passes, headers_of, offset_of
+from headgate.store.kafka.records import RecordError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message, TopicPartition
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+
+# --- scan consumers -------------------------------------------------------------------------------
+# The consumers that scans of Kafka share: a scan keeps one between its turns, until another scan needs it.
+
+_FETCH_WAIT_MS: Final = 5
+"""A scan that has reached the end gives its consumer back: none waits at a broker for what is to come."""
+
+
+class ScanConsumers:
+    """At most KAFKA_SCAN_CONSUMERS_MAX consumers. For any thread.
+
+    Args:
+        config: Of the deployment.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+        self._lock = threading.Lock()
+        self._idle: list[Consumer] = []
+        self._kept: OrderedDict[object, Consumer] = OrderedDict()
+        """By scan, between its turns; the one whose turn was longest ago first."""
+        self._count = 0
+        self.faults: Final = Faults()
+        """What the connections report."""
+
+    def take(self, scan: object) -> tuple[Consumer, bool]:
+        """A consumer for a turn of this scan, and whether it is as the scan left it.
+
+        Raises:
+            OverloadedError: All are in turns of other scans.
+            InvalidInputError: The library is missing, or an option is none of its own.
+        """
+        with self._lock:
+            if (own := self._kept.pop(scan, None)) is not None:
+                return own, True
+            if self._idle:
+                return self._idle.pop(), False
+            if self._count >= KAFKA_SCAN_CONSUMERS_MAX:
+                if not self._kept:
+                    raise OverloadedError(f"{self._count} scans of Kafka are at work", hint="try again later")
+                return self._kept.popitem(last=False)[1], False
+            self._count += 1
+        try:
+            return committed_reader(self._config, self.faults, fetch_wait_ms=_FETCH_WAIT_MS), False
+        except BaseException:
+            with self._lock:
+                self._count -= 1
+            raise
+
+    def give(self, scan: object, consumer: Consumer, *, keep: bool) -> None:
+        """A turn is over.
+
+        Args:
+            scan: Whose.
+            consumer: That it took.
+            keep: The scan goes on; otherwise another one gets the consumer.
+        """
+        if not keep:
+            consumer.unassign()
+        with self._lock:
+            if keep:
+                self._kept[scan] = consumer
+            else:
+                self._idle.append(consumer)
+
+    def drop(self, scan: object) -> None:
+        """A scan that is in no turn has ended."""
+        with self._lock:
+            consumer = self._kept.pop(scan, None)
+        if consumer is not None:
+            self.give(scan, consumer, keep=False)
+
+    def close(self) -> None:
+        """Closes every consumer; all scans have ended."""
+        with self._lock:
+            consumers = [*self._idle, *self._kept.values()]
+            self._idle.clear()
+            self._kept.clear()
+            self._count -= len(consumers)
+        for consumer in consumers:
+            consumer.close()
+
+
+# --- topic scan -----------------------------------------------------------------------------------
+# A scan's view of the topic `events`: all its partitions come by one consumer, fetched beside each other.
+#
+# What a consumer fetched waits here until the scan reads its partition; a bound of bytes ends the fetching, never the
+# reading of what is there. Batches are read once their transaction is committed, and offsets are left out, as in
+# `reader.py`.
+
+DOING: Final = "events cannot be read"
+PassedOver = Callable[[int, int, RecordError], object]
+"""Called with partition, offset and what is wrong."""
+
+
+class TopicScan:
+    """See `headgate.scan.source.ScanSource`.
+
+    Args:
+        config: Of the deployment.
+        consumers: Shared with other scans.
+        passed_over: Told of records that Headgate has not stored so, with their place; None: scans stop at them.
+        start: First offset by partition.
+        end: Offset behind the last one, by partition.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        consumers: ScanConsumers,
+        passed_over: PassedOver | None,
+        start: Mapping[int, int],
+        end: Mapping[int, int],
+    ) -> None:
+        self._config = config
+        self._topic = config.topic("events")
+        self._consumers = consumers
+        self._passed_over = passed_over
+        self._end = dict(end)
+        self._positions = dict(start)
+        self._fetched = dict(start)
+        """Offset of the next record that is to come, by partition."""
+        self._ends: dict[int, int] = {}
+        """Where a partition ended when it was last fetched from, or where the scan ends; absent while it goes on."""
+        self._buffers: dict[int, deque[Message]] = {partition: deque() for partition in start}
+        self._buffered_bytes = 0
+        self._last: dict[int, EventPage] = {}
+        """The page that was read last, by partition."""
+        self._again: dict[int, EventPage] = {}
+        """What of it is to be read again."""
+        self._consumer: Consumer | None = None  # in a turn
+        self._has_waited = False
+        self._silent_s = 0.0
+        """How long turns have waited for Kafka since it last answered."""
+        self._failed: HeadgateError | None = None
+        self._missed = self._corrupt = 0
+
+    # --- turns -----------------------------------------------------------------------------------------
+
+    def begin(self, until: float) -> None:
+        """See `ScanSource`: a turn waits KAFKA_SCAN_WAIT_S for Kafka at most, where nothing is at hand."""
+        self._consumer, is_kept = self._consumers.take(self)
+        self._has_waited = False
+        if not is_kept:
+            self._assign()
+
+    def end(self, counters: ScanCounters) -> None:
+        """See `ScanSource`: at the end the consumer goes to other scans."""
+        counters.events_missed += self._missed
+        counters.events_corrupt += self._corrupt
+        self._missed = self._corrupt = 0
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            self._consumers.give(self, consumer, keep=not self._is_fetched() and self._failed is None)
+
+    def close(self) -> None:
+        """See `ScanSource`."""
+        self._consumers.drop(self)
+        self._buffers = {partition: deque() for partition in self._buffers}
+
+    # --- where it stands -------------------------------------------------------------------------------
+
+    def position(self, partition: int) -> int:
+        """See `ScanSource`."""
+        position = self._positions[partition]
+        if self._buffers[partition] or partition in self._again:
+            return position
+        return max(position, self._ends.get(partition, 0))
+
+    def end_offset(self, partition: int) -> int:
+        """See `ScanSource`."""
+        return self._ends.get(partition, NO_END)
+
+    def _is_fetched(self) -> bool:
+        """Whether everything that there was has come."""
+        return len(self._ends) == len(self._positions)
+
+    # --- pages -----------------------------------------------------------------------------------------
+
+    def read(self, partition: int) -> EventPage | None:
+        """See `ScanSource`; at most KAFKA_READ_EVENTS events.
+
+        Raises:
+            RecordError: The record at the position is none of ours, and readers stop there.
+            UnavailableError: Kafka does not answer, or the topic is another one than before.
+        """
+        page = self._again.pop(partition, None)
+        if page is None:
+            buffer = self._buffers[partition]
+            if not buffer:
+                self._fetch()
+            page = self._page(partition, buffer)
+        if page is not None:
+            self._last[partition] = page
+            self._positions[partition] = page.next_offset
+        return page
+
+    def seek(self, partition: int, offset: int) -> None:
+        """See `ScanSource`."""
+        self._again[partition] = self._last.pop(partition).behind(offset)
+        self._positions[partition] = offset
+
+    def _page(self, partition: int, buffer: deque[Message]) -> EventPage | None:
+        builder = PageBuilder(f"{self._topic}/{partition}", self._passes(partition))
+        while buffer and builder.add(buffer[0]):
+            message = buffer.popleft()
+            self._buffered_bytes -= _size_of(message)
+            self._positions[partition] = offset_of(message) + 1
+        return builder.page()
+
+    def _passes(self, partition: int) -> Passes | None:
+        tell = self._passed_over
+        if tell is None:
+            return None
+
+        def passes(offset: int, error: RecordError) -> None:
+            self._corrupt += 1
+            tell(partition, offset, error)
+
+        return passes
+
+    # --- records ---------------------------------------------------------------------------------------
+
+    def _fetch(self) -> None:
+        """Takes what has come; the first time in a turn it waits, where nothing is at hand."""
+        if self._failed is not None:
+            raise self._failed
+        if self._consumer is None or self._is_fetched() or self._buffered_bytes >= KAFKA_FETCH_BYTES_MAX:
+            return
+        try:
+            if not self._has_waited:
+                self._wait(self._consumer)
+            for message in self._consumer.consume(KAFKA_READ_EVENTS, 0):
+                self._take(self._consumer, message)
+        except HeadgateError as error:
+            self._failed = error
+            raise
+
+    def _wait(self, consumer: Consumer) -> None:
+        self._has_waited = True
+        since = time.monotonic()
+        while not self._is_fetched() and not any(self._buffers.values()):
+            left = since + KAFKA_SCAN_WAIT_S - time.monotonic()
+            message = consumer.poll(left) if left > 0 else None
+            if message is not None:
+                self._take(consumer, message)
+            elif left <= 0:
+                self._silent_s += KAFKA_SCAN_WAIT_S
+                break
+        if self._silent_s > KAFKA_READ_S_MAX:
+            raise UnavailableError(f"{DOING}: {self._topic} does not answer", hint="try again later")
+
+    def _take(self, consumer: Consumer, message: Message) -> None:
+        partition, error = message.partition(), message.error()
+        if error is not None:
+            self._take_error(consumer, message)
+            return
+        if partition is None or partition not in self._positions:
+            return
+        offset = offset_of(message)
+        if offset < self._fetched[partition] or self._fetched[partition] >= self._end[partition]:
+            return  # fetched again behind a new assignment, or before the end was noticed
+        self._silent_s = 0.0
+        if offset >= self._end[partition]:
+            self._ends[partition] = self._fetched[partition] = offset
+            consumer.incremental_unassign([self._place(partition)])  # a pause would outlast this scan
+            return
+        self._ends.pop(partition, None)
+        self._fetched[partition] = offset + 1
+        self._buffers[partition].append(message)
+        self._buffered_bytes += _size_of(message)
+
+    def _take_error(self, consumer: Consumer, message: Message) -> None:
+        kafka = library().KafkaError
+        error, partition = message.error(), message.partition()
+        assert error is not None
+        if partition in self._positions and error.code() == kafka._PARTITION_EOF:
+            self._silent_s = 0.0
+            self._fetched[partition] = max(self._fetched[partition], offset_of(message))
+            self._ends[partition] = self._fetched[partition]
+        elif partition in self._positions and error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
+            self._go_on_behind_removed(consumer, partition)
+        elif not error.retriable():
+            raise translated(self._consumers.faults.cause(error), DOING, self._config)
+
+    def _go_on_behind_removed(self, consumer: Consumer, partition: int) -> None:
+        """Retention has removed what was to come next, or there never was such an offset."""
+        at = self._fetched[partition]
+        first, end = watermarks(consumer, self._place(partition), self._config, self._consumers.faults, DOING)
+        if at > end:
+            raise ends_before(DOING, self._topic, partition, at)
+        if at < first:
+            self._missed += first - at
+            self._fetched[partition] = first
+            if not self._buffers[partition] and partition not in self._again:
+                self._positions[partition] = first
+        self._assign()
+
+    def _assign(self) -> None:
+        """Fetching begins anew, behind what has come."""
+        assert self._consumer is not None
+        self._ends = {
+            partition: at for partition, at in self._fetched.items() if at >= self._end[partition]
+        }  # there the scan ends, whatever is behind
+        wanted = [self._place(partition, at) for partition, at in self._fetched.items() if partition not in self._ends]
+        self._consumer.assign(wanted)
+
+    def _place(self, partition: int, *offset: int) -> TopicPartition:
+        place: TopicPartition = library().TopicPartition(self._topic, partition, *offset)
+        return place
+
+
+def _size_of(message: Message) -> int:
+    """Bytes of a record's value and headers."""
+    try:
+        headers = headers_of(message)
+    except RecordError:  # told where the record is decoded
+        return len(message)
+    return len(message) + sum(len(value or b"") for _, value in headers)
+
+
+# --- log ------------------------------------------------------------------------------------------
+# The topic `events` as scans see it: its partitions, their bounds, and where a time begins.
+
+_log = structlog.get_logger(__name__)
+_NO_RECORD: Final = -1
+"""Kafka's answer where no record is as new as a time."""
+
+
+class KafkaLog:
+    """See `headgate.scan.source.ReadableLog`.
+
+    Args:
+        config: Of the deployment.
+        on_corrupt: What readers do at records that Headgate has not stored so: stop there, or pass over and log them.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+
+    def __init__(self, config: KafkaConfig, on_corrupt: OnCorrupt) -> None:
+        self._config = config
+        self._topic = config.topic("events")
+        self._skips = on_corrupt == "skip"
+        self._reported: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._consumers = ScanConsumers(config)
+        self._faults = Faults()
+        self._lock = threading.Lock()
+        self._admin: AdminClient = admin_client(config, self._faults)
+
+    def partitions(self) -> list[int]:
+        """See `ReadableLog`."""
+        return list(range(self._config.topics.events.partitions))
+
+    def source(self, _query: Query, start: Mapping[int, int], end: Mapping[int, int]) -> TopicScan:
+        """See `ReadableLog`: nothing of Kafka can be passed over unread."""
+        return TopicScan(self._config, self._consumers, self._pass_over if self._skips else None, start, end)
+
+    def _pass_over(self, partition: int, offset: int, error: RecordError) -> None:
+        """Tells of a record once, whoever meets it."""
+        with self._lock:
+            is_new = (partition, offset) not in self._reported
+            self._reported[partition, offset] = None
+            while len(self._reported) > DAMAGES_KEPT:
+                self._reported.popitem(last=False)
+        if is_new:
+            metrics.LOG_DAMAGES.inc()
+            _log.error("record passed over", topic=self._topic, partition=partition, offset=offset, why=error.message)
+
+    def first_offsets(self) -> dict[int, int]:
+        """See `ReadableLog`."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(self.partitions(), OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def end_offsets(self) -> dict[int, int]:
+        """See `ReadableLog`: behind the last committed record."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(self.partitions(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def offsets_at_time(self, partitions: Sequence[int], time_us: int) -> dict[int, int]:
+        """See `ReadableLog`: the first record stored at or after the millisecond."""
+        from confluent_kafka.admin import OffsetSpec
+
+        since_ms = max(0, -(-time_us // 1_000))
+        found = self._offsets(partitions, OffsetSpec.for_timestamp(since_ms))
+        if _NO_RECORD not in found.values():
+            return found
+        ends = self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return {partition: ends[partition] if at == _NO_RECORD else at for partition, at in found.items()}
+
+    async def current_ends(self) -> dict[int, int]:
+        """See `ReadableLog`."""
+        return await asyncio.to_thread(self.end_offsets)
+
+    def close(self) -> None:
+        """See `ReadableLog`; scans have ended."""
+        self._consumers.close()
+
+    def _offsets(self, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
+        """What one specification says of these partitions. Asks again while a leader is elected."""
+        from confluent_kafka import IsolationLevel
+
+        asked = {library().TopicPartition(self._topic, partition): spec for partition in partitions}
+
+        def ask() -> dict[int, int]:
+            answers = self._admin.list_offsets(
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=KAFKA_READ_S_MAX
+            )
+            return {place.partition: answer.result().offset for place, answer in answers.items()}
+
+        return once_elected(ask, self._config, self._faults, DOING)
+
+
+# --- inspected topic ------------------------------------------------------------------------------
+
+_ID, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("id", "source"))
+_ANY: Final = Query("", filter_value_rule(DEFAULT))
+"""What nothing is passed over for."""
+
+
+class InspectedTopic:
+    """See `InspectedLog`: Kafka reads forward only, so a piece is a window of a partition, the next one twice as wide.
+
+    Args:
+        log: The topic.
+    """
+
+    def __init__(self, log: ReadableLog) -> None:
+        self._log = log
+
+    def newest(self, search: EventSearch) -> Iterator[SearchedPiece]:
+        """See `InspectedLog`."""
+        first, ends = self._log.first_offsets(), self._log.end_offsets()
+        if search.since_us:
+            since = self._log.offsets_at_time(list(first), search.since_us)
+            first = {partition: max(offset, since[partition]) for partition, offset in first.items()}
+        windows = [
+            self._windows(
+                partition, offset, min(ends[partition], search.before.get(partition, ends[partition])), search
+            )
+            for partition, offset in first.items()
+        ]
+        for _, piece in merge(*windows, key=lambda one: one[0]):
+            yield piece
+
+    def at(self, partition: int, offset: int) -> FoundEvent | None:
+        """See `InspectedLog`."""
+        if not self._log.first_offsets().get(partition, offset + 1) <= offset < self._log.end_offsets()[partition]:
+            return None
+        for _, page in self._pages({partition: offset}, {partition: offset + 1}):
+            return _event(partition, page, 0)
+        return None
+
+    def descendants(self, root: str, time_us: int) -> Iterator[LogPage]:
+        """See `InspectedLog`: everything, as nothing here says what descends from what."""
+        del root
+        start = self._log.offsets_at_time(self._log.partitions(), time_us)
+        for partition, page in self._pages(start, self._log.end_offsets()):
+            yield LogPage(page.batch, page.batch.nbytes, partial(_event, partition, page))
+
+    def _windows(
+        self, partition: int, first: int, end: int, search: EventSearch
+    ) -> Iterator[tuple[int, SearchedPiece]]:
+        """The windows of a partition, the last one first, each with what it is ordered by."""
+        width, time_us = WHY_WINDOW_EVENTS, time.time_ns() // 1_000
+        while end > first:
+            begin = max(first, end - width)
+            found = deque[FoundEvent](maxlen=WHY_WINDOW_FOUND_MAX)
+            newest_us, oldest_us, size, is_full = 0, 0, 0, False
+            for _, page in self._pages({partition: begin}, {partition: end}):
+                newest_us, oldest_us = page.append_times_us[-1], oldest_us or page.append_times_us[0]
+                size += page.batch.nbytes
+                for event in _found(partition, page, search):
+                    is_full = is_full or len(found) == found.maxlen
+                    found.append(event)
+            end = found[0].offset if is_full else begin  # what has no room is searched again
+            yield -(newest_us or time_us), SearchedPiece(partition, end, oldest_us or time_us, size, reversed(found))
+            time_us = oldest_us or time_us
+            width = min(2 * width, WHY_WINDOW_EVENTS_MAX)
+
+    def _pages(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[tuple[int, StoredPage]]:
+        """Everything between these offsets, with its partition; of a partition in order."""
+        left = [partition for partition, offset in start.items() if offset < end[partition]]
+        source = self._log.source(_ANY, {one: start[one] for one in left}, {one: end[one] for one in left})
+        counters = ScanCounters()
+        try:
+            while left:
+                source.begin(time.monotonic() + SCAN_TURN_S)
+                try:
+                    pages = [(one, page) for one in left if (page := source.read(one)) is not None]
+                finally:
+                    source.end(counters)
+                yield from pages
+                left = [one for one in left if source.position(one) < min(end[one], source.end_offset(one))]
+        finally:
+            source.close()
+
+
+def _found(partition: int, page: StoredPage, search: EventSearch) -> Iterator[FoundEvent]:
+    for row in pc.indices_nonzero(pc.equal(page.batch.column(_ID), search.id)).to_pylist():
+        if search.source in ("", page.batch.column(_SOURCE)[row].as_py()):
+            yield _event(partition, page, row)
+
+
+def _event(partition: int, page: StoredPage, row: int) -> FoundEvent:
+    """The event of a row: of Kafka a record of its own."""
+    offset = page.offsets[row]
+    return FoundEvent(partition, offset, page.append_times_us[row], from_batch(page.batch, row), offset, 1)
