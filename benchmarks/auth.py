@@ -54,7 +54,7 @@ from headgate.auth.issuer_keys import IssuerKeys
 from headgate.auth.json_web_tokens import TrustedIssuer
 from headgate.auth.rules import AccessRule
 from headgate.auth.static_tokens import TokenFile, digest_of
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit

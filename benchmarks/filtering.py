@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.control.log_spec import LogRule
+from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule

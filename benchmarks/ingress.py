@@ -24,7 +24,7 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch

@@ -22,7 +22,7 @@ import uvloop
 from grpc import aio
 
 from benchmarks.ingress import DIFFERENT, PATH, bare, drive, event, requests
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit

@@ -323,7 +323,7 @@ MUTANTS: Final = (
     Mutant("labels-unbounded", "observe/metrics.py", "if self.values or len(self.children) >= self.labels_max:",
            "if self.values:",
            "labels grow with what producers send", "tests/observe/test_metrics.py"),
-    Mutant("open-beside-tls", "server/addresses.py", "if not (address.is_tls and is_known)", "if not is_known",
+    Mutant("open-beside-tls", "server/listening.py", "if not (address.is_tls and is_known)", "if not is_known",
            "a plain port counts as closed because the TLS port asks for certificates", "tests/server/test_open.py"),
     Mutant("layout-unsynced", "server/layout.py", "    _sync_all(new)\n", "",
            "the new directories of dispatchers are put in place before they are on disk",

@@ -10,9 +10,9 @@ from headgate.control.admission import Admission
 from headgate.control.bodies import FieldValidation, decode_json, decode_yaml, yaml_documents
 from headgate.control.decode import check_shape, decode_object
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
-from headgate.control.log_spec import DEFAULT_RULE, LogRule, log_rule
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Broker, Kind, LogSpec, ObjectKey, Trigger
 from headgate.control.patches import merge_patch
+from headgate.control.specs import DEFAULT_RULE, LogRule, log_rule
 from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.limits import OBJECT_DEPTH_MAX, VALUE_CHARS_MAX
 from headgate.log.format import Codec

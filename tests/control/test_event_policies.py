@@ -12,13 +12,12 @@ from headgate.auth.event_policies import DefaultMode
 from headgate.auth.user import authenticated
 from headgate.control.admission import Admission
 from headgate.control.bootstrap import bootstrap
+from headgate.control.copies import EventPolicyCopy, RbacCopy
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import InvalidObjectError, MalformedObjectError, QuotaError
-from headgate.control.event_policy_copy import EventPolicyCopy
 from headgate.control.grants import Grants
 from headgate.control.managers import Manager
 from headgate.control.objects import Broker, EventPolicy, Kind, ObjectKey
-from headgate.control.rbac_copy import RbacCopy
 from headgate.control.reconciler import Reconciler
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store

@@ -9,9 +9,9 @@ import pytest
 
 from headgate.control import history
 from headgate.control.admission import Admission
+from headgate.control.copies import ServedBrokers
 from headgate.control.database import StoreUnavailableError
 from headgate.control.objects import Kind, ObjectKey
-from headgate.control.served import ServedBrokers
 from headgate.control.status import served_brokers
 from headgate.control.store import Store
 from tests.control.support import broker, stored_brokers, trigger

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.control.delivery_spec import is_ordered
 from headgate.control.durations import duration_s
 from headgate.control.errors import MalformedObjectError
-from headgate.control.filter_causes import scan_warning
 from headgate.control.objects import Metadata
 from headgate.control.queries import Representation, is_dry_run, representation_of
 from headgate.control.selectors import field_selector, label_selector
+from headgate.control.specs import is_ordered
 from headgate.control.tables import human_age
+from headgate.control.validate import scan_warning
 from headgate.filter.compile.compiler import compile_cel
 
 

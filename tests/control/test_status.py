@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from headgate.control.admission import Admission
+from headgate.control.copies import ServedBrokers
 from headgate.control.database import StoreUnavailableError
 from headgate.control.objects import Condition, Kind, ObjectKey, Trigger, TriggerStatus
 from headgate.control.reconciler import Reconciler
 from headgate.control.routing import TargetReport
-from headgate.control.served import ServedBrokers
 from headgate.control.status import BrokerState, StatusInputs, routed_status
 from headgate.control.store import Store
 from tests.control.support import broker, trigger

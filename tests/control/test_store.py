@@ -13,10 +13,9 @@ import pytest
 
 from headgate.control import migrations, recompile
 from headgate.control.admission import Admission
-from headgate.control.compiling import FilterCompiler
 from headgate.control.errors import AlreadyExistsError, ExpiredError, ObjectNotFoundError, StaleObjectError
 from headgate.control.objects import Broker, Kind, ObjectKey, Trigger
-from headgate.control.plans import PlanDecoder, encode_plan
+from headgate.control.plans import FilterCompiler, PlanDecoder, encode_plan
 from headgate.control.routing import TargetReport
 from headgate.control.store import Store
 from headgate.errors import ConflictError, InvalidInputError

@@ -17,12 +17,12 @@ from headgate.cli import applying
 from headgate.cli.client import request
 from headgate.control.admission import Admission, Admitted
 from headgate.control.bootstrap import bootstrap
+from headgate.control.copies import RbacCopy
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import ExceededQuotaError, InvalidObjectError, MalformedObjectError, StaleObjectError
 from headgate.control.grants import Grants
 from headgate.control.managers import Manager
 from headgate.control.objects import Kind, Object, ObjectKey
-from headgate.control.rbac_copy import RbacCopy
 from headgate.control.store import Store
 from headgate.control.together import Result, TogetherApply
 from headgate.errors import HeadgateError

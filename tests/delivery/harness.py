@@ -14,8 +14,8 @@ import httptools
 import pytest
 import uvloop
 
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.clock import SYSTEM
 from headgate.delivery.health import SubscriberHealth

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headgate import limits
-from headgate.control.delivery_spec import delivery_rules
+from headgate.control.specs import delivery_rules
 from headgate.delivery import subscribers
 from headgate.delivery.clock import Clocks
 from headgate.delivery.cursors import Tried

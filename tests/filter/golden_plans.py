@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from headgate.filter.compile.compiler import compile_cel, compile_filter
-from headgate.filter.compile.error_preserving import preserve_errors
+from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter
 
 GOLDEN: Final = Path(__file__).parent / "golden_plans.jsonl"

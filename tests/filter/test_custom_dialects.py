@@ -128,7 +128,7 @@ def test_the_command_lists_them(environment: dict[str, str]) -> None:
 
 
 def test_another_version_of_a_package_is_another_compiler(environment: dict[str, str]) -> None:
-    program = "from headgate.control.compiling import filter_compiler; print(filter_compiler().version)"
+    program = "from headgate.control.plans import filter_compiler; print(filter_compiler().version)"
     versions = {
         subprocess.run([sys.executable, "-c", program], env=env, text=True, capture_output=True, check=True).stdout
         for env in (environment, dict(os.environ))
@@ -139,7 +139,7 @@ def test_another_version_of_a_package_is_another_compiler(environment: dict[str,
 CONSUMERS = """
 import json, sys
 from headgate.control.objects import Metadata, Subscription, SubscriptionSpec
-from headgate.control.subscription_spec import compiler_input, field_as_written
+from headgate.control.specs import compiler_input, field_as_written
 from headgate.errors import HeadgateError
 from headgate.filter.compile.compiler import compile_filter
 

@@ -7,7 +7,7 @@ import pytest
 from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
-from headgate.filter.compile.error_preserving import preserve_errors
+from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import KeyKind, PlanRow
 
 EVENTS = [

@@ -5,7 +5,7 @@ import json
 
 from headgate.auth.context import USER
 from headgate.auth.user import ANONYMOUS
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import StoredEvent
 from headgate.event.http import encode_binary
 from headgate.ingress.app import Ingress

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from headgate.control.publish_uri import RESERVED_NAMESPACES
+from headgate.control.egress import RESERVED_NAMESPACES
 from headgate.errors import OverloadedError, TooLargeError, UnavailableError
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON
 from headgate.event.json_format import encode_batch, encode_event

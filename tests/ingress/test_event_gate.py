@@ -21,7 +21,7 @@ from headgate.auth.event_policies import (
     SenderRule,
 )
 from headgate.auth.user import User, authenticated
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.model import DataKind, Event
 from headgate.ingress.app import Ingress
 from headgate.ingress.event_gate import EventGate, EventPolicyTimeError

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import xxhash
 
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.errors import OverloadedError, UnavailableError
 from headgate.event.arrow import StoredEvent
 from headgate.event.model import Event, EventColumns

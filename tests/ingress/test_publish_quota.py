@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.control.admission import Admission
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.control.objects import Kind, ObjectKey
 from headgate.control.quota_rules import PUBLISH_BYTES, PUBLISH_EVENTS
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.control.store import Store
 from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch

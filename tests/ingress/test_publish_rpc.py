@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from headgate import limits
 from headgate.auth.user import ANONYMOUS_NAME
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.model import Event
 from headgate.ingress.encode import event_commit

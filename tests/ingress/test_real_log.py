@@ -14,7 +14,7 @@ import structlog
 import uvicorn
 
 from headgate import limits
-from headgate.control.log_spec import DEFAULT_RULE, LogRule, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from headgate.filter.compile.compiler import compile_cel, compile_filter
-from headgate.filter.compile.error_preserving import preserve_errors
+from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import BROKER_KEYS_MAX
 from headgate.match.key_specs import BrokerTableBuilder

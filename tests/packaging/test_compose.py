@@ -16,8 +16,8 @@ from jsonschema import Draft7Validator
 from headgate.control.admission import Admission
 from headgate.control.manifest_directory import load
 from headgate.control.store import Store
-from headgate.server.addresses import check_not_open
 from headgate.server.hosts import Hosts
+from headgate.server.listening import check_not_open
 from headgate.settings import Settings
 from tests.packaging.test_container import given, of
 from tests.support import REPOSITORY

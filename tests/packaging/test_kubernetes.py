@@ -15,8 +15,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from headgate.server.addresses import check_not_open
 from headgate.server.kafka.instance import advertised_url
+from headgate.server.listening import check_not_open
 from headgate.server.parts import ROLES
 from headgate.settings import Settings
 from headgate.store.config_file import load

@@ -8,8 +8,8 @@ import pytest
 
 from headgate.control.admission import Admission
 from headgate.control.errors import InvalidObjectError
-from headgate.control.log_spec import DEFAULT_RULE
 from headgate.control.objects import Kind, ObjectKey
+from headgate.control.specs import DEFAULT_RULE
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import Event

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from headgate.control.log_spec import LogRule
+from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.http import canonical
 from headgate.event.model import DataKind, Event

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
+from headgate.control.copies import ServedBrokers
 from headgate.control.errors import UnknownBrokerError
 from headgate.control.objects import Kind, ObjectKey
-from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.http import encode_binary

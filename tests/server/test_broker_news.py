@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.admission import Admission
+from headgate.control.copies import ServedBrokers
 from headgate.control.objects import Kind
-from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
 from headgate.server import broker_news
 from headgate.server.broker_news import BrokerNews, news_route

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from headgate.delivery import encoding
-from headgate.server.deliveries import NoDeliveries
+from headgate.server.refusals import NoDeliveries
 from tests.delivery.harness import event
 from tests.ingress.support import call, fallback
 

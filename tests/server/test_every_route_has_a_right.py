@@ -23,9 +23,9 @@ from headgate.auth.user import ANONYMOUS, User, authenticated
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
 from headgate.control.bootstrap import ROLES, bootstrap
+from headgate.control.copies import RbacCopy
 from headgate.control.grants import Grants
 from headgate.control.objects import RBAC_GROUP, Kind
-from headgate.control.rbac_copy import RbacCopy
 from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
 from headgate.observe.history import BrokerCount

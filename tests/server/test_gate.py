@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.auth.context import TOKEN_HEADER
-from headgate.server.gate import Gate
+from headgate.server.refusals import Gate
 from tests.ingress.support import call, fallback
 
 TOKEN = bytes(range(32))

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from headgate.errors import InvalidInputError
 from headgate.server import health, preflight
-from headgate.server.addresses import addresses_of, check_not_open, open_addresses
+from headgate.server.listening import addresses_of, check_not_open, open_addresses
 from headgate.settings import Settings
 from tests.server.test_preflight import refused, serve
 

@@ -15,8 +15,8 @@ from headgate.auth.service_accounts import sender_of
 from headgate.auth.user import ANONYMOUS, User, authenticated
 from headgate.control.admission import Admission
 from headgate.control.bootstrap import bootstrap
+from headgate.control.copies import ServedBrokers
 from headgate.control.objects import Kind, ObjectKey
-from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.retry import Outcome

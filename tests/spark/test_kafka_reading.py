@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.control.log_spec import DEFAULT_RULE
+from headgate.control.specs import DEFAULT_RULE
 from headgate.control.store import Store
 from headgate.errors import HeadgateError
 from headgate.event.model import Event

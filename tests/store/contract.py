@@ -16,7 +16,7 @@ from typing import Protocol
 
 import pytest
 
-from headgate.control.log_spec import DEFAULT_RULE
+from headgate.control.specs import DEFAULT_RULE
 from headgate.errors import TooLargeError
 from headgate.event.arrow import from_batch_all
 from headgate.event.model import DataKind, Event

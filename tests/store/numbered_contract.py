@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import grpc
 import pytest
 
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import StoredEvent
 from headgate.ingress.partitions import partition_of_key
 from headgate.rpc.headgate_pb2 import PublishResponse

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from starlette.applications import Starlette
 
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import from_batch_all
 from headgate.event.model import DataKind, Event
 from headgate.event.rfc3339 import text as time_text

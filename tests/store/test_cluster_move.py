@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.log_spec import DEFAULT_RULE
 from headgate.control.objects import Kind
+from headgate.control.specs import DEFAULT_RULE
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
 from headgate.errors import InvalidInputError, UnavailableError
@@ -23,7 +23,7 @@ from headgate.event.arrow import from_batch_all
 from headgate.event.model import Event
 from headgate.ingress.encode import Entries
 from headgate.log.reader import PartitionReader
-from headgate.server.stopped import new_directory, stopped_server
+from headgate.server.datadir import new_directory, stopped_server
 from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import EmbeddedState
 from headgate.store.kafka import cluster_export

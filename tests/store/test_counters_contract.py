@@ -17,9 +17,7 @@ from headgate.control.objects import Kind, ObjectKey
 from headgate.errors import InvalidInputError
 from headgate.server import local_http
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion
-from headgate.server.kafka.asked_stats import AskedStats
-from headgate.server.kafka.partition_api import partitions_api
-from headgate.server.kafka.stats_api import PartitionStatsApi
+from headgate.server.kafka.partition_questions import AskedStats, PartitionStatsApi, partitions_api
 from headgate.server.object_stats import stats_paths
 from headgate.server.proxy import PartUnavailableError
 from headgate.server.target_stats import TargetStats, TargetStatsReader, TriggerCounters

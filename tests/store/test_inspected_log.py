@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.log_spec import DEFAULT_RULE
+from headgate.control.specs import DEFAULT_RULE
 from headgate.event.hops import place_root, with_lineage
 from headgate.event.model import Event
 from headgate.ingress.encode import Entries

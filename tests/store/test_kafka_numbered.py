@@ -14,7 +14,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headgate import limits
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import StoredEvent, from_batch_all
 from headgate.event.model import Event
 from headgate.ingress.encode import Entries

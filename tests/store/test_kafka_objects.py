@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from headgate.control.commit import NotLeaderError
+from headgate.control.database import NotLeaderError
 from headgate.control.errors import ObjectNotFoundError
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError, TooLargeError

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from headgate.control.log_spec import DEFAULT_RULE
+from headgate.control.specs import DEFAULT_RULE
 from headgate.errors import UnavailableError
 from headgate.scan.scan import Scan
 from headgate.scan.source import Query

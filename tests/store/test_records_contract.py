@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from starlette.requests import Request as ClientRequest
 
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.deadletters.store import DeadLetterState
 from headgate.delivery.journal import Origin
 from headgate.event.identity import path_of
@@ -24,8 +24,7 @@ from headgate.inspect.records import KnownEvent, Records
 from headgate.log.directory import LogDirectory
 from headgate.server import local_http
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, asked
-from headgate.server.kafka.asked_records import AskedRecords, OwnerRefusedError
-from headgate.server.kafka.partition_api import partition_path, partitions_api
+from headgate.server.kafka.partition_questions import AskedRecords, OwnerRefusedError, partition_path, partitions_api
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
 from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka

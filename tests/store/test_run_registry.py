@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Producer
 
-from headgate.control.commit import NotLeaderError
+from headgate.control.database import NotLeaderError
 from headgate.match.driver_link import Active, Message, Rejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.kafka_runner import OutboxPlaces

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.auth.event_policies import DefaultMode, EventForbiddenError
 from headgate.control.admission import Admission
-from headgate.control.event_policy_copy import EventPolicyCopy
+from headgate.control.copies import EventPolicyCopy
 from headgate.control.objects import Kind
 from headgate.control.quota_rules import PUBLISH_EVENTS
 from headgate.control.store import Store

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.log_spec import LogRule, ServedBroker
+from headgate.control.specs import LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.json_format import encode_batch
 from headgate.event.model import DataKind, Event

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.control.objects import Kind, ObjectKey
 from headgate.control.quota_rules import READERS
 from headgate.control.shared_quotas import SharedQuotas
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.control.store import Store
 from headgate.errors import OverloadedError
 from headgate.event.arrow import EVENT_SCHEMA

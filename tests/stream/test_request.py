@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.errors import HeadgateError
 from headgate.scan.source import Query
 from headgate.stream.request import ReadRequest, read_request

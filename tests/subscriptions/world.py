@@ -21,9 +21,9 @@ from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.subscriptions.messages import PullResult
+from headgate.subscriptions.registry import SubscriptionState
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
-from headgate.subscriptions.state import SubscriptionState
 from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import BROKER, event, spec
 

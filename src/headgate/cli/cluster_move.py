@@ -63,7 +63,7 @@ def import_(
     """  # noqa: D301 - click reads \b as "keep these lines"
     # Here, because most commands need neither the log nor Kafka.
     from headgate.observe import logs
-    from headgate.server.stopped import stopped_server
+    from headgate.server.datadir import stopped_server
     from headgate.store.config_file import load
     from headgate.store.kafka.cluster_import import check_fresh, import_state
 
@@ -98,7 +98,7 @@ def export(
     """  # noqa: D301 - click reads \b as "keep these lines"
     # Here, because most commands need neither the log nor Kafka.
     from headgate.observe import logs
-    from headgate.server.stopped import new_directory
+    from headgate.server.datadir import new_directory
     from headgate.store.config_file import load
     from headgate.store.kafka.cluster_export import export_state
 

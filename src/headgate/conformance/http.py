@@ -18,7 +18,7 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.conformance.cases import CaseError, Result, judged, read
-from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.model import DataKind, Event
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context, context_of
 from headgate.ingress.app import Ingress

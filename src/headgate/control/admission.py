@@ -15,7 +15,6 @@ import msgspec
 from headgate.control.bodies import MERGE_PATCH, FieldValidation, kind_of
 from headgate.control.decode import Decoded, check_shape, decode_object
 from headgate.control.defaults import placed, with_defaults, without_filter
-from headgate.control.delivery_spec import keeps_filter_errors
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import (
     AlreadyExistsError,
@@ -24,17 +23,16 @@ from headgate.control.errors import (
     ObjectNotFoundError,
     StaleObjectError,
 )
-from headgate.control.filter_causes import filter_cause, refuse_erased_filter, scan_warning
 from headgate.control.grants import Grants
 from headgate.control.managers import Manager, Managers, applied, given_managers, made_by, managers_of, owned, updated
 from headgate.control.objects import EventPolicy, Kind, Object, ObjectKey, ResourceQuota, Routed, Trigger, key_of
 from headgate.control.patches import DocumentChange, change_of, patched
 from headgate.control.quota_rules import not_counted_causes
+from headgate.control.specs import compiler_input, keeps_filter_errors
 from headgate.control.store import Store
-from headgate.control.subscription_spec import compiler_input
-from headgate.control.validate import change_causes, object_causes
+from headgate.control.validate import change_causes, filter_cause, object_causes, refuse_erased_filter, scan_warning
 from headgate.errors import InvalidInputError
-from headgate.filter.compile.error_preserving import preserve_errors
+from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.filter.tools.advice import advice
 

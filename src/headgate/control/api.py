@@ -56,7 +56,7 @@ from headgate.control.queries import (
 from headgate.control.reviews_api import ReviewApi
 from headgate.control.seen_namespaces import SeenNamespacesApi
 from headgate.control.store import Store
-from headgate.control.together_api import TogetherApi
+from headgate.control.together import TogetherApi
 from headgate.control.watch import ChangeFeed, ListQuery, pages_of, watch
 from headgate.control.webhook import AdmissionWebhook
 from headgate.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX

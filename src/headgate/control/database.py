@@ -19,6 +19,8 @@ from headgate.errors import UnavailableError
 from headgate.storage.commit import Committer, SqliteCommitter
 from headgate.storage.sqlite import DatabaseDamagedError, check_commits
 
+# --- database -------------------------------------------------------------------------------------
+
 BUSY_TIMEOUT_MS: Final = 10_000
 """How long a writer waits for another process's transaction."""
 WRITES_SHARED_MAX: Final = 64
@@ -202,3 +204,13 @@ def translated_errors(path: Path) -> Iterator[None]:
         ) from error
     except msgspec.DecodeError as error:
         raise DatabaseDamagedError(path, f"the content of a row cannot be read ({error})") from error
+
+
+# --- commit ---------------------------------------------------------------------------------------
+# The error of a write to control.db where another process is its writer.
+
+
+class NotLeaderError(UnavailableError):
+    """This process may not write objects: another control process leads, or none does."""
+
+    code = "not-leader"

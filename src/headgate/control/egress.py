@@ -20,9 +20,30 @@ from urllib.parse import unquote, urlsplit
 
 from pyreqwest.http import Url
 
-from headgate.control.publish_uri import published_broker
 from headgate.errors import InvalidInputError
 from headgate.limits import HOST_LABEL_CHARS_MAX, URL_CHARS_MAX
+
+# --- publish uri ----------------------------------------------------------------------------------
+# The publish URI, `/{namespace}/{broker}`: the paths of the HTTP port that take events.
+
+RESERVED_NAMESPACES: Final = frozenset(
+    {"api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "ui"} | {".well-known"}
+)
+"""First path segments of the HTTP port that are not namespaces."""
+
+
+def published_broker(path: str) -> str:
+    """`namespace/name` of the broker that takes events at a path, percent-decoded; empty for every other path.
+
+    A slash behind the broker does not matter.
+    """
+    parts = path.removesuffix("/").split("/")
+    if len(parts) == 3 and parts[1] and parts[2] and parts[1] not in RESERVED_NAMESPACES:
+        return f"{parts[1]}/{parts[2]}"
+    return ""
+
+
+# --- egress ---------------------------------------------------------------------------------------
 
 Reach = Literal["local", "public"]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -16,7 +16,7 @@ from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError, ch
 from headgate.auth.routes import PUBLISH, RBAC
 from headgate.auth.rules import AccessRule, Attributes, uncovered
 from headgate.auth.user import User
-from headgate.control.egress import UrlPolicy, UrlRefusedError
+from headgate.control.egress import UrlPolicy, UrlRefusedError, published_broker
 from headgate.control.errors import ObjectNotFoundError
 from headgate.control.event_policies import foreign_senders
 from headgate.control.objects import (
@@ -38,7 +38,6 @@ from headgate.control.objects import (
     content,
     key_of,
 )
-from headgate.control.publish_uri import published_broker
 from headgate.control.rbac_rules import AnyBinding, AnyRole, access_rules
 from headgate.control.status import destination_uri, referenced_broker, sink_of
 from headgate.control.store import Store

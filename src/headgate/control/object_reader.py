@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from headgate.control.database import StoreUnavailableError
-from headgate.control.log_spec import ServedBroker
 from headgate.control.routing import RoutingTable
 from headgate.control.rows import broker_at
 from headgate.control.schema import MIGRATIONS
+from headgate.control.specs import ServedBroker
 from headgate.control.status import served_brokers
 from headgate.control.targets import SnapshotCache
 from headgate.errors import InvalidInputError

@@ -11,8 +11,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.objects import Kind, ObjectKey
-from headgate.control.rows import counter
-from headgate.control.stored_form import SEALED_KINDS
+from headgate.control.rows import SEALED_KINDS, counter
 
 Selector = Callable[[dict[str, str]], bool]
 """Whether labels are wanted."""

@@ -1,12 +1,19 @@
-"""Compiled filters as msgpack, stored beside their triggers, so that a restart compiles nothing."""
+"""Compiled filters as they are stored beside their triggers, with the number of the compiler that wrote them."""
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from headgate.filter.compile.plan import SCAN_CANDIDATE, CompiledFilter, Constant, PlanRow, Signature
+from headgate.filter.compile.plan import PLAN_VERSION, SCAN_CANDIDATE, CompiledFilter, Constant, PlanRow, Signature
+
+# --- plans ----------------------------------------------------------------------------------------
 
 
 class _Row(msgspec.Struct, array_like=True, frozen=True):
@@ -72,3 +79,40 @@ class PlanDecoder:
         if signature is None:
             signature = self._signatures[body] = _SIGNATURE.decode(body)
         return signature
+
+
+# --- compiling ------------------------------------------------------------------------------------
+# The filter compiler as the store knows it: with a number that says which compiler wrote a plan.
+
+Compile = Callable[[Mapping[str, object] | None, Sequence[object]], CompiledFilter]
+"""`filter.compile.compiler.compile_filter`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterCompiler:
+    """A compiler and the number that changes whenever its output may.
+
+    Attributes:
+        version: int32, not negative.
+        compile: Compiles a trigger's `spec.filter` and `spec.filters`; raises InvalidInputError.
+    """
+
+    version: int
+    compile: Compile
+
+
+@functools.cache
+def filter_compiler() -> FilterCompiler:
+    """The real one: its version is a checksum of `PLAN_VERSION` and the packages that bring dialects."""
+    checksum = zlib.crc32(str(PLAN_VERSION).encode())
+    for point in sorted(importlib.metadata.entry_points(group="headgate.dialects"), key=repr):
+        version = point.dist.version if point.dist is not None else ""
+        checksum = zlib.crc32(f"{point.name} {point.value} {version}".encode(), checksum)
+    return FilterCompiler(checksum & 0x7FFF_FFFF, _compile)
+
+
+def _compile(filter_object: Mapping[str, object] | None, filters: Sequence[object]) -> CompiledFilter:
+    # Imported late: cel-cpp is heavy, and processes that only read the store never compile.
+    from headgate.filter.compile.compiler import compile_filter
+
+    return compile_filter(filter_object, filters)

@@ -13,16 +13,15 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.compiling import FilterCompiler
 from headgate.control.database import Database
-from headgate.control.delivery_spec import keeps_filter_errors
 from headgate.control.objects import DeliverySpec
-from headgate.control.plans import encode_plan
+from headgate.control.plans import FilterCompiler, encode_plan
 from headgate.control.rows import bump
+from headgate.control.specs import keeps_filter_errors
 from headgate.control.targets import WrittenFilter
 from headgate.errors import InvalidInputError
+from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.cost import filter_cost
-from headgate.filter.compile.error_preserving import preserve_errors
 from headgate.filter.compile.plan import PLAN_VERSION
 from headgate.limits import RECOMPILED_FILTERS_MAX
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from headgate.control import reseal
 from headgate.control.database import Database
 from headgate.control.objects import Kind, Secret
-from headgate.control.rows import counter, secret_at
-from headgate.control.stored_form import StoredForm
+from headgate.control.rows import StoredForm, counter, secret_at
 
 
 class SecretTable:

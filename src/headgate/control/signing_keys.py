@@ -27,7 +27,7 @@ from headgate.limits import SIGNING_KEY_EARLY_S, SIGNING_KEY_LIFE_S
 from headgate.storage.keyring import Keyring, NoSecretsKeyError
 
 if TYPE_CHECKING:
-    from headgate.control.stored_form import StoredForm
+    from headgate.control.rows import StoredForm
 
 ALGORITHM: Final = "ES256"
 TEND_S: Final = 60.0

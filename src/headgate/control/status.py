@@ -13,9 +13,7 @@ from headgate.auth.audiences import broker_audience
 from headgate.auth.event_policies import DefaultMode
 from headgate.control.auth_spec import AuthSpec
 from headgate.control.conditions import TRUE, UNKNOWN, false, info, summary, timed, warning
-from headgate.control.delivery_spec import is_paused
 from headgate.control.event_policies import policies_condition, ready_policies
-from headgate.control.log_spec import ServedBroker, log_rule
 from headgate.control.objects import (
     API_VERSION,
     BROKER_CLASS,
@@ -37,6 +35,7 @@ from headgate.control.objects import (
     Trigger,
     TriggerStatus,
 )
+from headgate.control.specs import ServedBroker, is_paused, log_rule
 from headgate.event.identity import identity
 from headgate.filter.tools.advice import advice
 

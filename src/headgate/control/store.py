@@ -15,13 +15,11 @@ import msgspec
 
 from headgate.control import history
 from headgate.control.attention import AttentionReader
-from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
 from headgate.control.event_type_table import EventTypeTable
 from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.known_objects import KnownObjects
-from headgate.control.log_spec import ServedBroker
 from headgate.control.namespace_store import NamespaceTable
 from headgate.control.objects import (
     FRONT_KINDS,
@@ -32,11 +30,14 @@ from headgate.control.objects import (
     WithStatus,
 )
 from headgate.control.pages import BodyTest, Page, Selector, Stored, read_page
+from headgate.control.plans import FilterCompiler, filter_compiler
 from headgate.control.quota_usage import QuotaTable
 from headgate.control.recompile import StoredPlans
 from headgate.control.routing import RoutingTable, TargetReport
 from headgate.control.rows import (
+    SEALED_KINDS,
     RowSelection,
+    StoredForm,
     broker_at,
     counter,
     public_url,
@@ -45,9 +46,9 @@ from headgate.control.rows import (
 from headgate.control.schema import is_current, migrate
 from headgate.control.secret_store import SecretTable
 from headgate.control.signing_keys import SigningKeys
+from headgate.control.specs import ServedBroker
 from headgate.control.status import routed_status, served_brokers
 from headgate.control.store_changes import StoreChanges
-from headgate.control.stored_form import SEALED_KINDS, StoredForm
 from headgate.control.target_reports import ReportTable
 from headgate.control.targets import SnapshotCache, move_public_url
 from headgate.control.writes import ObjectWriter, Write, default_broker, kube_time, load

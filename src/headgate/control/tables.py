@@ -23,7 +23,7 @@ from headgate.control.objects import (
     Trigger,
 )
 from headgate.control.secret_rules import size_bytes
-from headgate.control.subscription_spec import TYPE_DEFAULT
+from headgate.control.specs import TYPE_DEFAULT
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
 

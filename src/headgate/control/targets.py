@@ -11,13 +11,12 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.delivery_spec import delivery_rules, is_ordered, is_paused
 from headgate.control.known_objects import KnownObjects
-from headgate.control.log_spec import retention_us
 from headgate.control.objects import Broker, DeliverySpec, Kind, Metadata, ObjectKey, Routed, Subscription, Trigger
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
 from headgate.control.rows import Facts, bump, bump_all, counter, public_url
+from headgate.control.specs import compiler_input, delivery_rules, is_ordered, is_paused, pull_rules, retention_us
 from headgate.control.status import (
     StatusInputs,
     auths_of,
@@ -27,7 +26,6 @@ from headgate.control.status import (
     referenced_broker,
     sink_of,
 )
-from headgate.control.subscription_spec import compiler_input, pull_rules
 from headgate.event.identity import identity, path_of
 from headgate.filter.compile.cost import filter_cost
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter

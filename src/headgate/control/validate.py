@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, assert_never
 from urllib.parse import urljoin, urlsplit
 
-from headgate.control.auth_rules import audience_causes, auth_causes, ca_causes, twice_causes
-from headgate.control.delivery_spec import delivery_causes, order_causes, paused_causes
-from headgate.control.egress import UrlPolicy, UrlRefusedError
-from headgate.control.errors import Cause, forbidden, invalid, required
+from cryptography import x509
+
+from headgate.control.auth_spec import AuthSpec, SecretReference
+from headgate.control.egress import RESERVED_NAMESPACES, UrlPolicy, UrlRefusedError
+from headgate.control.errors import Cause, InvalidObjectError, forbidden, invalid, not_one_of, required, value_at
 from headgate.control.event_policies import policy_causes
 from headgate.control.event_type_rules import event_type_causes
-from headgate.control.log_spec import filter_value_causes, log_causes
 from headgate.control.objects import (
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
+    FILTER_ANNOTATION,
+    FILTERS_ANNOTATION,
     RBAC_KINDS,
     Broker,
     ClusterRole,
@@ -36,12 +38,125 @@ from headgate.control.objects import (
     Subscription,
     Trigger,
 )
-from headgate.control.publish_uri import RESERVED_NAMESPACES
 from headgate.control.quota_rules import quota_causes
 from headgate.control.rbac_rules import binding_causes, role_causes, role_ref_causes
-from headgate.control.secret_rules import secret_causes, secret_change_causes
-from headgate.control.subscription_spec import pull_causes
-from headgate.limits import FINALIZERS_MAX, URL_CHARS_MAX
+from headgate.control.secret_rules import KEY, KEY_RULE, secret_causes, secret_change_causes
+from headgate.control.specs import (
+    delivery_causes,
+    field_as_written,
+    filter_value_causes,
+    log_causes,
+    order_causes,
+    paused_causes,
+    pull_causes,
+)
+from headgate.errors import InvalidInputError
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.compile.cost import scans_of
+from headgate.filter.compile.plan import CompiledFilter
+from headgate.limits import CA_CERTS_BYTES_MAX, FINALIZERS_MAX, OAUTH_SCOPES_MAX, URL_CHARS_MAX
+
+# --- auth rules -----------------------------------------------------------------------------------
+# Validation of `spec.delivery.auth` and of CA certificates. Pure.
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", re.ASCII)
+"""A header's name (RFC 9110)."""
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}", re.ASCII)
+"""RFC 6749, section 3.3."""
+_AUDIENCE_CHARS_MAX: Final = 2_048
+_TAKEN: Final = frozenset(
+    {"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect", "host"}
+    | {"keep-alive", "prefer", "proxy-authorization", "proxy-connection", "te", "trailer", "traceparent", "tracestate"}
+    | {"transfer-encoding", "upgrade", "user-agent"}
+)
+_TAKEN_PREFIXES: Final = ("ce-", "headgate-", "webhook-")
+CLIENT_AUTHENTICATIONS: Final = ("basic", "body")
+
+
+def auth_causes(at: str, auth: AuthSpec | None) -> Iterator[Cause]:
+    """What is wrong with an `auth`, its token URL left aside.
+
+    Args:
+        at: Its path: `spec.delivery.auth`.
+        auth: None for none.
+    """
+    if auth is None:
+        return
+    bearers = [name for name in ("bearer", "basic", "oauth2") if getattr(auth, name) is not None]
+    for name in bearers[1:]:
+        yield forbidden(f"{at}.{name}", f"{bearers[0]} writes the header Authorization already: leave one of them out")
+    for name in ("bearer", "basic", "client_certificate", "signature"):
+        if (part := getattr(auth, name)) is not None:
+            camel = "clientCertificate" if name == "client_certificate" else name
+            yield from _reference_causes(f"{at}.{camel}.secretRef", part.secret_ref)
+    if auth.header is not None:
+        yield from _reference_causes(f"{at}.header.secretRef", auth.header.secret_ref)
+        yield from _header_causes(f"{at}.header.name", auth.header.name, has_authorization=bool(bearers))
+    if auth.oauth2 is not None:
+        where, oauth = f"{at}.oauth2", auth.oauth2
+        yield from _reference_causes(f"{where}.secretRef", oauth.secret_ref)
+        yield from not_one_of(
+            f"{where}.clientAuthentication", oauth.client_authentication or None, CLIENT_AUTHENTICATIONS
+        )
+        yield from ca_causes(f"{where}.CACerts", oauth.ca_certs)
+        if len(oauth.scopes) > OAUTH_SCOPES_MAX:
+            yield invalid(f"{where}.scopes", len(oauth.scopes), f"must have at most {OAUTH_SCOPES_MAX} scopes")
+        for scope in oauth.scopes[:OAUTH_SCOPES_MAX]:
+            if not _SCOPE.fullmatch(scope):
+                yield invalid(f"{where}.scopes", scope, "a scope has 1 to 256 printable characters and no space")
+        yield from audience_causes(f"{where}.audience", oauth.audience)
+
+
+def _reference_causes(at: str, reference: SecretReference) -> Iterator[Cause]:
+    if not reference.name:
+        yield required(f"{at}.name", "the name of a Secret of the trigger's namespace")
+    elif not _NAME.fullmatch(reference.name):
+        yield invalid(f"{at}.name", reference.name[:253], "must be the name of a Secret")
+    if reference.key and not KEY.fullmatch(reference.key):
+        yield invalid(f"{at}.key", reference.key[:253], KEY_RULE)
+
+
+def _header_causes(at: str, name: str, *, has_authorization: bool) -> Iterator[Cause]:
+    lower = name.lower()
+    if not name:
+        yield required(at, "the header's name, such as X-Api-Key")
+    elif not _TOKEN.fullmatch(name):
+        yield invalid(at, name[:128], "must be the name of an HTTP header")
+    elif lower in _TAKEN or lower.startswith(_TAKEN_PREFIXES):
+        yield forbidden(at, f"{name} is a header of the delivery itself")
+    elif lower == "authorization" and has_authorization:
+        yield forbidden(at, "the header Authorization is written already: leave one of them out")
+
+
+def ca_causes(at: str, pem: str) -> Iterator[Cause]:
+    """What is wrong with CA certificates; nothing with none."""
+    if not pem:
+        return
+    if len(pem) > CA_CERTS_BYTES_MAX:
+        yield Cause(at, "FieldValueTooLong", f"Too long: may not be more than {CA_CERTS_BYTES_MAX} bytes")
+        return
+    try:
+        x509.load_pem_x509_certificates(pem.encode())
+    except ValueError:
+        yield Cause(at, "FieldValueInvalid", "Invalid value: must be certificates in PEM format")
+
+
+def audience_causes(at: str, audience: str) -> Iterator[Cause]:
+    """What is wrong with an audience; nothing with none."""
+    if len(audience) > _AUDIENCE_CHARS_MAX or not audience.isprintable():
+        detail = f"must have at most {_AUDIENCE_CHARS_MAX} printable characters"
+        yield invalid(at, audience[:100], detail)
+
+
+def twice_causes(at: str, auth: AuthSpec | None, audience: str) -> Iterator[Cause]:
+    """That a token for an audience and an `auth` write the same header."""
+    for name in ("bearer", "basic", "oauth2") if auth is not None and audience else ():
+        if getattr(auth, name) is not None:
+            yield forbidden(f"{at}.{name}", "the token for the audience writes the header Authorization already")
+
+
+# --- validate -------------------------------------------------------------------------------------
 
 NAME_CHARS_MAX: Final = 253
 """A DNS-1123 subdomain."""
@@ -312,3 +427,61 @@ def _uri_problem(uri: str, *, absolute: bool) -> str:
     if "@" in parts.netloc:
         return "must not carry credentials: everyone who may read the trigger would see them"
     return ""
+
+
+# --- filter causes --------------------------------------------------------------------------------
+# Errors and warnings of an object's filter, with the field that the author wrote.
+
+
+def scan_warning(plan: CompiledFilter | None) -> tuple[str, ...]:
+    """What a filter costs that no look-up finds: a part of it is work for every event of the broker."""
+    if plan is None:
+        return ()
+    compared, left = scans_of(plan)
+    what = [
+        *([f"{compared} comparison{'s' * (compared > 1)} in the matcher"] if compared else []),
+        *(["an evaluation by cel-cpp, which is a hundred times dearer"] if left else []),
+    ]
+    if not what:
+        return ()
+    return (
+        f"the filter has no ==, startsWith or endsWith to be looked up by: every event of the broker costs "
+        f"{' and '.join(what)} (headgate filter explain shows which part)",
+    )
+
+
+def refuse_erased_filter(old: Object, new: Object, document: object) -> None:
+    """Knative's own clients drop filter fields that they do not know: their update would deliver everything."""
+    if not isinstance(old, Routed) or not isinstance(new, Routed):
+        return
+    metadata = document.get("metadata") if isinstance(document, Mapping) else None
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    causes = []
+    for field, before, after, annotation in (
+        ("spec.filter", old.spec.filter, new.spec.filter, FILTER_ANNOTATION),
+        ("spec.filters", old.spec.filters, new.spec.filters, FILTERS_ANNOTATION),
+    ):
+        if before and not after and isinstance(annotations, Mapping) and annotation in annotations:
+            causes.append(invalid(field, "", f"the update would erase what annotation {annotation} still shows"))
+    if causes:
+        raise InvalidObjectError(
+            tuple(causes),
+            kind=new.kind,
+            name=new.metadata.name,
+            hint="to erase it on purpose, remove the annotation as well",
+        )
+
+
+def filter_cause(error: InvalidInputError, obj: Object) -> Cause:
+    """The compiler's message with its place, at the field it names below `spec`."""
+    if not isinstance(error, FilterError):
+        return invalid("spec.filter", "", error.message)
+    field = field_as_written(obj, error.field) if isinstance(obj, Routed) else error.field
+    written: dict[str, object] = {}
+    if isinstance(obj, Routed):
+        written = {"filter": obj.spec.filter, "filters": obj.spec.filters}
+    elif isinstance(obj, EventPolicy):
+        written = {"filters": obj.spec.filters}
+    place = f" at character {error.position + 1}" if error.position is not None else ""
+    caret = f"\n{error.caret}\n" if error.caret else ""
+    return invalid(f"spec.{field}", value_at(written, field), f"{error.reason}{place}{caret}")

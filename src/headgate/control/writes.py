@@ -36,9 +36,8 @@ from headgate.control.objects import (
 )
 from headgate.control.quota_rules import FILTER_COST, count_of
 from headgate.control.quota_usage import admit
-from headgate.control.rows import Facts, RowSelection, bump, counter, routed_rows
+from headgate.control.rows import Facts, RowSelection, StoredForm, bump, counter, routed_rows
 from headgate.control.status import routed_status
-from headgate.control.stored_form import StoredForm
 from headgate.control.targets import adopt_targets, drop_target, insert_target, target_cost, update_target
 from headgate.control.validate import change_causes
 from headgate.errors import HeadgateError, UnavailableError

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from headgate.auth.context import current_user
 from headgate.auth.service_accounts import sender_of
 from headgate.auth.user import User
-from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import DeliveryRules
+from headgate.control.specs import delivery_rules
 from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication, SecretStore
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.encoding import Headers, traced

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headgate.auth.context import ENTRY, USER, shows_token
 from headgate.auth.event_policies import EventForbiddenError
 from headgate.auth.user import ANONYMOUS
-from headgate.control.log_spec import ServedBroker
-from headgate.control.publish_uri import published_broker
+from headgate.control.egress import published_broker
+from headgate.control.specs import ServedBroker
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.event.errors import EventTooLargeError
 from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, outside_root

@@ -10,7 +10,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from headgate.control.log_spec import LogRule
+from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, columns_to_batch, time_range_us, to_batch
 from headgate.event.http import canonical
 from headgate.event.identity import namespace_of

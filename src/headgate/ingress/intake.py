@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from headgate.auth.user import User
 from headgate.control.errors import UnknownBrokerError
-from headgate.control.log_spec import ServedBroker
+from headgate.control.specs import ServedBroker
 from headgate.errors import HeadgateError
 from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.hops import ATTRIBUTES, forgery, with_lineage

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 import xxhash
 
-from headgate.control.log_spec import LogRule, ServedBroker
+from headgate.control.specs import LogRule, ServedBroker
 from headgate.errors import HeadgateError
 from headgate.event.http import canonical
 from headgate.event.model import Event, may_have_extension

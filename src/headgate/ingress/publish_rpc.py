@@ -16,7 +16,7 @@ from typing import Final
 from headgate.auth.context import current_user
 from headgate.auth.event_policies import EventForbiddenError
 from headgate.auth.user import User
-from headgate.control.log_spec import ServedBroker
+from headgate.control.specs import ServedBroker
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate.event.identity import namespace_of, path_of
 from headgate.event.model import Event

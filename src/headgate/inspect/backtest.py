@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.log_spec import ServedBroker
 from headgate.control.object_reader import ObjectReader
 from headgate.control.objects import Kind
+from headgate.control.specs import ServedBroker
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339

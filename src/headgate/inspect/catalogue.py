@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from headgate.control.log_spec import retention_us
 from headgate.control.objects import Broker, JsonObject, ObjectKey
+from headgate.control.specs import retention_us
 from headgate.control.status import identity_of
 from headgate.control.store import Store
 from headgate.errors import NotFoundError, OverloadedError

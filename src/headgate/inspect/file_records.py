@@ -37,8 +37,7 @@ from headgate.log.search import newest_first
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
 from headgate.storage.dispatcher_directory import DispatcherDirectory, directories_of
-from headgate.subscriptions.saved import SavedCursor
-from headgate.subscriptions.store import SubscriptionStore
+from headgate.subscriptions.store import SavedCursor, SubscriptionStore
 
 _COLUMN = {name: OUTBOX_SCHEMA.get_field_index(name) for name in OUTBOX_SCHEMA.names}
 _CLOCK_SLACK_US = int(CLOCK_SLACK_S * 1_000_000)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.control.log_spec import retention_us
 from headgate.control.objects import Broker, Kind, ObjectKey
+from headgate.control.specs import retention_us
 from headgate.control.status import identity_of
 from headgate.control.store import Store
 from headgate.delivery.journal import JournalEntry

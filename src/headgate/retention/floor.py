@@ -28,8 +28,7 @@ from headgate.log.reader import Chunk, PartitionReader
 from headgate.observe.logs import Recurring
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.storage.whole_file import replace_whole
-from headgate.subscriptions.saved import SavedCursor
-from headgate.subscriptions.store import SubscriptionStore
+from headgate.subscriptions.store import SavedCursor, SubscriptionStore
 
 REPORT: Final = "retention-floor-{}.json"
 """The name of a dispatcher's report in `run/`, by its number."""

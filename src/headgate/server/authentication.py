@@ -27,7 +27,7 @@ from headgate.ingress.protocol import CLIENT_CERTIFICATE
 from headgate.limits import RPCS_MAX
 from headgate.rpc.errors import status
 from headgate.rpc.service import PUBLISHER, SUBSCRIPTIONS
-from headgate.server.refusal import send_refusal
+from headgate.server.refusals import send_refusal
 from headgate.server.rpc_meta import HEALTH
 from headgate.settings import Settings
 from headgate.shares import FairPlaces, PlacesTakenError

@@ -23,16 +23,14 @@ from headgate.auth.impersonation import impersonation_of
 from headgate.auth.routes import has_names, wanted_by_call, wanted_by_request
 from headgate.auth.rules import Attributes
 from headgate.auth.user import ANONYMOUS, User
-from headgate.control.event_policy_copy import EventPolicyCopy
-from headgate.control.followed import ObjectCopy
+from headgate.control.copies import EventPolicyCopy, ObjectCopy, RbacCopy
 from headgate.control.grants import Grants
-from headgate.control.rbac_copy import RbacCopy
 from headgate.control.store import Store
 from headgate.errors import HeadgateError
 from headgate.observe.metrics import REQUESTS_REFUSED
 from headgate.rpc.errors import status
 from headgate.server.policy import url_policy
-from headgate.server.refusal import send_refusal
+from headgate.server.refusals import send_refusal
 from headgate.settings import Settings
 
 _Context = aio.ServicerContext[bytes, bytes]

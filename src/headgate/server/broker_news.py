@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.followed import ObjectCopy
+from headgate.control.copies import ObjectCopy
 from headgate.limits import BROKER_NEWS_S_MAX
 from headgate.server.local_http import requested
 

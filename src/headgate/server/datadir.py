@@ -9,15 +9,21 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from headgate.errors import HeadgateError, UnavailableError
+from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate.server.layout import arrange, stored_directories
 from headgate.server.stored_formats import VERSION, check_formats, tell_version
 from headgate.settings import Settings
 from headgate.storage.commit_record import SUFFIX
+from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.store.embedded_state import EmbeddedState
+
+# --- datadir --------------------------------------------------------------------------------------
 
 _log = structlog.get_logger(__name__)
 
@@ -138,3 +144,51 @@ def _narrowed(path: Path) -> list[Path]:
     except (PermissionError, FileNotFoundError):
         return []
     return [path]
+
+
+# --- stopped --------------------------------------------------------------------------------------
+# The data directory of a server without Kafka that does not run: for who reads all of it, or writes it anew.
+
+
+@contextmanager
+def stopped_server(data: Path) -> Iterator[EmbeddedState]:
+    """What it has; no server can be started on it while the block lasts.
+
+    Raises:
+        InvalidInputError: It is no data directory.
+        UnavailableError: A server runs on it.
+        LayoutError: A change of the number of dispatchers has not come to its end.
+        CorruptChunkError: A chunk of the log is damaged.
+    """
+    if not (data / "control.db").exists():
+        raise InvalidInputError(
+            f"{data} is no data directory of a server: there is no control.db", hint="name it with --data"
+        )
+    with locked(data):
+        yield EmbeddedState(data, stored_directories(data))
+
+
+@contextmanager
+def new_directory(data: Path) -> Iterator[DispatcherDirectory]:
+    """An empty directory that a server with one dispatcher will have; empty again where the block fails.
+
+    Raises:
+        InvalidInputError: It holds something.
+        OSError: The disk does not take it.
+    """
+    if data.exists() and any(data.iterdir()):
+        raise InvalidInputError(f"{data} is not empty", hint="name a new directory with --data")
+    before = os.umask(0o077)  # events and objects may hold secrets
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        with locked(data):
+            try:
+                arrange(data, 1, lambda *_: None)
+                yield DispatcherDirectory.of(data, 0)
+                os.sync()
+            except BaseException:
+                for path in data.iterdir():
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                raise
+    finally:
+        os.umask(before)

@@ -23,7 +23,7 @@ from typing import Final
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.limits import ATTEMPTS_MAX, CONNECTIONS_MAX
 from headgate.match.requirements import check_java, connector_jar
-from headgate.server import addresses, listening
+from headgate.server import listening
 from headgate.server.stored_formats import check_formats, is_in_use, last_version
 from headgate.settings import Settings
 from headgate.storage import sqlite
@@ -101,7 +101,7 @@ def findings(settings: Settings) -> Iterator[MachineCheck]:
     if data.verdict is CheckVerdict.OK:
         yield _unless_error("databases", lambda: _databases(settings.data, runs))
     with contextlib.ExitStack() as held:  # all at the same time: one address given twice is taken, too
-        for one in addresses.addresses_of(settings):
+        for one in listening.addresses_of(settings):
             yield _port(one.option, one.host, one.port, runs, held)
     yield _clock()
 

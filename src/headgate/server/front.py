@@ -21,11 +21,11 @@ from starlette.types import ASGIApp
 from headgate.auth.configuration import read
 from headgate.console.routes import ConsoleRoutes
 from headgate.console.sign_in import sign_in_of
+from headgate.control.copies import ServedBrokers
 from headgate.control.grants import Grants
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.objects import Kind
 from headgate.control.quota_board import QuotaBoard
-from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
 from headgate.ingress.app import Ingress
 from headgate.ingress.event_gate import EventGate
@@ -39,22 +39,20 @@ from headgate.limits import CONNECTIONS_MAX, THREAD_SWITCH_S
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
 from headgate.server import child, health, local_http, parts, ready, retention, rpc, tending
-from headgate.server.absent import RoleAbsent
 from headgate.server.authentication import Authentication, UsersOfFronts, audit_log_of, authenticator_of
 from headgate.server.authorization import Authorization, Rights
 from headgate.server.broker_news import news_route
 from headgate.server.dead_letters import DeadLettersFront
-from headgate.server.deliveries import NoDeliveries
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
 from headgate.server.filter_workers import FiltersApi, FilterWorkers
 from headgate.server.front_log import front_log
-from headgate.server.gate import Gate
 from headgate.server.handed_on_calls import CallsElsewhere
 from headgate.server.hosts import HostCheck, Hosts
 from headgate.server.http_listeners import HttpListeners
 from headgate.server.object_stats import stats_paths
 from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
+from headgate.server.refusals import Gate, NoDeliveries, RoleAbsent
 from headgate.server.replays import ReplaysFront
 from headgate.server.sampling import sample
 from headgate.settings import Settings

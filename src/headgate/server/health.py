@@ -13,7 +13,7 @@ from starlette.routing import Route
 from headgate.observe.exposition import page
 from headgate.observe.metrics import RESTARTS
 from headgate.server import parts, ready
-from headgate.server.addresses import openness
+from headgate.server.listening import openness
 from headgate.server.ready import PartState
 from headgate.settings import Settings
 

@@ -22,8 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.limits import HOSTS_KEPT_MAX
 from headgate.observe.metrics import REQUESTS_REFUSED
-from headgate.server.addresses import addresses_of
-from headgate.server.refusal import send_refusal
+from headgate.server.listening import addresses_of
+from headgate.server.refusals import send_refusal
 from headgate.settings import Settings
 
 ANY: Final = "*"

@@ -12,7 +12,7 @@ from headgate.ingress.connections import Connections
 from headgate.ingress.handshake import TlsAcceptor
 from headgate.ingress.protocol import BoundedHttpProtocol, http_config
 from headgate.server import child, listening
-from headgate.server.addresses import ListenAddress, addresses_of
+from headgate.server.listening import ListenAddress, addresses_of
 from headgate.server.tls import CertificateKeeper, TlsFiles
 from headgate.settings import Settings, TlsMode
 

@@ -2,13 +2,58 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import threading
+import time
 from contextlib import closing
 
+import structlog
+
 from headgate.control.store import Store
+from headgate.limits import MATCHER_STOP_S_MAX
 from headgate.log.directory import LogDirectory
 from headgate.match.runner import serve
 from headgate.server import child, ready
-from headgate.server.matcher_stop import MatcherStop
+
+# --- matcher stop ---------------------------------------------------------------------------------
+# The stop of a matcher: at once while Spark starts, and in time whatever Spark does later.
+
+_log = structlog.get_logger(__name__)
+
+
+class MatcherStop:
+    """Listens for a stop from when it is made.
+
+    It ends the process by itself where nothing else can. Nothing that a matcher keeps is lost by that: to those who
+    take its matches it is one that was killed.
+
+    Attributes:
+        asked: Set when the matcher is to stop.
+    """
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self._started = threading.Event()
+        child.on_stop(self._stop)
+
+    def started(self) -> None:
+        """Spark has started: from now on the matcher looks at `asked`."""
+        self._started.set()
+
+    def _stop(self) -> None:
+        if not self._started.is_set():
+            # Nothing is under way yet. PySpark cannot be told to stop starting, and answers the end of its JVM, which
+            # a signal to all processes brings, with tracebacks; the JVM ends with this process.
+            os._exit(0)
+        self.asked.set()
+        time.sleep(MATCHER_STOP_S_MAX)
+        _log.warning("Spark does not stop in time and is left; the next matcher ends its runs")
+        faulthandler.dump_traceback()
+        os._exit(0)  # in the order of a stop, the main thread may wait for a run to begin, or to end
+
+
+# --- matcher --------------------------------------------------------------------------------------
 
 
 def run(context: child.Context) -> None:

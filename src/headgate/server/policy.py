@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from headgate.control.egress import Address, Listener, UrlPolicy, ports
 from headgate.errors import InvalidInputError
-from headgate.server.addresses import addresses_of
+from headgate.server.listening import addresses_of
 from headgate.settings import Settings, networks_of
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import structlog
 
 from headgate.errors import FatalError, InvalidInputError, UnavailableError
 from headgate.match.requirements import check_java, connector_jar
-from headgate.server import addresses, deployment, layout, listening, parts, tls
+from headgate.server import deployment, layout, listening, parts, tls
 from headgate.server.authentication import audit_log_of, authenticator_of
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
@@ -58,7 +58,7 @@ def check_settings(settings: Settings, cluster: ClusterConfig | None = None) -> 
     check_tls(settings)
     keyring_of(settings)
     authenticator_of(settings)
-    addresses.check_not_open(settings)
+    listening.check_not_open(settings)
 
 
 def check_machine(settings: Settings, cluster: ClusterConfig | None = None) -> None:
@@ -79,7 +79,7 @@ def check_machine(settings: Settings, cluster: ClusterConfig | None = None) -> N
         audit.close()
     with contextlib.ExitStack() as stack:
         # All at the same time: one address given twice is taken, too.
-        for one in addresses.addresses_of(settings):
+        for one in listening.addresses_of(settings):
             stack.callback(listening.close, listening.bind(one.host, one.port, one.option, listens=True))
     if Role.MATCHER in parts.roles_of(settings):
         check_spark()
@@ -189,7 +189,7 @@ def check_tls(settings: Settings) -> None:
         )
     if settings.tls_client_ca is not None and settings.mode is TlsMode.DISABLED:
         raise InvalidInputError("--tls-client-ca needs TLS", hint="give --tls-cert and --tls-key")
-    has_grpc = any(one.is_grpc and one.is_tls for one in addresses.addresses_of(settings))
+    has_grpc = any(one.is_grpc and one.is_tls for one in listening.addresses_of(settings))
     if settings.client_auth is ClientAuth.OPTIONAL and has_grpc:
         raise InvalidInputError(
             "gRPC cannot ask for a client certificate that is optional",
@@ -206,5 +206,5 @@ def check_tls(settings: Settings) -> None:
 
 def tell_openness(settings: Settings) -> None:
     """Warns where the server is open to everybody."""
-    if told := addresses.openness(settings):
+    if told := listening.openness(settings):
         _log.warning(told, hint="docs/howto/tls.md shows how to ask for client certificates")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import uvloop
 from starlette.applications import Starlette
 
+from headgate.control.copies import ServedBrokers
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.quota_board import QuotaBoard
-from headgate.control.served import ServedBrokers
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.limits import HEARTBEAT_S, READERS_MAX

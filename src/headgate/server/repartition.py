@@ -43,8 +43,7 @@ from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET, RowGroup, enc
 from headgate.replay.store import ReplayStore
 from headgate.retention.floor import FloorBase, FloorFinder
 from headgate.storage.dispatcher_directory import DispatcherDirectory
-from headgate.subscriptions.saved import SavedCursor
-from headgate.subscriptions.store import SubscriptionStore
+from headgate.subscriptions.store import SavedCursor, SubscriptionStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Protocol
 
-from headgate.control.log_spec import ServedBroker
 from headgate.control.routing import RoutingTable, Target, TargetReport
+from headgate.control.specs import ServedBroker
 from headgate.event.identity import path_of
 from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.outbox.shards import Shard

@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from headgate.control.errors import UnknownBrokerError
-from headgate.control.log_spec import ServedBroker
 from headgate.control.quota_rules import READERS
 from headgate.control.shared_quotas import SharedQuotas
+from headgate.control.specs import ServedBroker
 from headgate.errors import OverloadedError
 from headgate.event.identity import namespace_of, path_of
 from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.control.log_spec import ServedBroker
+from headgate.control.specs import ServedBroker
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters
 from headgate.limits import (

@@ -12,8 +12,8 @@ from headgate.event import rfc3339
 from headgate.filter.cel.evaluate import OutcomeKind
 from headgate.filter.compile.plan import Verdict
 from headgate.subscriptions.messages import BacklogAnalysis, SubscriptionStats
+from headgate.subscriptions.registry import SubscriptionState
 from headgate.subscriptions.sources import SubscriptionResources
-from headgate.subscriptions.state import SubscriptionState
 
 
 async def stats(resources: SubscriptionResources, state: SubscriptionState) -> SubscriptionStats:

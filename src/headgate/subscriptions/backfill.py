@@ -20,9 +20,9 @@ from headgate.limits import PULL_BYTES_MAX, SUBSCRIPTION_UNACKED_MAX
 from headgate.log.errors import PositionError
 from headgate.scan.pages import ScanRequest
 from headgate.scan.starts import EARLIEST, start_offsets
-from headgate.subscriptions.saved import UnackedEvent, history_position
+from headgate.subscriptions.registry import SubscriptionState
 from headgate.subscriptions.sources import SubscriptionResources
-from headgate.subscriptions.state import SubscriptionState
+from headgate.subscriptions.store import UnackedEvent, history_position
 
 _BEGINNING = "beginning"
 _log = structlog.get_logger(__name__)

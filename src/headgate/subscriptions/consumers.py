@@ -1,16 +1,24 @@
-"""The consumers of a subscription: who has the lease, and which events each one has. Pure."""
+"""The consumers of a subscription: who is connected, who has the lease, and which events each one has."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from headgate.control.quota_rules import CONSUMERS
 from headgate.control.routing import PullRules
+from headgate.control.shared_quotas import SharedQuotas
 from headgate.event import rfc3339
+from headgate.event.identity import namespace_of
 from headgate.limits import CONSUMERS_SHOWN_MAX
+from headgate.subscriptions.errors import ConsumersQuotaError
 from headgate.subscriptions.leases import Leases
-from headgate.subscriptions.saved import UnackedEvent
+from headgate.subscriptions.store import UnackedEvent
+
+# --- consumers ------------------------------------------------------------------------------------
 
 
 class ConsumerLease(msgspec.Struct, frozen=True):
@@ -79,3 +87,53 @@ def _view(name: str, events: Sequence[UnackedEvent]) -> ConsumerView:
         rfc3339.text(min(one.due_us for one in events), "milliseconds"),
         sum(one.deliveries > 1 for one in events),
     )
+
+
+# --- connected ------------------------------------------------------------------------------------
+# The consumers that are connected: a stream while it lasts, another one while a pull of it is under way.
+
+
+class ConnectedConsumers:
+    """Counts the consumers of a dispatcher, by namespace. A consumer of one name counts once, however it comes.
+
+    Args:
+        quotas: How many a namespace may have; None: any number.
+    """
+
+    def __init__(self, quotas: SharedQuotas | None = None) -> None:
+        self._quotas = quotas
+        self._ways = Counter[tuple[str, str]]()
+        """Streams and pulls by subscription and consumer."""
+        self._by_namespace = Counter[str]()
+        if quotas is not None:
+            quotas.count(CONSUMERS, self._by_namespace.__getitem__)
+
+    @contextlib.contextmanager
+    def connected(self, subscription: str, consumer: str) -> Iterator[None]:
+        """A consumer is connected for as long as the block lasts.
+
+        Raises:
+            ConsumersQuotaError: The namespace has as many as it may.
+        """
+        key, namespace = (subscription, consumer), namespace_of(subscription)
+        if not self._ways[key]:
+            self._check(namespace)
+            self._by_namespace[namespace] += 1
+        self._ways[key] += 1
+        try:
+            yield
+        finally:
+            self._ways[key] -= 1
+            if not self._ways[key]:
+                del self._ways[key]
+                self._by_namespace[namespace] -= 1
+                if not self._by_namespace[namespace]:
+                    del self._by_namespace[namespace]
+
+    def _check(self, namespace: str) -> None:
+        if self._quotas is not None and self._quotas.is_used_up(CONSUMERS, namespace):
+            limit = self._quotas.limit(CONSUMERS, namespace)
+            raise ConsumersQuotaError(
+                f"the namespace {namespace!r} has exceeded its quota: {CONSUMERS} is limited to {limit}",
+                hint="close a consumer, or ask for a larger quota: kubectl describe quota shows the limits",
+            )

@@ -17,7 +17,7 @@ from __future__ import annotations
 import msgspec
 
 from headgate.subscriptions.leases import Leases
-from headgate.subscriptions.saved import SavedCursor, SubscriptionCounters, UnackedEvent
+from headgate.subscriptions.store import SavedCursor, SubscriptionCounters, UnackedEvent
 
 
 class Cursor:

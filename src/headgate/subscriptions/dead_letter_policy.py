@@ -15,9 +15,9 @@ from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
-from headgate.subscriptions.saved import UnackedEvent
+from headgate.subscriptions.registry import SubscriptionState
 from headgate.subscriptions.sources import SubscriptionResources
-from headgate.subscriptions.state import SubscriptionState
+from headgate.subscriptions.store import UnackedEvent
 
 
 async def expire(resources: SubscriptionResources, state: SubscriptionState, upto: int, before_us: int) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 
 from headgate.control.routing import PullRules
 from headgate.subscriptions.errors import AckIdError, ConsumerBusyError
-from headgate.subscriptions.saved import HISTORY, SavedCursor, UnackedEvent
+from headgate.subscriptions.store import HISTORY, SavedCursor, UnackedEvent
 
 _US: Final = 1_000_000
 _ID_CHARS_MAX: Final = 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.delivery.events import SharedEvent
-from headgate.subscriptions.saved import SubscriptionCounters
+from headgate.subscriptions.store import SubscriptionCounters
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,49 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.control.routing import RoutingTable
+from headgate.control.routing import PullRules, RoutingTable, Target
 from headgate.errors import UnavailableError
+from headgate.subscriptions.cursor import Cursor
 from headgate.subscriptions.errors import AckNotStoredError, SubscriptionNotFoundError
-from headgate.subscriptions.saved import SavedCursor
+from headgate.subscriptions.seek import RunningSeek
 from headgate.subscriptions.sources import OutboxView
-from headgate.subscriptions.state import SubscriptionState
-from headgate.subscriptions.store import SubscriptionStore
+from headgate.subscriptions.store import SavedCursor, SubscriptionStore
+
+# --- state ----------------------------------------------------------------------------------------
+# One subscription in memory: its target, its cursor, and who is busy with it.
+
+
+class SubscriptionState:
+    """One subscription.
+
+    Attributes:
+        target: As routing has it now.
+        cursor: Where it stands.
+        reading: Held by whoever reads its rows.
+        changed: Set when there may be something new, and then replaced.
+        seek: The one under way.
+    """
+
+    def __init__(self, target: Target, saved: SavedCursor) -> None:
+        self.target = target
+        self.cursor = Cursor(saved)
+        self.reading = asyncio.Lock()
+        self.changed = asyncio.Event()
+        self.seek: RunningSeek | None = None
+
+    @property
+    def rules(self) -> PullRules:
+        """How consumers share it."""
+        assert self.target.pull is not None
+        return self.target.pull
+
+    def wake(self) -> None:
+        """Whoever waits looks again."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+# --- registry -------------------------------------------------------------------------------------
 
 _EPOCH_BITS: Final = 20  # seeks of one subscription until its epochs meet the next one's: more than there ever are
 

@@ -11,9 +11,9 @@ from headgate.delivery.lifecycle import Delivery
 from headgate.log.errors import CorruptChunkError
 from headgate.outbox.reader import OutboxRow
 from headgate.subscriptions import backfill, dead_letter_policy
-from headgate.subscriptions.saved import UnackedEvent
+from headgate.subscriptions.registry import SubscriptionState
 from headgate.subscriptions.sources import SubscriptionResources
-from headgate.subscriptions.state import SubscriptionState
+from headgate.subscriptions.store import UnackedEvent
 
 
 @dataclass(slots=True)

@@ -25,8 +25,7 @@ from headgate.observe.logs import Recurring
 from headgate.scan.search import OnProgress
 from headgate.shares import FairPlaces
 from headgate.subscriptions import analysis, backfill, dead_letter_policy
-from headgate.subscriptions.connected import ConnectedConsumers
-from headgate.subscriptions.consumers import ConsumerList, consumers_of
+from headgate.subscriptions.consumers import ConnectedConsumers, ConsumerList, consumers_of
 from headgate.subscriptions.errors import SeekBusyError
 from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import (
@@ -37,11 +36,10 @@ from headgate.subscriptions.messages import (
     SeekGoal,
     SubscriptionStats,
 )
-from headgate.subscriptions.registry import SubscriptionRegistry
+from headgate.subscriptions.registry import SubscriptionRegistry, SubscriptionState
 from headgate.subscriptions.seek import RunningSeek, find_destination
 from headgate.subscriptions.selection import choose
 from headgate.subscriptions.sources import SubscriptionResources
-from headgate.subscriptions.state import SubscriptionState
 from headgate.subscriptions.store import SubscriptionStore
 
 _US: Final = 1_000_000

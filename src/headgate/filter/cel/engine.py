@@ -32,11 +32,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from headgate.filter.cel import checked_pb2
 from headgate.filter.cel.ast import PUBLISH_TIME, Node
 from headgate.filter.cel.decode import decode, offset_of
-from headgate.filter.cel.errors import EvaluationError, FilterError, over_limit, unusable_character
+from headgate.filter.cel.errors import EvaluationError, FilterError, over_limit, plain, refusal, unusable_character
 from headgate.filter.cel.functions import FUNCTIONS
 from headgate.filter.cel.functions.declare import CelType, Function
 from headgate.filter.cel.functions.json import ABSENT, EVALUATED
-from headgate.filter.cel.messages import plain, refusal
 from headgate.filter.cel.parentheses import without_nested_parentheses
 from headgate.filter.cel.unparse import string_literal, unparse
 from headgate.filter.cel.wildcards import FUNCTION as WILDCARDS

@@ -10,15 +10,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel.ast import FALSE, TRUE, Literal, Node, Not
 from headgate.filter.cel.fold import Fold
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.atoms import atoms
 from headgate.filter.compile.desugar import desugared
 from headgate.filter.compile.operands import EXACT_DOUBLE_MAX
-from headgate.filter.compile.plan import Constant, ConstantKind, Op, Operand, Probe
+from headgate.filter.compile.plan import (
+    CompiledFilter,
+    Constant,
+    ConstantKind,
+    Form,
+    Op,
+    Operand,
+    PlanRow,
+    Probe,
+    Root,
+    Signature,
+)
 from headgate.filter.compile.predicates import EQUAL_PROBES, Atom, Unsupported, one_of
 from headgate.limits import FILTER_CONJUNCTIONS_MAX
+
+# --- conjunctions ---------------------------------------------------------------------------------
 
 _REASON_CHARACTERS: Final = 80
 
@@ -137,3 +151,36 @@ def _reason(node: Node, why: str) -> str:
     if len(text) > _REASON_CHARACTERS:
         text = text[: _REASON_CHARACTERS - 3] + "..."
     return f"{text}: {why}"
+
+
+# --- error preserving -----------------------------------------------------------------------------
+# Plans that name every event for which a filter is true or an error, for triggers that dead-letter such events.
+#
+# An event without a value for an indexed operand makes no key, so the usual plan stays silent where the filter is an
+# error. What can never be an error stays in these rows: comparisons of the attributes that every event has. They are
+# false or true, and false decides a conjunction whatever errors stand beside it. Everything else is left to cel-cpp:
+# each event that passes is a CANDIDATE.
+
+NOTE: Final = "candidate: onFilterError asks for every event for which the filter may be an error"
+
+
+def preserve_errors(compiled: CompiledFilter) -> CompiledFilter:
+    """The same filter, with rows that no event escapes for which it is true or an error."""
+    rows = dict.fromkeys(map(_row, compiled.rows))
+    return CompiledFilter(compiled.cel, tuple(rows), (*compiled.notes, NOTE), compiled.sure_bytes)
+
+
+def _row(row: PlanRow) -> PlanRow:
+    shape = row.signature
+    keys = [(part, value) for part, value in zip(shape.key, row.key, strict=True) if _is_safe(part.operand)]
+    residuals = [
+        (residual, constant)
+        for residual, constant in zip(shape.residual, row.constants, strict=True)
+        if _is_safe(residual.operand) and not residual.probes
+    ]
+    signature = Signature(tuple(part for part, _ in keys), tuple(residual for residual, _ in residuals), exact=False)
+    return PlanRow(signature, tuple(value for _, value in keys), tuple(constant for _, constant in residuals))
+
+
+def _is_safe(operand: Operand) -> bool:
+    return operand.root is Root.CE and operand.path[0] in REQUIRED_ATTRIBUTES and operand.form is Form.VALUE

@@ -31,12 +31,11 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.build import call, joined, method, operands_of
 from headgate.filter.cel.rewrite import flatten_all, fold_constants, push_not
-from headgate.filter.compile.casts import desugared_cast
 from headgate.filter.compile.elements import guard_of
 from headgate.filter.compile.operands import NAMED, many_of
 from headgate.filter.compile.patterns import conditions_of
 from headgate.filter.compile.plan import ConstantKind, Root
-from headgate.filter.compile.predicates import KINDS
+from headgate.filter.compile.predicates import KINDS, desugared_cast
 
 _DISTRIBUTED_MAX: Final = 8
 """Alternatives that the predicate of one `exists` may be written out as."""

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.filter.cel.ast import Comparison, Literal, LiteralKind
+from headgate.event.attributes import INT32_MAX, INT32_MIN
+from headgate.filter.cel.ast import And, Call, Compare, Comparison, Literal, LiteralKind, Name, Node, Not, Or
+from headgate.filter.cel.build import call, joined, literal
+from headgate.filter.cel.rewrite import is_path
 from headgate.filter.compile.patterns import LIKE
 from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Operand, Probe
+
+# --- predicates -----------------------------------------------------------------------------------
 
 KINDS: Final = {
     LiteralKind.NULL: ConstantKind.NULL,
@@ -75,3 +80,74 @@ def constant_of(literal: Literal) -> Constant:
 def form_of(operand: Operand, form: Form) -> Operand:
     """The same operand in another form."""
     return Operand(operand.root, operand.path, form)
+
+
+# --- casts ----------------------------------------------------------------------------------------
+# Comparisons of CESQL's casts in conditions that the matcher knows. See `filter/cel/functions/cesql.py`.
+#
+# `cesql.int(p)` is `int(p)` within 32 bits, but for booleans and texts with a `+`: of these `int(p)` leaves the matcher
+# in doubt. As everywhere in the matcher, "true" is kept exactly and an error may become false.
+
+
+def desugared_cast(node: Node) -> Node | None:
+    """A condition on a cast in simpler ones; None when it is no such condition."""
+    truth = not isinstance(node, Not)
+    match node.operand if isinstance(node, Not) else node:
+        case Compare(comparison, left, Literal(LiteralKind.INT, int(constant))):
+            return _compared(left, comparison if truth else comparison.opposite, constant)
+        case Call("cesql.bool", None, (path,)) if is_path(path):
+            number = And((_is_int(path), _with(path, Comparison.NE, 0))) if truth else _with(path, Comparison.EQ, 0)
+            return Or((*_written(path, truth=truth), number))
+        case Call("cesql.not", None, (path,)) if is_path(path):
+            return Or(_written(path, truth=not truth))
+        case _:
+            return None
+
+
+def _compared(left: Node, comparison: Comparison, constant: int) -> Node | None:
+    """`cesql.int(p) > 5`, and `cesql.int(cesql.int(p) + 5) > 10`, which is an error beyond 32 bits twice."""
+    match left:
+        case Call("cesql.int", None, (path,)) if is_path(path):
+            return _within(path, comparison, constant, INT32_MIN, INT32_MAX)
+        case Call("cesql.int", None, (Call("_+_" | "_-_" as sign, None, (inner, Literal(_, int(added)))),)):
+            added = added if sign == "_+_" else -added
+        case Call("cesql.int", None, (Call("_+_", None, (Literal(_, int(added)), inner)),)):
+            pass
+        case _:
+            return None
+    match inner:
+        case Call("cesql.int", None, (path,)) if is_path(path):
+            low, high = max(INT32_MIN, INT32_MIN - added), min(INT32_MAX, INT32_MAX - added)
+            return _within(path, comparison, constant - added, low, high)
+        case _:
+            return None
+
+
+def _within(path: Node, comparison: Comparison, constant: int, low: int, high: int) -> Node:
+    """`int(path)` compared, and between `low` and `high` where the comparison alone does not say so."""
+    cast = call("int", path)
+    conditions = [_with(cast, comparison, constant)]
+    bounded_above = comparison in {Comparison.EQ, Comparison.LT, Comparison.LE} and constant <= high
+    bounded_below = comparison in {Comparison.EQ, Comparison.GT, Comparison.GE} and constant >= low
+    if not bounded_above:
+        conditions.append(_with(cast, Comparison.LE, high))
+    if not bounded_below:
+        conditions.append(_with(cast, Comparison.GE, low))
+    return joined(And, conditions)
+
+
+def _written(path: Node, *, truth: bool) -> tuple[Node, ...]:
+    """The boolean, and the text that is written so in upper or lower case."""
+    lower = Call("lowerAscii", path, ())
+    return (
+        Compare(Comparison.EQ, path, literal(truth)),
+        Compare(Comparison.EQ, lower, literal("true" if truth else "false")),
+    )
+
+
+def _is_int(path: Node) -> Node:
+    return Compare(Comparison.EQ, call("type", path), Name("int"))
+
+
+def _with(left: Node, comparison: Comparison, constant: int) -> Node:
+    return Compare(comparison, left, literal(constant))

@@ -14,7 +14,7 @@ from headgate.filter.cel.build import CE, attribute, call, flattened, joined, li
 from headgate.filter.cel.engine import is_timestamp
 from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.unparse import unparse
-from headgate.filter.dialects.json_names import check_name
+from headgate.filter.dialects.text_values import check_name
 from headgate.limits import FILTER_LIST_ITEMS_MAX
 
 _TIME: Final = "time"

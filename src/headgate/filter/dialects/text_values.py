@@ -1,19 +1,20 @@
-"""The values of an attribute that have a text, for dialects in which every property is text.
-
-Such a dialect compares with all of them. In Pulsar a property is a string. An attribute that came as an HTTP header is
-one, too; in JSON it may have come as an integer or a boolean, and then counts as its text: 5 is "5", true is "true".
-"""
+"""What dialects share in CEL: values that have a text, instants, names of attributes in JSON."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from headgate.event.attributes import INT32_MAX, INT32_MIN
 from headgate.filter.cel.ast import Literal, LiteralKind, Node
+from headgate.filter.cel.attribute_names import NO_ATTRIBUTES, is_written_plainly
 from headgate.filter.cel.build import call, literal, one_of
+from headgate.filter.cel.errors import FilterError
 from headgate.limits import FILTER_LIST_ITEMS_MAX
+
+# --- text values ----------------------------------------------------------------------------------
 
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,9}")
 
@@ -38,3 +39,47 @@ def others_written(text: str) -> tuple[int | bool, ...]:
     if _INTEGER.fullmatch(text) and INT32_MIN <= int(text) <= INT32_MAX:
         return (int(text),)
     return ()
+
+
+# --- instants -------------------------------------------------------------------------------------
+# Timestamps in CEL, from an instant since 1970.
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def timestamp_of(milliseconds: float) -> Node | None:
+    """`timestamp("...")` of an instant in milliseconds since 1970 UTC; None when there is none from year 1 to 9999."""
+    if milliseconds != milliseconds or not float(milliseconds).is_integer():
+        return None
+    try:
+        return timestamp_of_micros(int(milliseconds) * 1_000)
+    except OverflowError:
+        return None
+
+
+def timestamp_of_micros(micros: int) -> Node:
+    """`timestamp("...")` of an instant in microseconds since 1970 UTC, which lies from year 1 to 9999."""
+    text = (_EPOCH + timedelta(microseconds=micros)).isoformat().removesuffix("+00:00")
+    text = text.rstrip("0") if "." in text else text
+    return call("timestamp", literal(f"{text}Z"))
+
+
+# --- json names -----------------------------------------------------------------------------------
+# Names of attributes in dialects that are JSON.
+
+
+def check_name(name: str, field: str) -> None:
+    """Refuses what is no name of an attribute, or of a member of one (`github.repository`).
+
+    Args:
+        name: The name.
+        field: Where it stands.
+
+    Raises:
+        FilterError: It is the data, or has characters that names do not have.
+    """
+    if name in NO_ATTRIBUTES:
+        raise FilterError("data is no attribute", field=field, hint="use `expression` to filter on data")
+    if not is_written_plainly(name):
+        hint = "a member of a map stands behind a dot: github.repository"
+        raise FilterError("is no attribute name (lower-case letters and digits)", field=field, hint=hint)

@@ -23,13 +23,13 @@ from starlette.routing import Mount, Route
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
 from headgate.control.bootstrap import bootstrap
+from headgate.control.copies import ServedBrokers
 from headgate.control.egress import UrlPolicy
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifest_directory import load
 from headgate.control.objects import Kind
 from headgate.control.quota_rules import NOT_ON_KAFKA
 from headgate.control.reconciler import Reconciler
-from headgate.control.served import ServedBrokers
 from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
@@ -46,9 +46,8 @@ from headgate.server.authorization import Rights, default_mode
 from headgate.server.broker_news import BrokerNews
 from headgate.server.control import ControlState, recompile_stored, reseal_stored
 from headgate.server.kafka import instance
-from headgate.server.kafka.asked_records import AskedRecords
-from headgate.server.kafka.asked_stats import AskedStats
 from headgate.server.kafka.partition_owners import PartitionOwners
+from headgate.server.kafka.partition_questions import AskedRecords, AskedStats
 from headgate.server.kafka.peers import PeerServers
 from headgate.server.object_stats import ObjectStatsApi, stats_paths
 from headgate.server.parts import Role

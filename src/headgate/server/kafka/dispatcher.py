@@ -1,7 +1,7 @@
 """The process that delivers in a deployment on Kafka: its share of the outbox's partitions, and their deliveries.
 
 Replies go to the fronts of its own server. Fronts of any server ask it for what it keeps of its partitions:
-`server/kafka/partition_api.py`.
+`server/kafka/partition_questions.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final
 import structlog
 import uvloop
 
-from headgate.control.log_spec import ServedBroker
 from headgate.control.routing import RoutingTable
+from headgate.control.specs import ServedBroker
 from headgate.control.store import Store
 from headgate.errors import FatalError
 from headgate.limits import ATTEMPTS_MAX
@@ -23,8 +23,8 @@ from headgate.server.authentication import UsersOfFronts
 from headgate.server.inward import inward_of
 from headgate.server.kafka import instance
 from headgate.server.kafka.group import KafkaDispatcherOptions, kafka_dispatcher
-from headgate.server.kafka.partition_api import partitions_api
 from headgate.server.kafka.partition_pulls import PartitionCalls
+from headgate.server.kafka.partition_questions import partitions_api
 from headgate.server.parts import Role
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of

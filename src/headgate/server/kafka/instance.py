@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from headgate.server.addresses import addresses_of
+from headgate.server.listening import addresses_of
 from headgate.settings import Settings
 from headgate.storage.whole_file import replace_whole
 

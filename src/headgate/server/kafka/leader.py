@@ -12,8 +12,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.control import discovery
-from headgate.control.commit import NotLeaderError
-from headgate.control.database import StoreUnavailableError
+from headgate.control.database import NotLeaderError, StoreUnavailableError
 from headgate.control.store import Store
 from headgate.control.webhook import PATH as WEBHOOK
 from headgate.errors import UnavailableError

@@ -39,10 +39,8 @@ from headgate.replay.sender import Replaying
 from headgate.replay.store import ReplayStore
 from headgate.scan.pages import LogScanner
 from headgate.scan.source import ReadableLog
-from headgate.server.kafka.partition_api import api_of
 from headgate.server.kafka.partition_pulls import PartitionPulls
-from headgate.server.kafka.records_api import PartitionRecordsApi
-from headgate.server.kafka.stats_api import PartitionStatsApi
+from headgate.server.kafka.partition_questions import PartitionRecordsApi, PartitionStatsApi, api_of
 from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, ShardState
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.store.config import KafkaConfig

@@ -25,7 +25,7 @@ from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate.limits import PARTITION_OWNER_S_MAX
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherGroup, DispatcherQuestion, asked
 from headgate.server.kafka import instance
-from headgate.server.kafka.partition_api import MISDIRECTED, partition_path
+from headgate.server.kafka.partition_questions import MISDIRECTED, partition_path
 from headgate.server.kafka.peers import PeerServers
 from headgate.server.local_http import Header, LocalResponse, PeerAddress
 from headgate.server.proxy import FORWARDED, PartUnavailableError, WholeRequest, pass_on, whole_request

@@ -23,7 +23,7 @@ from headgate.errors import HeadgateError, UnavailableError
 from headgate.observe.logs import Recurring
 from headgate.rpc.errors import status
 from headgate.rpc.service import SUBSCRIPTIONS
-from headgate.server.kafka.partition_api import PartitionElsewhereError
+from headgate.server.kafka.partition_questions import PartitionElsewhereError
 from headgate.server.proxy import PartUnavailableError
 from headgate.storage.commit import Committer
 from headgate.subscriptions.api import SubscriptionsApi

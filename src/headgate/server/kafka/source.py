@@ -9,7 +9,7 @@ import threading
 from contextlib import closing
 from functools import partial
 
-from headgate.control.event_policy_copy import EventPolicyCopy
+from headgate.control.copies import EventPolicyCopy
 from headgate.control.store import Store
 from headgate.errors import FatalError, InvalidInputError
 from headgate.limits import HEARTBEAT_S

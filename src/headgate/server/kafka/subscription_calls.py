@@ -30,7 +30,6 @@ from headgate.server.handed_on_calls import (
     user_metadata,
 )
 from headgate.server.kafka import instance
-from headgate.server.kafka.partition_api import PartitionElsewhereError
 from headgate.server.kafka.partition_owners import (
     PARTITION,
     ClientNotPassedOnError,
@@ -38,6 +37,7 @@ from headgate.server.kafka.partition_owners import (
     asked_in_turn,
     partition_of,
 )
+from headgate.server.kafka.partition_questions import PartitionElsewhereError
 from headgate.server.kafka.peers import PeerServers
 from headgate.server.local_http import Header
 from headgate.server.proxy import FORWARDED, PartUnavailableError

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from headgate.control.commit import NotLeaderError
+from headgate.control.database import NotLeaderError
 from headgate.control.store import Store
 from headgate.errors import UnavailableError
 from headgate.storage.keyring import Keyring

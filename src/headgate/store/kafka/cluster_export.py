@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from headgate.control.log_spec import DEFAULT_RULE, LogRule
+from headgate.control.specs import DEFAULT_RULE, LogRule
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorStore

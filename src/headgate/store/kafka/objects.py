@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from headgate.control.commit import NotLeaderError
-from headgate.control.database import BUSY_TIMEOUT_MS, translated_errors
+from headgate.control.database import BUSY_TIMEOUT_MS, NotLeaderError, translated_errors
 from headgate.control.rows import counter
 from headgate.control.schema import MIGRATIONS, migrate
 from headgate.errors import InvalidInputError, UnavailableError

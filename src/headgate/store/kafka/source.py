@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from headgate.auth.service_accounts import source_sender
-from headgate.control.event_policy_copy import EventPolicyCopy
+from headgate.control.copies import EventPolicyCopy
 from headgate.control.store import Store
 from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate.event.errors import EventTooLargeError

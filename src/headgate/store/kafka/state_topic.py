@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from headgate.control.commit import NotLeaderError
+from headgate.control.database import NotLeaderError
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import (
     KAFKA_ADMIN_S_MAX,

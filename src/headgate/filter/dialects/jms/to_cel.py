@@ -31,10 +31,10 @@ from headgate.filter.cel.ast import Comparison as Op
 from headgate.filter.cel.build import attribute, call, literal
 from headgate.filter.cel.like import PatternError, Wildcard, like, parse_pattern, plain_text
 from headgate.filter.dialects import three_valued
-from headgate.filter.dialects.instants import timestamp_of
 from headgate.filter.dialects.jms import tree
 from headgate.filter.dialects.jms.names import Attribute, Constant, Type, Unknown, meaning
 from headgate.filter.dialects.sql_tokens import fault
+from headgate.filter.dialects.text_values import timestamp_of
 from headgate.filter.dialects.three_valued import Truth, When, both, compared, constant, either, required, truth
 
 _OPS: Final = {"=": Op.EQ, "<>": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}

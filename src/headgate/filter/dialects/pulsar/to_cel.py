@@ -30,7 +30,6 @@ from headgate.filter.cel.ast import (
 from headgate.filter.cel.build import attribute, call, literal, one_of
 from headgate.filter.cel.like import Pattern, like, plain_text
 from headgate.filter.cel.like import parse_pattern as parse_like
-from headgate.filter.dialects.instants import timestamp_of_micros
 from headgate.filter.dialects.pulsar.tree import (
     ESCAPE,
     AllOf,
@@ -44,7 +43,7 @@ from headgate.filter.dialects.pulsar.tree import (
     Type,
     Value,
 )
-from headgate.filter.dialects.text_values import text_is_one_of
+from headgate.filter.dialects.text_values import text_is_one_of, timestamp_of_micros
 from headgate.filter.dialects.three_valued import Truth, both, compared, either, required
 
 _ORDERS: Final = {

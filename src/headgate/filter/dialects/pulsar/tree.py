@@ -12,7 +12,7 @@ from headgate.event import rfc3339
 from headgate.filter.cel.ast import INT64_MAX, INT64_MIN, TIMESTAMP_END_S, TIMESTAMP_START_S
 from headgate.filter.cel.errors import FilterError, over_limit, unusable_character
 from headgate.filter.cel.like import PatternError, parse_pattern
-from headgate.filter.dialects.json_names import check_name
+from headgate.filter.dialects.text_values import check_name
 from headgate.limits import FILTER_LIST_ITEMS_MAX
 
 Value = str | int | float

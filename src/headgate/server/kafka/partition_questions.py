@@ -1,0 +1,320 @@
+"""Questions about outbox partitions: their owners are asked, and answer, for `why`, `trace` and counters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol
+from urllib.parse import urlencode
+
+import msgspec
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headgate.control.http import ERROR_HANDLERS, JSON
+from headgate.control.objects import Kind, ObjectKey
+from headgate.delivery.events import Events
+from headgate.delivery.scheduler import Scheduler
+from headgate.errors import HeadgateError, InvalidInputError, NotFoundError, UnavailableError
+from headgate.event import rfc3339
+from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
+from headgate.inspect.find import FoundEvent, InspectedLog
+from headgate.inspect.records import EventRecords, KnownEvent, asked_for
+from headgate.limits import STATS_ANSWER_S_MAX, STATS_PAGE_MAX
+from headgate.log import positions
+from headgate.outbox.shards import dispatcher_of
+from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, DispatcherReach
+from headgate.server.object_stats import stats_paths
+from headgate.server.proxy import PartUnavailableError, sent_path
+from headgate.server.routing_cache import RoutingStore
+from headgate.server.target_stats import StatsReply, TargetStats, completed, stats_of
+from headgate.store.kafka.partition_views import OutboxLookups, PartitionRecords
+
+# --- records api ----------------------------------------------------------------------------------
+# What the owner of an outbox partition answers of an event: its records, on the paths of `why` and `trace`.
+#
+# Who asks it is the control process of a server of the deployment (`asked_records.py`), for a client and by his rights.
+# The query names a place in the topic `events`: the event there must be one of the broker that the path is about.
+
+PLACE = "place"
+"""The query's parameter: PARTITION:OFFSET."""
+
+
+class NoSuchEventError(NotFoundError):
+    """The place holds no event of the broker."""
+
+    code = "no-such-event"
+
+
+class PartitionRecordsApi:
+    """The handlers.
+
+    Args:
+        records: Of the partition.
+        lookups: Of the process.
+        events: The topic, by places.
+        store: Routing.
+    """
+
+    def __init__(self, records: PartitionRecords, lookups: OutboxLookups, events: Events, store: RoutingStore) -> None:
+        self._records = records
+        self._lookups = lookups
+        self._events = events
+        self._store = store
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        yield Route(WHY_TRIGGER, self._of_trigger, methods=["GET"])
+        for path in OF_BROKERS:
+            yield Route(path, self._of_broker, methods=["GET"])
+
+    async def _of_trigger(self, request: Request) -> Response:
+        table, name = await asyncio.to_thread(self._store.snapshot), _named(request)
+        target = next((one for one in table.targets if one.name == name and one.pull is None), None)
+        if target is None:
+            raise UnavailableError(
+                f"the dispatcher does not know the trigger {name}", hint="try again in a few seconds"
+            )
+        return await self._answer(request, target.broker, target.id)
+
+    async def _of_broker(self, request: Request) -> Response:
+        served = await asyncio.to_thread(self._store.served, _named(request))
+        if served is None:
+            raise UnavailableError(
+                f"the dispatcher does not know the broker {_named(request)}", hint="try again in a few seconds"
+            )
+        return await self._answer(request, served.identity, None)
+
+    async def _answer(self, request: Request, broker: str, target: int | None) -> Response:
+        places = positions.parse(request.query_params.get(PLACE, ""))
+        if len(places) != 1:
+            raise InvalidInputError(f"the query names no place: ?{PLACE}=PARTITION:OFFSET")
+        ((source, offset),) = places.items()
+        if (await self._events.load(source, offset)).broker != broker:
+            raise NoSuchEventError("there is no event of this broker")
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._lookups.thread, self._records.of_event, source, offset, target)
+        return Response(msgspec.json.encode(found), media_type=JSON)
+
+
+def _named(request: Request) -> str:
+    """What the path is about: `namespace/name`."""
+    return f"{request.path_params['namespace']}/{request.path_params['name']}"
+
+
+# --- asked records --------------------------------------------------------------------------------
+# What became of an event in a deployment on Kafka: the owners of the outbox's partitions are asked for it.
+
+_decode: Final = msgspec.json.Decoder(EventRecords).decode
+
+
+class OwnerRefusedError(UnavailableError):
+    """The owner of a partition cannot say what became of an event."""
+
+    code = "owner-refused"
+
+
+class AskedRecords:
+    """See `headgate.inspect.records.Records`; of one request, made on the event loop, used in other threads.
+
+    Args:
+        log: The topic `events`.
+        reach: The owners of partitions.
+        client: The request, whose client must have the right to it at every owner.
+    """
+
+    log: InspectedLog
+
+    def __init__(self, log: InspectedLog, reach: DispatcherReach, client: Request) -> None:
+        self.log = log
+        self._reach = reach
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+
+    def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
+        """See `Records`.
+
+        Raises:
+            UnavailableError: An owner does not answer, or cannot say it.
+        """
+        return asyncio.run_coroutine_threadsafe(self._ask(found, target), self._loop).result()
+
+    async def _ask(self, found: FoundEvent, target: int | None) -> KnownEvent:
+        place = urlencode({PLACE: positions.write({found.partition: found.offset})})
+        question = DispatcherQuestion.of(self._client, target=f"{sent_path(self._client.scope)}?{place}")
+        numbers = asked_for(target, self._reach.count)
+        answers = await asyncio.gather(*(self._reach.ask(number, question) for number in numbers))
+        records = {number: _records(number, answer) for number, answer in zip(numbers, answers, strict=True)}
+        return KnownEvent(records, self._reach.count)
+
+
+def _records(number: int, answer: DispatcherAnswer) -> EventRecords:
+    if answer.is_good:
+        return _decode(answer.body)
+    status: Any = answer.content
+    raise OwnerRefusedError(f"partition {number} of the outbox: {status.get('message') or answer.status}")
+
+
+# --- stats api ------------------------------------------------------------------------------------
+# What the owner of an outbox partition answers of the counters of its triggers, on the paths of these.
+#
+# Who asks it is the control process of a server of the deployment (`asked_stats.py`), for a client and by his rights.
+# The query names targets; of those that the path is not about nothing is said.
+
+TARGETS: Final = "targets"
+"""The query's parameter: ids of targets, separated by commas."""
+_DIGITS_MAX: Final = 10
+
+
+class PartitionStatsApi:
+    """The handlers.
+
+    Args:
+        scheduler: The deliveries of the partition.
+        events: The topic, for the age of what waits.
+        clock_us: Microseconds since 1970 UTC.
+    """
+
+    def __init__(self, scheduler: Scheduler, events: Events, clock_us: Callable[[], int]) -> None:
+        self._scheduler = scheduler
+        self._events = events
+        self._since = rfc3339.text(clock_us())
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        for path in stats_paths(Kind.TRIGGER):
+            yield Route(path, self._stats, methods=["GET"])
+
+    async def _stats(self, request: Request) -> Response:
+        given = request.path_params
+        within = f"{given['namespace']}/" if "namespace" in given else ""
+        names = set()
+        for number in _targets(request.query_params.get(TARGETS, "")):
+            target = self._scheduler.find(number)
+            if target is not None and target.name.startswith(within):
+                names.add(target.name)
+        if "name" in given:
+            names &= {f"{within}{given['name']}"}
+        reply = await stats_of(self._scheduler, self._events, names, self._since)
+        return Response(msgspec.json.encode(reply), media_type=JSON)
+
+
+def _targets(text: str) -> list[int]:
+    words = text.split(",", STATS_PAGE_MAX)
+    if len(words) > STATS_PAGE_MAX or not all(word.isdigit() and len(word) <= _DIGITS_MAX for word in words):
+        raise InvalidInputError(f"the query names no targets: ?{TARGETS}=ID,ID, at most {STATS_PAGE_MAX}")
+    return [int(word) for word in words]
+
+
+# --- asked stats ----------------------------------------------------------------------------------
+# The counters of triggers in a deployment on Kafka: the owners of their outbox partitions are asked for them.
+
+_log = structlog.get_logger(__name__)
+
+
+class AskedStats:
+    """See `TriggerCounters`; of one request.
+
+    Args:
+        reach: The owners of partitions.
+        target_id: The id of a trigger's target; None where there is none. May block.
+        client: The request, whose client must have the right to it at every owner.
+    """
+
+    def __init__(self, reach: DispatcherReach, target_id: Callable[[ObjectKey], int | None], client: Request) -> None:
+        self._reach = reach
+        self._target_id = target_id
+        self._client = client
+
+    async def stats(self, names: frozenset[str]) -> dict[str, TargetStats]:
+        """See `TriggerCounters`."""
+        owned = await asyncio.to_thread(self._owned, names)
+        found = await asyncio.gather(*(self._of_partition(number, targets) for number, targets in owned.items()))
+        return {name: stats for one in found for name, stats in one.items()}
+
+    def _owned(self, names: frozenset[str]) -> dict[int, dict[str, int]]:
+        """The target ids of triggers, by the partition that has their matches."""
+        owned: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        for path in names:
+            namespace, _, name = path.partition("/")
+            target = self._target_id(ObjectKey(Kind.TRIGGER, namespace, name))
+            if target is not None:  # else it has just been deleted
+                owned[dispatcher_of(target, self._reach.count)][path] = target
+        return owned
+
+    async def _of_partition(self, number: int, targets: dict[str, int]) -> dict[str, TargetStats]:
+        """The counters of these triggers; nothing where their owner does not answer."""
+        query = urlencode({TARGETS: ",".join(map(str, targets.values()))}, safe=",")
+        question = DispatcherQuestion.of(self._client, target=f"{sent_path(self._client.scope)}?{query}")
+        try:
+            async with asyncio.timeout(STATS_ANSWER_S_MAX):
+                answer = await self._reach.ask(number, question)
+        except (UnavailableError, TimeoutError) as error:
+            _log.info("counters are left out", partition=number, why=str(error))
+            return {}
+        if not answer.is_good:
+            _log.info("counters are left out", partition=number, why=str(answer.status))
+            return {}
+        return completed(targets, msgspec.json.decode(answer.body, type=StatsReply))
+
+
+# --- partition api --------------------------------------------------------------------------------
+
+MISDIRECTED: Final = 421
+_PREFIX: Final = "/partitions/"
+
+
+class PartitionElsewhereError(HeadgateError):
+    """The process does not own the partition that it is asked about."""
+
+    code = "partition-elsewhere"
+    http_status = MISDIRECTED
+
+
+class AnsweringPartition(Protocol):
+    """A partition that this process owns."""
+
+    @property
+    def api(self) -> ASGIApp | None:
+        """Answers questions; None before its state is read and once it goes."""
+        ...
+
+
+def api_of(routes: Iterable[BaseRoute]) -> ASGIApp:
+    """The answers about one partition; its errors are those of `partitions_api`."""
+    return Router(routes=list(routes))
+
+
+def partition_path(partition: int, target: str) -> str:
+    """Path and query of a question about a partition."""
+    return f"{_PREFIX}{partition}{target}"
+
+
+def partitions_api(partitions: Mapping[int, AnsweringPartition]) -> Starlette:
+    """Answers about the partitions that a process has at the time."""
+
+    class Questions:
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            number = scope["path_params"]["number"]
+            partition = partitions.get(number)
+            api = partition.api if partition is not None else None
+            if api is None:
+                raise PartitionElsewhereError(f"partition {number} of the outbox is not here")
+            prefix = f"{_PREFIX}{number}"
+            path, raw = scope["path"].removeprefix(prefix), scope["raw_path"].removeprefix(prefix.encode())
+            try:
+                await api({**scope, "path": path, "raw_path": raw}, receive, send)
+            except HeadgateError:
+                raise
+            except Exception as error:
+                if partition is partitions.get(number) and partition is not None and partition.api is api:
+                    raise
+                raise PartUnavailableError from error  # it went under way, and with it its files and threads
+
+    route = Route(f"{_PREFIX}{{number:int}}/{{rest:path}}", Questions())
+    return Starlette(routes=[route], exception_handlers=ERROR_HANDLERS)

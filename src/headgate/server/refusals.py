@@ -1,0 +1,156 @@
+"""Requests that are refused before any application of the server sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headgate.auth.context import shows_token
+from headgate.control.egress import RESERVED_NAMESPACES
+from headgate.control.kube_status import failure_of
+from headgate.errors import HeadgateError, UnavailableError
+from headgate.event.hops import HOPS_HEADER
+from headgate.ingress.problem import retry_after_s, send_body, send_problem
+from headgate.server.health import PATHS
+from headgate.server.parts import Role
+
+# --- refusal --------------------------------------------------------------------------------------
+# Refusals of requests before any application of the server sees them, as the path's own application would answer.
+
+_CLOSE: Final = (b"connection", b"close")
+
+
+async def send_refusal(error: HeadgateError, scope: Scope, send: Send, *headers: tuple[bytes, bytes]) -> None:
+    """Answers with an error and closes the connection: the API with a `Status`, anything else with problem details."""
+    if scope["path"].lstrip("/").partition("/")[0] not in RESERVED_NAMESPACES:
+        await send_problem(send, error, _CLOSE, *headers)
+        return
+    wait_s = retry_after_s(error)
+    later = [(b"retry-after", str(wait_s).encode())] if wait_s is not None else []
+    body = msgspec.json.encode(failure_of(error))
+    await send_body(send, error.http_status, b"application/json", body, _CLOSE, *later, *headers)
+
+
+# --- absent ---------------------------------------------------------------------------------------
+# Answers for what a server of a deployment on Kafka does not do: an error that says so, and who does.
+
+
+class RoleAbsentError(HeadgateError):
+    """The server has no process of the role that would answer."""
+
+    code = "role-absent"
+    http_status = 501
+
+    def __init__(self, role: Role) -> None:
+        hint = f"ask a server of the deployment that has it: headgate serve --role {role}"
+        super().__init__(f"this server has no {role} that answers", hint=hint)
+
+
+class RoleAbsent:
+    """An ASGI application in the place of a role that the server does not have.
+
+    Args:
+        role: Which.
+    """
+
+    def __init__(self, role: Role) -> None:
+        self._role = role
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request.
+
+        Raises:
+            RoleAbsentError: Always.
+        """
+        raise RoleAbsentError(self._role)
+
+    def routes(self, routes: Iterable[Route]) -> list[Route]:
+        """The same paths, answered so."""
+        return [Route(route.path, self, methods=list(route.methods or ())) for route in routes]
+
+
+# --- deliveries -----------------------------------------------------------------------------------
+# Refuses deliveries on paths that are no broker's: an event's body shall never be a request to the server's own API.
+#
+# The policy for URLs (`control/egress.py`) refuses the addresses that this server knows to be its own. A proxy, or a
+# port that is mapped, gives it others. Every delivery of a broker carries the hop count, so this one look tells them
+# all.
+
+_HOPS: Final = HOPS_HEADER.encode()
+
+
+class DeliveryRefusedError(HeadgateError):
+    """A delivery came to a path that takes no events."""
+
+    code = "delivery-refused"
+    http_status = 403
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"this path takes no events, and the header {HOPS_HEADER} says that this is one",
+            hint="a subscriber is a program or a broker (/{namespace}/{broker}), never a broker's API",
+        )
+
+
+class NoDeliveries:
+    """An ASGI application before another one that takes no events.
+
+    Args:
+        app: What answers everything else.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] != "http" or not any(name == _HOPS for name, _ in scope["headers"]):
+            await self._app(scope, receive, send)
+            return
+        await send_problem(send, DeliveryRefusedError(), (b"connection", b"close"))
+
+
+# --- gate -----------------------------------------------------------------------------------------
+
+
+class ServerStoppingError(UnavailableError):
+    """The server is on its way down."""
+
+    code = "stopping"
+
+    def __init__(self) -> None:
+        super().__init__("the server is stopping", hint="try again in a few seconds")
+
+
+class Gate:
+    """An ASGI application before another one; open until it is closed.
+
+    Args:
+        app: What answers.
+        token: What the dispatcher shows.
+    """
+
+    def __init__(self, app: ASGIApp, token: bytes) -> None:
+        self._app = app
+        self._token = token
+        self._closed = False
+
+    def close(self) -> None:
+        """From here on only the dispatcher's requests, and those about health, are answered."""
+        self._closed = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if (
+            not self._closed
+            or scope["type"] != "http"
+            or scope["path"] in PATHS
+            or shows_token(scope["headers"], self._token)
+        ):
+            await self._app(scope, receive, send)
+            return
+        await send_problem(send, ServerStoppingError(), (b"connection", b"close"))
