@@ -38,7 +38,7 @@ from headgate.store.kafka.partition_views import OutboxLookups, PartitionRecords
 # --- records api ----------------------------------------------------------------------------------
 # What the owner of an outbox partition answers of an event: its records, on the paths of `why` and `trace`.
 #
-# Who asks it is the control process of a server of the deployment (`asked_records.py`), for a client and by his rights.
+# Who asks it is the control process of a server of the deployment, for a client and by his rights.
 # The query names a place in the topic `events`: the event there must be one of the broker that the path is about.
 
 PLACE = "place"
@@ -163,7 +163,7 @@ def _records(number: int, answer: DispatcherAnswer) -> EventRecords:
 # --- stats api ------------------------------------------------------------------------------------
 # What the owner of an outbox partition answers of the counters of its triggers, on the paths of these.
 #
-# Who asks it is the control process of a server of the deployment (`asked_stats.py`), for a client and by his rights.
+# Who asks it is the control process of a server of the deployment, for a client and by his rights.
 # The query names targets; of those that the path is not about nothing is said.
 
 TARGETS: Final = "targets"

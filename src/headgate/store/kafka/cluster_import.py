@@ -1,6 +1,6 @@
 """The move of a server without Kafka into a fresh deployment: `headgate cluster import`.
 
-What goes over, in this order: stored events with their undelivered rows (`moved_events.py`), dead letters, and at last
+What goes over, in this order: stored events with their undelivered rows, dead letters, and at last
 every row of control.db: objects, Secrets as they are encrypted, counters. A deployment without objects delivers nothing
 and takes nothing, so a move that was broken off has had no effect but on its topics, which are made anew for another
 try. The directory is only read. docs/howto/move-to-kafka.md says what does not go over.

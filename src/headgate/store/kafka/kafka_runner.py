@@ -338,7 +338,7 @@ class KafkaRouting:
         return self._cache.snapshot()
 
     def set_active_generation(self, generation: int) -> None:
-        """Tells the control process that leads, see `generations.py`.
+        """Tells the control process that leads, see `runs.py`.
 
         Raises:
             MatcherLeadLostError: Another matcher leads.

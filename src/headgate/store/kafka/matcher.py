@@ -4,7 +4,7 @@
     leads       one `Matcher` loop; the numbers of runs are fenced            given away, or fenced -> stands by
 
 Two processes that both believe to lead harm nothing but speed: the newer one has fenced the numbers of runs, and has
-declared every earlier run over (`run_registry.py`). So a leader goes on when Kafka has not heard of it in time. Perhaps
+declared every earlier run over (`runs.py`). So a leader goes on when Kafka has not heard of it in time. Perhaps
 the broker that counts its heartbeats has died, and nobody else leads. If somebody does, its runs are refused, and it
 learns from that.
 """

@@ -159,7 +159,7 @@ class CheckpointedCursors(CursorStore):
     def _thinned(self, stored: list[int], needed: int) -> list[int]:
         """Without every second one where there are too many, of those that are needed and of the others.
 
-        From the others on `why` and `trace` look for rows that have ended (`partition_records.py`): the older they are,
+        From the others on `why` and `trace` look for rows that have ended (`partition_views.py`): the older they are,
         the fewer.
         """
         first = max(0, bisect_right(stored, needed) - 1)

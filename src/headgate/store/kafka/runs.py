@@ -375,7 +375,7 @@ class RunReports:
 
     An owner of an `OutboxMember` calls `assigned` and `revoked` from its `OutboxListener`, and `take` with every page
     as soon as it is read, whether or not its events are delivered or committed. A report says what the log says: it
-    stays true when the partition moves, and a late one of an earlier owner changes no decision (see `run_ledger.py`).
+    stays true when the partition moves, and a late one of an earlier owner changes no decision (see `RunLedger`).
 
     Args:
         config: Of the deployment.

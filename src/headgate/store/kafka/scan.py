@@ -140,7 +140,7 @@ class ScanConsumers:
 #
 # What a consumer fetched waits here until the scan reads its partition; a bound of bytes ends the fetching, never the
 # reading of what is there. Batches are read once their transaction is committed, and offsets are left out, as in
-# `reader.py`.
+# `events.py`.
 
 DOING: Final = "events cannot be read"
 PassedOver = Callable[[int, int, RecordError], object]
