@@ -56,13 +56,13 @@ in-parts:
 
 tests: setup
 	@scripts/ensure.sh $(PROGRAMS)
-	@$(BIN)/python -m pytest -q -rs -n 2 --dist loadgroup --no-loadscope-reorder --durations 20 $(TESTS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder --durations 20 $(TESTS)
 
 # For the inner loop: what starts neither a JVM nor a server nor Kafka.
 test-fast: PROGRAMS := kubectl curl openssl promtool
 test-fast: setup
 	@scripts/ensure.sh $(PROGRAMS)
-	@$(BIN)/python -m pytest -q -rs -n 2 --dist worksteal -m "not (spark or system or crash or kafka)"
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not (spark or system or crash or kafka)"
 
 # What takes hours: a million pairs of an event and a filter, by cel-cpp, by the plan's rows and by Spark; new schedules;
 # a hundred kills; new examples for every property.

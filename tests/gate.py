@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import tempfile
 import threading
 import uuid
@@ -124,5 +125,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Every process of the run has the run's environment; only the one that reads all reports counts."""
     os.environ.setdefault(RUN, uuid.uuid4().hex)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A run in the background of a script: the programs that tests start would inherit it, and pass over Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not os.environ.get("PYTEST_XDIST_WORKER"):
         config.pluginmanager.register(Started())

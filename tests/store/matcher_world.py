@@ -138,10 +138,15 @@ class Worker:
         self.check()
 
 
-class Load:
-    """Stores events at a rate until it is told to stop."""
+AHEAD_MAX = 400
+"""Events that are stored and have not reached the reader."""
 
-    def __init__(self, config: KafkaConfig, rate: float) -> None:
+
+class Load:
+    """Stores events at a rate until it is told to stop, no faster than a reader can follow on a slow machine."""
+
+    def __init__(self, config: KafkaConfig, rate: float, reader: Reader | None = None) -> None:
+        self._reader = reader
         self.stored: dict[tuple[int, int], int] = {}  # number in the pool, by source and offset
         self._topic = config.topic("events")
         self._pause_s = 1 / rate
@@ -152,6 +157,10 @@ class Load:
     def run(self, stop: threading.Event) -> None:
         number, next_at = 0, time.monotonic()
         while not stop.is_set():
+            if self._reader is not None and len(self.stored) - len(self._reader.delays_s) > AHEAD_MAX:
+                stop.wait(0.05)
+                next_at = time.monotonic()
+                continue
             self.add(number)
             number += 1
             next_at += self._pause_s

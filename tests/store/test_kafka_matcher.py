@@ -52,8 +52,8 @@ class World:
     def __init__(self, config: KafkaConfig, rate: float) -> None:
         self.config = config
         self.filters = Filters()
-        self.load = Load(config, rate)
         self.reader = Reader(config)
+        self.load = Load(config, rate, self.reader)
         self._load = Worker(self.load.run)
         self._others = [
             Worker(self.reader.run),
