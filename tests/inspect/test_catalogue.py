@@ -31,7 +31,9 @@ KEY = ObjectKey(Kind.BROKER, "default", "default")
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """Of a machine that is never busy: all samples are looked at."""
+    monkeypatch.setattr(catalogue, "CATALOGUE_SAMPLE_S_MAX", 60.0)
     yield from _world.__wrapped__(tmp_path)  # type: ignore[attr-defined]
 
 

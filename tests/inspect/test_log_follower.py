@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from headgate import limits
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
+from headgate.event.data import kind_of
 from headgate.event.hops import with_lineage
 from headgate.event.model import Event
 from headgate.inspect import log_follower
@@ -134,6 +135,29 @@ def test_brokers_are_bounded() -> None:
         sketch.add([(f"b{number}", "t", "/s")], number, 0, number)
     assert len(list(sketch.brokers())) == limits.CATALOGUE_BROKERS_MAX
     assert not sketch.of("b0").flows
+
+
+def test_json_that_is_none_is_counted(tmp_path: Path) -> None:
+    writer = PartitionWriter(Partition(tmp_path / "0", "stop"), EVENT_SCHEMA)
+    json, marked = b'{"n":1}', b'\xef\xbb\xbf{"n":1}'
+    for type_, content_type, data in (
+        ("good", "application/json", json),
+        ("marked", "application/json", marked),
+        ("marked", "application/vnd.shop+json", marked),
+        ("marked", "application/json", json),
+        ("bytes", "application/octet-stream", marked),
+        ("bytes", None, marked),
+    ):
+        event = Event(
+            "1.0", "e", "/s", type_, datacontenttype=content_type, data_kind=kind_of(content_type, data), data=data
+        )
+        writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [type_]))
+    follower = LogFollower(LogDirectory(tmp_path, "stop"))
+    follower.step()
+    with follower.flows() as sketch:
+        found = {key.type: (flow.count, flow.not_json) for key, flow in sketch.of(BROKER).flows.items()}
+    assert found == {"good": (1, 0), "marked": (3, 2), "bytes": (2, 0)}
+    writer.close()
 
 
 def test_a_follower_reads_what_was_there_and_what_comes_once(tmp_path: Path) -> None:

@@ -52,11 +52,12 @@ class FlowNotFoundError(NotFoundError):
 
 
 class CatalogueItem(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Events of one type from one source. What stands behind `last_seen` is there for the one that is asked for.
+    """Events of one type from one source. What stands behind `not_json` is there for the one that is asked for.
 
     Attributes:
         first_seen: When the first of them was stored since `since`, RFC 3339.
         last_seen: When the last one was.
+        not_json: Of them, those whose media type says JSON and whose data is none: no filter finds anything in it.
         rate: Events a second in the last quarter of an hour, or since `since`.
         example: The newest of them that can be read, in the JSON format; absent where it is too large.
         schema: Of the JSON data of some of them, see `ObservedSchema`; absent where there is none.
@@ -72,6 +73,7 @@ class CatalogueItem(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     rate: float
     first_seen: str
     last_seen: str
+    not_json: int = 0
     example: msgspec.Raw | None = None
     schema: JsonObject | None = None
     sampled: int = 0
@@ -110,7 +112,7 @@ class _Known:
     def item(self) -> CatalogueItem:
         key, flow = self.key, self.flow
         first, last = time_text(flow.first_us), time_text(flow.last_us)
-        return CatalogueItem(key.type, key.source, flow.count, round(self.rate, 3), first, last)
+        return CatalogueItem(key.type, key.source, flow.count, round(self.rate, 3), first, last, flow.not_json)
 
 
 class Catalogues:

@@ -34,13 +34,14 @@ class Flow:
         count: Events.
         first_us: When the first one was stored, microseconds since 1970 UTC.
         last_us: When the last one was.
+        not_json: Of them, those whose media type says JSON and whose data is none.
         places: Partition and offset of some of them, one of a chunk, the newest last.
     """
 
-    __slots__ = ("_minutes", "count", "first_us", "last_us", "places")
+    __slots__ = ("_minutes", "count", "first_us", "last_us", "not_json", "places")
 
     def __init__(self, time_us: int) -> None:
-        self.count = 0
+        self.count = self.not_json = 0
         self.first_us = self.last_us = time_us
         self.places: deque[tuple[int, int]] = deque(maxlen=CATALOGUE_SAMPLES_MAX)
         self._minutes: dict[int, int] = {}
@@ -64,7 +65,8 @@ class Flow:
     def copy(self) -> Flow:
         """What it is now."""
         same = Flow(self.first_us)
-        same.count, same.last_us, same.places = self.count, self.last_us, self.places.copy()
+        same.count, same.not_json = self.count, self.not_json
+        same.last_us, same.places = self.last_us, self.places.copy()
         return same
 
     def rate(self, since_us: int, now_us: int) -> float:
@@ -115,7 +117,14 @@ class FlowSketch:
     def __init__(self) -> None:
         self._brokers: OrderedDict[str, BrokerFlows] = OrderedDict()
 
-    def add(self, kinds: Sequence[tuple[str, str, str]], time_us: int, partition: int, first: int) -> None:
+    def add(
+        self,
+        kinds: Sequence[tuple[str, str, str]],
+        time_us: int,
+        partition: int,
+        first: int,
+        not_json: Sequence[int] = (),
+    ) -> None:
         """Take up the events of a chunk.
 
         Args:
@@ -123,8 +132,10 @@ class FlowSketch:
             time_us: When they were stored.
             partition: Theirs.
             first: The offset of the first one.
+            not_json: The places in `kinds` of those whose media type says JSON and whose data is none.
         """
         rows = {kind: row for row, kind in enumerate(kinds)}
+        wrong = Counter(kinds[row] for row in not_json)
         for kind, count in Counter(kinds).items():
             broker, type_, source = kind
             known = self._brokers.get(broker)
@@ -138,6 +149,7 @@ class FlowSketch:
                 known.left_out += count
             else:
                 flow.add(count, time_us, (partition, first + rows[kind]))
+                flow.not_json += wrong[kind]
 
     def of(self, broker: str) -> BrokerFlows:
         """The flows of a broker, by its identity."""

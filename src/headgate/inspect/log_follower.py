@@ -22,7 +22,9 @@ import structlog
 
 from headgate.errors import HeadgateError
 from headgate.event.arrow import EVENT_SCHEMA
+from headgate.event.attributes import media_type
 from headgate.event.hops import ROOT
+from headgate.event.model import DataKind
 from headgate.inspect.event_index import EventIndex
 from headgate.inspect.flows import FlowSketch
 from headgate.limits import FOLLOW_DUTY, FOLLOW_POLL_S, FOLLOW_TURN_BYTES, FOLLOWED_BYTES_MAX, INDEXED_EVENTS_MAX
@@ -33,9 +35,10 @@ from headgate.log.reader import Chunk, PartitionReader
 from headgate.log.search import newest_of_all
 from headgate.observe.logs import Recurring
 
-_BROKER, _TYPE, _SOURCE, _ID, _EXTENSIONS = (
-    EVENT_SCHEMA.get_field_index(name) for name in ("broker", "type", "source", "id", "extensions")
+_BROKER, _TYPE, _SOURCE, _ID, _EXTENSIONS, _KIND, _CONTENT_TYPE = map(
+    EVENT_SCHEMA.get_field_index, ("broker", "type", "source", "id", "extensions", "data_kind", "datacontenttype")
 )
+_BINARY: Final = tuple(DataKind).index(DataKind.BINARY)
 _ROOTED: Final = f'"{ROOT}":"'
 _ROOT: Final = re.compile(f'{_ROOTED}([^"]*)"')
 _log = structlog.get_logger(__name__)
@@ -169,7 +172,8 @@ class LogFollower:
         batch, time_us = chunk.batch, chunk.append_time_us
         self._since_us = min(self._since_us or time_us, time_us)
         columns = (batch.column(place).to_pylist() for place in (_BROKER, _TYPE, _SOURCE))
-        self._flows.add(list(zip(*columns, strict=True)), time_us, number, chunk.first_offset)
+        kinds = list(zip(*columns, strict=True))
+        self._flows.add(kinds, time_us, number, chunk.first_offset, _not_json(batch))
         self.index.put(number, chunk.first_offset, batch.column(_ID).to_pylist(), _roots(batch))
 
 
@@ -179,6 +183,13 @@ def _end(log: LogDirectory, number: int) -> int:
         return committed.next_offset()
     finally:
         committed.close()
+
+
+def _not_json(batch: pa.RecordBatch) -> list[int]:
+    """The rows whose media type says JSON and whose data is none, such as JSON behind a byte order mark."""
+    rows = pc.indices_nonzero(pc.equal(batch.column(_KIND), _BINARY)).to_pylist()
+    types = batch.column(_CONTENT_TYPE)
+    return [row for row in rows if (media := media_type(types[row].as_py() or "")) is not None and media.is_json]
 
 
 def _roots(batch: pa.RecordBatch) -> list[str | None]:

@@ -37,7 +37,7 @@ export function Catalogue({ route }) {
       <ul class="types" aria-label="Types">
         ${data.items.map((one) => html`<li key=${`${one.type} ${one.source}`}>
           <button type="button" aria-pressed=${one === listed ? "true" : "false"} onClick=${() => refine({ type: one.type, source: one.source })}>
-            <span class="name">${plain(one.type)}</span><span class="muted">${plain(one.source)}</span><span class="figures">${count(one.count)} · ${rate(one.rate)}/s · ${ago(one.lastSeen)} ago</span>
+            <span class="name">${plain(one.type)}</span><span class="muted">${plain(one.source)}</span><span class="figures">${count(one.count)} · ${rate(one.rate)}/s · ${ago(one.lastSeen)} ago</span>${one.notJson > 0 && html`<span class="warn">${count(one.notJson)} no JSON</span>`}
           </button>
         </li>`)}
         ${data.leftOut > 0 && html`<li class="muted">and ${counted(data.leftOut, "event")} of further types</li>`}
@@ -46,6 +46,7 @@ export function Catalogue({ route }) {
         <${Panel} title=${plain(chosen.type)} aside=${html`<a href=${link(["events"], { broker: full, filter: `ce.type == ${JSON.stringify(chosen.type)}` })}>Look at them</a>`}>
           <p>${chosen !== looked ? html`<span class="muted">Looking…</span>` : chosen.wantedBy?.length ? html`Wanted by ${chosen.wantedBy.map((one) => html`<a key=${one} href=${link(["triggers", ...one.split("/")])}>${one}</a> `)}` : html`<span class="muted">${chosen.judged === false ? "Who wants these was not looked at." : "No trigger wants these."}</span>`}</p>
         <//>
+        ${chosen.notJson > 0 && html`<p class="warn">${counted(chosen.notJson, "event")} of these ${chosen.notJson === 1 ? "says" : "say"} in the media type that the data is JSON, and it is not. No filter finds anything in such data.</p>`}
         ${chosen.schema && html`<${Panel} title="Schema of the data, as it was seen"><div class="json mono" tabindex="0" role="region" aria-label="Schema"><${Json} value=${chosen.schema} /></div><//>`}
         ${chosen.example && html`<${Panel} title="An example"><${EventCard} event=${chosen.example} /><//>`}
       </div>
