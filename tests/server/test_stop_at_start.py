@@ -34,7 +34,8 @@ HANGING = """
 import importlib, sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from headgate.server import child, matcher_stop, parts
+from headgate.server import child, parts
+from headgate.server import matcher as embedded
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig, KafkaConfig
 
@@ -50,7 +51,7 @@ if matcher.__name__ == "headgate.server.matcher":
 else:
     matcher.serve_kafka = hang
     matcher.open_cache = lambda *_: SimpleNamespace(close=lambda: None)
-matcher_stop.MATCHER_STOP_S_MAX = 0.2
+embedded.MATCHER_STOP_S_MAX = 0.2
 cluster = ClusterConfig(kafka=KafkaConfig(bootstrap="127.0.0.1:1"))
 matcher.run(child.Context(Settings(data=Path(sys.argv[2])), b"", parts.ServerPart(parts.Role.MATCHER), cluster))
 """
