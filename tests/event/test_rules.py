@@ -185,7 +185,8 @@ def test_depth_is_that_of_the_data():
 @pytest.mark.parametrize("inside", [b"1", b'{"a":1,"a":1}'])
 def test_data_that_only_a_second_look_finds_too_deep_is_refused(inside):
     begin = json.dumps(MINIMAL).encode()[:-1]
-    for depth in range(3 * JSON_DEPTH_MAX - 120, 3 * JSON_DEPTH_MAX):
+    step = 1 if inside == b"1" else 8  # it names the place, which is long
+    for depth in range(3 * JSON_DEPTH_MAX - 120, 3 * JSON_DEPTH_MAX, step):
         body = begin + b',"data":' + b"[" * depth + inside + b"]" * depth + b"}"
         refused(decode_event, body)
         refused(decode_batch, b"[" + body + b"]")
