@@ -10,7 +10,16 @@ from headgate.control.admission import Admission
 from headgate.control.bodies import FieldValidation, decode_json, decode_yaml, yaml_documents
 from headgate.control.decode import check_shape, decode_object
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
-from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Broker, Kind, LogSpec, ObjectKey, Trigger
+from headgate.control.objects import (
+    FILTER_ANNOTATION,
+    FILTERS_ANNOTATION,
+    ORDER_ANNOTATION,
+    Broker,
+    Kind,
+    LogSpec,
+    ObjectKey,
+    Trigger,
+)
 from headgate.control.patches import merge_patch
 from headgate.control.specs import DEFAULT_RULE, LogRule, log_rule
 from headgate.filter.skipping.filter_value import FilterValueRule
@@ -205,6 +214,17 @@ def test_an_update_that_would_erase_filters_unseen_is_refused(admission: Admissi
     assert [cause.field for cause in refused.value.causes] == ["spec.filters"]
     update["metadata"]["annotations"].pop(FILTERS_ANNOTATION)
     assert admission.replace(key, update).outcome == "configured"
+
+
+def test_who_orders_a_trigger_hears_of_what_order_is_kept(admission: Admission) -> None:
+    by_annotation = trigger("t2")
+    by_annotation["metadata"]["annotations"] = {ORDER_ANNOTATION: "ordered"}
+    for document in (trigger(delivery={"order": "ordered"}), by_annotation):
+        (warning,) = admission.create(Kind.TRIGGER, document).warnings
+        assert "partitionkey" in warning
+    unordered = trigger("t3", delivery={"order": "unordered"})
+    unordered["metadata"]["annotations"] = {ORDER_ANNOTATION: "ordered"}
+    assert admission.create(Kind.TRIGGER, unordered).warnings == ()
 
 
 def test_advice_comes_as_warnings(admission: Admission) -> None:

@@ -30,7 +30,14 @@ from headgate.control.patches import DocumentChange, change_of, patched
 from headgate.control.quota_rules import not_counted_causes
 from headgate.control.specs import compiler_input, keeps_filter_errors
 from headgate.control.store import Store
-from headgate.control.validate import change_causes, filter_cause, object_causes, refuse_erased_filter, scan_warning
+from headgate.control.validate import (
+    change_causes,
+    filter_cause,
+    object_causes,
+    order_warning,
+    refuse_erased_filter,
+    scan_warning,
+)
 from headgate.errors import InvalidInputError
 from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import CompiledFilter
@@ -305,7 +312,7 @@ class Admission:
             raise InvalidObjectError(tuple(causes), kind=kind, name=obj.metadata.name, hint=hint)
         if isinstance(obj, Routed):
             advised = tuple(one.message for one in advice(obj.spec.filter, obj.spec.filters))
-            decoded = replace(decoded, warnings=decoded.warnings + advised + scan_warning(plan))
+            decoded = replace(decoded, warnings=decoded.warnings + advised + scan_warning(plan) + order_warning(obj))
         return replace(decoded, obj=obj), plan
 
     def _plan(self, obj: Object) -> CompiledFilter | None:
