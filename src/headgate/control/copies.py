@@ -261,6 +261,7 @@ class EventPolicyCopy(ObjectCopy):
 
 
 # --- quota copy -----------------------------------------------------------------------------------
+# Resource quotas in memory, as new as the last write of one that was answered.
 
 QuotaLimits = Mapping[str, Mapping[str, int]]
 """By namespace and resource the most that may be used."""

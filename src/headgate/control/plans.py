@@ -14,6 +14,7 @@ import msgspec
 from headgate.filter.compile.plan import PLAN_VERSION, SCAN_CANDIDATE, CompiledFilter, Constant, PlanRow, Signature
 
 # --- plans ----------------------------------------------------------------------------------------
+# Compiled filters as msgpack, stored beside their triggers, so that a restart compiles nothing.
 
 
 class _Row(msgspec.Struct, array_like=True, frozen=True):

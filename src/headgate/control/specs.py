@@ -248,6 +248,7 @@ def delivery_rules(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_ur
 
 
 # --- subscription spec ----------------------------------------------------------------------------
+# A subscription's spec with types, defaults and tags, and the filters that the compiler gets.
 
 TYPE_DEFAULT: Final = "exclusive"
 _PUSHED: Final = ("order", "parallelism", "batch_size", "batch_wait", "on_filter_error", "rate_limit")

@@ -115,6 +115,10 @@ class NoDeliveries:
 
 
 # --- gate -----------------------------------------------------------------------------------------
+# The gate in front of a server that stops: only its own dispatcher comes in, with the replies of subscribers.
+#
+# A reply that cannot be stored is a failed delivery, so the front goes on storing until the dispatcher has ended.
+# Everybody else is told to come back later.
 
 
 class ServerStoppingError(UnavailableError):

@@ -19,6 +19,7 @@ from headgate.subscriptions.leases import Leases
 from headgate.subscriptions.store import UnackedEvent
 
 # --- consumers ------------------------------------------------------------------------------------
+# The consumers of a subscription: who has the lease, and which events each one has. Pure.
 
 
 class ConsumerLease(msgspec.Struct, frozen=True):

@@ -15,6 +15,11 @@ from headgate.filter.cel.errors import FilterError
 from headgate.limits import FILTER_LIST_ITEMS_MAX
 
 # --- text values ----------------------------------------------------------------------------------
+# The values of an attribute that have a text, for dialects in which every property is text.
+#
+# Such a dialect compares with all of them. In Pulsar a property is a string. An attribute that came as an HTTP header
+# is one, too; in JSON it may have come as an integer or a boolean, and then counts as its text: 5 is "5", true is
+# "true".
 
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,9}")
 

@@ -264,6 +264,10 @@ class AskedStats:
 
 
 # --- partition api --------------------------------------------------------------------------------
+# What a dispatcher on Kafka answers on its socket: questions about one of its partitions, `/partitions/N/...`.
+#
+# Behind the prefix are the paths that a dispatcher of one machine has. A partition that is not here, or not yet, is
+# answered with 421 (Misdirected Request): nothing was done, and who asks looks for its owner anew.
 
 MISDIRECTED: Final = 421
 _PREFIX: Final = "/partitions/"

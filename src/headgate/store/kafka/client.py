@@ -362,6 +362,7 @@ def partition_count(client: Consumer | Producer, topic: str, config: KafkaConfig
 
 
 # --- lost topics ----------------------------------------------------------------------------------
+# What is said where a topic is no longer the one that was read.
 
 _HINT: Final = "was the topic deleted and created again?"
 

@@ -72,6 +72,13 @@ class GroupMembers:
 
 
 # --- election -------------------------------------------------------------------------------------
+# The election of one process among several: the owner of the one partition of a topic, in a consumer group.
+#
+# Kafka gives the partition to one member, and to another one ELECTION_SESSION_S after its owner has fallen silent
+# (classic protocol). The members read nothing. Who leads keeps the lead when others join (cooperative-sticky).
+#
+# An election alone fences nobody: a process that stood still does not know yet that another one leads. What a leader
+# writes must therefore be refused by Kafka once there is a newer one (`transactional.id`).
 
 _POLL_S: Final = 0.1
 """A stop is noticed so late."""

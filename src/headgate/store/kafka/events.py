@@ -239,6 +239,11 @@ class KafkaReader:
 
 
 # --- event lookup ---------------------------------------------------------------------------------
+# Events of the topic `events` for deliveries: those that came with their matches, and any other by its offset.
+#
+# To go to a place of a topic takes Kafka milliseconds, to read on takes microseconds. So events that are asked for
+# while others are read are read together, in the order of their offsets: a target that fails and needs its events again
+# and again does not hold those of the others.
 
 _RECORDS_A_TIME: Final = 500
 _PASSED_MAX: Final = 1_000

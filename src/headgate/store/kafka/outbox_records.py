@@ -24,6 +24,10 @@ from headgate.outbox.takeover_state import PartitionState, RunState, TakeoverSta
 from headgate.store.kafka.records import RecordError, decode_stored
 
 # --- outbox records -------------------------------------------------------------------------------
+# The header of records of the topic `outbox`: its numbers, and the records that a driver writes.
+#
+# docs/spec/outbox-topic.md has every byte. Events and their progress are written in Java (`kafka/OutboxHeader.java`).
+# Pure.
 
 HEADER: Final = "headgate_outbox"
 HEAD: Final = struct.Struct("<BBqqiq")

@@ -145,6 +145,12 @@ def _rows_of(match: WalkedMatch, target: int | None) -> list[MatchRow]:
 
 
 # --- subscription rows ----------------------------------------------------------------------------
+# The outbox partition of a dispatcher on Kafka, as its subscriptions see it: where rows stand, and what is in force.
+#
+# Both are read from the checkpoints of the partition. A checkpoint says up to where each source partition has been
+# matched (W), and by which run: rows of events at or above W stand behind it, whatever clocks say.
+#
+# A search for rows goes over everybody's records. So more rows are read than are asked for, and kept for the next pull.
 
 
 class CheckpointRowPlaces:

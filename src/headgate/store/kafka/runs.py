@@ -434,6 +434,7 @@ class RunReports:
 
 
 # --- generations ----------------------------------------------------------------------------------
+# The generation in force, from the topic `runs` to the objects: what the control process that leads writes down.
 
 
 def follow_generations(config: KafkaConfig, write: Callable[[int], None], stop: threading.Event) -> None:

@@ -435,6 +435,7 @@ class FencedWriter:
 
 
 # --- state follower -------------------------------------------------------------------------------
+# Following a topic of state into the objects: what the control process that leads writes down of other processes.
 
 _WAIT_S: Final = 0.5
 """A stop is noticed so late."""

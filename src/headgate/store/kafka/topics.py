@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 # --- topics ---------------------------------------------------------------------------------------
+# The topics of a deployment as they must be, and where those of a cluster differ. Pure.
 
 _HOUR_MS: Final = 3_600_000
 _MIB: Final = 1 << 20
