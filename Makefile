@@ -17,9 +17,9 @@ setup: .venv/.ready $(JAR) .venv/.classes
 $(JAR): $(shell find connector/src connector/resources -type f) scripts/build-connector.sh | .venv/.ready
 	@scripts/build-connector.sh
 
-# Half a minute once, and every server is ready in half the time.
+# Half a minute once, and every server is ready in two thirds of the time.
 .venv/.classes: .venv/.ready | $(JAR)
-	@echo "setup: an archive of Spark's classes, with which servers start twice as fast (half a minute the first time)"
+	@echo "setup: an archive of Spark's classes, with which servers start faster (half a minute the first time)"
 	@$(BIN)/python -m headgate.server.class_archive
 	@touch $@
 
