@@ -1,7 +1,7 @@
 """Makes the archive of Spark's classes: `python -m headgate.server.class_archive`, once for each installation.
 
-A server that starts with it is ready in two thirds of the time. It starts a server on an empty data directory, whose JVM writes
-down on its way out which classes it had, about 160 MB.
+A server that starts with it is ready in two thirds of the time. It starts a server on an empty data directory, whose
+JVM writes down on its way out which classes it had, about 160 MB.
 """
 
 from __future__ import annotations
