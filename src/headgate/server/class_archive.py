@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from headgate.errors import HeadgateError, UnavailableError
 from headgate.match.session import CLASS_ARCHIVE
 
 _S_MAX: Final = 300.0
@@ -23,13 +24,14 @@ _S_MAX: Final = 300.0
 
 
 def make_archive(path: Path = CLASS_ARCHIVE) -> None:
-    """Writes the archive, or replaces the one that is there.
+    """Writes the archive; one that is there goes first.
 
     Raises:
         OSError: The environment may not be written to.
-        TimeoutError: The server did not become ready, or its JVM wrote nothing.
+        UnavailableError: The server did not start, or its JVM wrote nothing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # a JVM that has mapped one writes none
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         written = Path(folder) / path.name
         log = Path(folder) / "log"
@@ -53,7 +55,8 @@ def make_archive(path: Path = CLASS_ARCHIVE) -> None:
             if _is_running(server.pid):
                 os.killpg(server.pid, signal.SIGKILL)
         if not written.exists():
-            raise TimeoutError("Spark's JVM has written no archive")
+            said = next((line for line in log.read_text().splitlines() if line.startswith("error: ")), "")
+            raise UnavailableError(said.removeprefix("error: ") or "Spark's JVM has written no archive of its classes")
         written.replace(path)
 
 
@@ -61,7 +64,7 @@ def _wait(holds: Callable[[], bool]) -> None:
     until = time.monotonic() + _S_MAX
     while not holds():
         if time.monotonic() > until:
-            raise TimeoutError(f"no archive of Spark's classes within {_S_MAX:g} s")
+            raise UnavailableError(f"no archive of Spark's classes within {_S_MAX:g} s")
         time.sleep(0.1)
 
 
@@ -75,4 +78,7 @@ def _is_running(group: int) -> bool:
 
 
 if __name__ == "__main__":
-    make_archive()
+    try:
+        make_archive()
+    except (HeadgateError, OSError) as problem:
+        sys.exit(f"error: {problem}\nhint: servers start without the archive of Spark's classes, only slower")
