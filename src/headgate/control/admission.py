@@ -28,16 +28,9 @@ from headgate.control.managers import Manager, Managers, applied, given_managers
 from headgate.control.objects import EventPolicy, Kind, Object, ObjectKey, ResourceQuota, Routed, Trigger, key_of
 from headgate.control.patches import DocumentChange, change_of, patched
 from headgate.control.quota_rules import not_counted_causes
-from headgate.control.specs import compiler_input, keeps_filter_errors
+from headgate.control.specs import compiler_input, keeps_filter_errors, order_warning
 from headgate.control.store import Store
-from headgate.control.validate import (
-    change_causes,
-    filter_cause,
-    object_causes,
-    order_warning,
-    refuse_erased_filter,
-    scan_warning,
-)
+from headgate.control.validate import change_causes, filter_cause, object_causes, refuse_erased_filter, scan_warning
 from headgate.errors import InvalidInputError
 from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import CompiledFilter

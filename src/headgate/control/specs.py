@@ -23,6 +23,7 @@ from headgate.control.objects import (
     Routed,
     Subscription,
     SubscriptionSpec,
+    Trigger,
 )
 from headgate.control.routing import BackoffPolicy, DeliveryRules, Format, PullRules, PullType
 from headgate.filter.cel.errors import FilterError
@@ -195,6 +196,13 @@ def is_ordered(metadata: Metadata) -> bool:
     """Whether a trigger's annotations order its events."""
     annotations = metadata.annotations
     return _ORDERS.get(annotations.get(ORDER_ANNOTATION, annotations.get(ORDER_ANNOTATION_KAFKA, "")), False)
+
+
+def order_warning(obj: Routed) -> tuple[str, ...]:
+    """What an ordered trigger does not get, though its author may expect it."""
+    if isinstance(obj, Trigger) and delivery_rules(obj.spec.delivery, ordered=is_ordered(obj.metadata)).ordered:
+        return ("only events with the same partitionkey are kept in order: those without one come in any order",)
+    return ()
 
 
 def paused_causes(metadata: Metadata) -> Iterator[Cause]:

@@ -43,10 +43,8 @@ from headgate.control.rbac_rules import binding_causes, role_causes, role_ref_ca
 from headgate.control.secret_rules import KEY, KEY_RULE, secret_causes, secret_change_causes
 from headgate.control.specs import (
     delivery_causes,
-    delivery_rules,
     field_as_written,
     filter_value_causes,
-    is_ordered,
     log_causes,
     order_causes,
     paused_causes,
@@ -433,13 +431,6 @@ def _uri_problem(uri: str, *, absolute: bool) -> str:
 
 # --- filter causes --------------------------------------------------------------------------------
 # Errors and warnings of an object's filter, with the field that the author wrote.
-
-
-def order_warning(obj: Routed) -> tuple[str, ...]:
-    """What an ordered trigger does not get, though its author may expect it."""
-    if isinstance(obj, Trigger) and delivery_rules(obj.spec.delivery, ordered=is_ordered(obj.metadata)).ordered:
-        return ("only events with the same partitionkey are kept in order: those without one come in any order",)
-    return ()
 
 
 def scan_warning(plan: CompiledFilter | None) -> tuple[str, ...]:

@@ -38,7 +38,6 @@ from headgate.observe.logs import Recurring
 _BROKER, _TYPE, _SOURCE, _ID, _EXTENSIONS, _KIND, _CONTENT_TYPE = map(
     EVENT_SCHEMA.get_field_index, ("broker", "type", "source", "id", "extensions", "data_kind", "datacontenttype")
 )
-_BINARY: Final = tuple(DataKind).index(DataKind.BINARY)
 _ROOTED: Final = f'"{ROOT}":"'
 _ROOT: Final = re.compile(f'{_ROOTED}([^"]*)"')
 _log = structlog.get_logger(__name__)
@@ -187,7 +186,7 @@ def _end(log: LogDirectory, number: int) -> int:
 
 def _not_json(batch: pa.RecordBatch) -> list[int]:
     """The rows whose media type says JSON and whose data is none, such as JSON behind a byte order mark."""
-    rows = pc.indices_nonzero(pc.equal(batch.column(_KIND), _BINARY)).to_pylist()
+    rows = pc.indices_nonzero(pc.equal(batch.column(_KIND), int(DataKind.BINARY))).to_pylist()
     types = batch.column(_CONTENT_TYPE)
     return [row for row in rows if (media := media_type(types[row].as_py() or "")) is not None and media.is_json]
 

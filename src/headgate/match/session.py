@@ -40,7 +40,7 @@ _OF_A_CLUSTER: Final[Mapping[str, str]] = MappingProxyType(
 """Executors have folders of their own, and the driver the address that they reach it at."""
 CLASS_ARCHIVE: Final = Path(sys.prefix) / "var" / "headgate" / "spark-classes.jsa"
 """Spark's classes as the JVM keeps them in memory, if `server.class_archive` has made it: a start maps them instead of
-reading and verifying 15,000 classes. The JVM passes over an archive that was made of other jars or by another Java."""
+reading and verifying each. The JVM passes over an archive that was made of other jars or by another Java."""
 _OF_AN_ARCHIVE: Final = (f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 _log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from headgate.errors import InvalidInputError, UnavailableError
 from headgate.settings import OFF, ClientAuth, Settings, TlsMode
 
 # --- listening ------------------------------------------------------------------------------------
-# The addresses that this server listens on: bound before anything depends on them, refused in a sentence.
+# An address that cannot be had is refused in a sentence.
 
 
 class AddressError(UnavailableError):

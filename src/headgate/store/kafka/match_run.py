@@ -138,8 +138,6 @@ def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
 
 
 # --- match run ------------------------------------------------------------------------------------
-# One run on Kafka: a Spark query from the topic `events` to the topic `outbox` (docs/spec/outbox-topic.md).
-#
 # The driver writes a run's `hello` before the query starts, its first `passed` once every task has begun, and its
 # `over` when it has ended. What lies between is written by the tasks (`kafka/OutboxWriter.java`).
 

@@ -85,8 +85,7 @@ def encode_over(*, run: int, generation: int, and_lower: bool = False) -> bytes:
 # |---|---|
 # | head | u8 version, i64 newest run, u16 source partitions, u8 runs |
 # | a run | i64 run, i64 generation, u16 its source partitions, u8 whether it was active |
-# | a source partition | u8 1 = known, 2 = owned and 4 × near misses, i64 W, u8 contenders and u8 retired: one bit a run
-#   |
+# | a source partition | u8 1 = known, 2 = owned, 4 × near misses; i64 W; u8 contenders, u8 retired: one bit a run |
 
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct("<BqHB")

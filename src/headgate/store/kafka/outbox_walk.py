@@ -344,8 +344,8 @@ class OutboxWalk:
 # A partition of the topic has everybody's records, so a target's own rows cost a walk over all. Targets that lag wait
 # together: a sweep begins where the one furthest behind goes on, and each target joins it as it passes its place. After
 # OUTBOX_SWEEP_RECORDS everybody gets what was found until there. Which records count is decided as it was the first
-# time, from the newest checkpoint before the place on, or from where an earlier sweep has answered
-# somebody: who asks for one page after the other, as consumers of a subscription do, is read on where he stands.
+# time, from the newest checkpoint before the place on, or from where an earlier sweep has answered somebody: who asks
+# for one page after the other, as consumers of a subscription do, is read on where he stands.
 
 _RETRY_S: Final = 1.0
 _log = structlog.get_logger(__name__)
