@@ -6,6 +6,7 @@ JVMs or Kafka comes first, so that the many small tests fill what is left at the
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -20,11 +21,16 @@ from typing import Final
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from headgate.server.parts import MATCHER_VARIABLE
+from headgate.testing.server import WITHOUT_SPARK
+from tests.support import DEPTH
+
 COSTLY: Final = ("spark", "kafka", "system", "crash")
 """The marks of tests that start more than a process of Python."""
 RUN: Final = "HEADGATE_TEST_RUN"
 """In the environment of everything that one run starts."""
 SAMPLE_S: Final = 0.5
+LOOKS_MAX: Final = 4
 _JVM: Final = "-XX:TieredStopAtLevel=1"
 """No test runs Spark so long that its second compiler pays: without it a server starts for two thirds of the work."""
 PROGRAMS: Final[dict[str, Callable[[list[bytes]], bool]]] = {
@@ -76,6 +82,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         written.replace(groups_file())
 
 
+def pytest_collection_finish() -> None:
+    """Thousands of tests are objects that stay: the collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 def _shared_fixtures(item: pytest.Item) -> Iterator[str]:
     """The fixtures of a test that other tests have too, of those that are ours: `system.server`, `test_tls.secured`."""
     definitions = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
@@ -95,8 +107,11 @@ class Started:
         self._thread.start()
 
     def _watch(self) -> None:
+        looks: dict[Path, int] = {}
         while not self._ended.wait(SAMPLE_S):
-            for process in Path("/proc").glob("[0-9]*"):
+            # A process becomes the program that it starts soon after it was forked; later looks would only cost time.
+            looks = {process: looks.get(process, 0) + 1 for process in Path("/proc").glob("[0-9]*")}
+            for process in (process for process, count in looks.items() if count <= LOOKS_MAX):
                 try:
                     words = (process / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
                     kinds = [kind for kind, holds in PROGRAMS.items() if holds(words)]
@@ -125,6 +140,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Every process of the run has the run's environment; only the one that reads all reports counts."""
     os.environ.setdefault(RUN, uuid.uuid4().hex)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM)
+    if DEPTH == "gate":  # tests about Spark ask for it: `Server(spark=True)`
+        os.environ.setdefault(MATCHER_VARIABLE, WITHOUT_SPARK)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A run in the background of a script: the programs that tests start would inherit it, and pass over Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)

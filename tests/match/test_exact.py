@@ -89,28 +89,30 @@ def _run(spark: SparkSession, seed: int, write: Write, *, events: int, filters: 
 
 
 def test_what_spark_decides_is_what_cel_says(spark: SparkSession) -> None:
-    tally = _run(spark, 1, random_filter, events=1_600, filters=200, patterns_max=PATTERNS_COMPILED_MAX)
-    assert tally.total() >= 200_000
+    events = times(200, 1_600)
+    tally = _run(spark, 1, random_filter, events=events, filters=200, patterns_max=PATTERNS_COMPILED_MAX)
+    assert tally.total() >= 200 * events
     outcomes = Counter[OutcomeKind]()
     for (outcome, _), count in tally.items():
         outcomes[outcome] += count
     # The universe is not degenerate: enough of everything, and Spark decides nearly all that is true.
-    assert outcomes[OutcomeKind.TRUE] > 20_000
-    assert outcomes[OutcomeKind.FALSE] > 20_000
-    assert outcomes[OutcomeKind.ERROR] > 20_000
+    assert outcomes[OutcomeKind.TRUE] > 0.1 * tally.total()
+    assert outcomes[OutcomeKind.FALSE] > 0.1 * tally.total()
+    assert outcomes[OutcomeKind.ERROR] > 0.1 * tally.total()
     assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 0.8 * outcomes[OutcomeKind.TRUE]
     assert tally[OutcomeKind.ERROR, Verdict.ERROR] > 0.05 * outcomes[OutcomeKind.ERROR]
 
 
 ROUNDS: Final = times(1, 1, 15)
-"""How often forms are compared, 64,000 pairs each time with other filters."""
+"""How often forms are compared, up to 64,000 pairs each time with other filters."""
 
 
 @pytest.mark.parametrize("seed", range(5, 5 + ROUNDS))
 def test_every_form_of_a_value_is_what_cel_makes_of_it(spark: SparkSession, seed: int) -> None:
-    tally = _run(spark, seed, random_shaped_filter, events=800, filters=80, patterns_max=PATTERNS_COMPILED_MAX)
+    events = times(200, 800)
+    tally = _run(spark, seed, random_shaped_filter, events=events, filters=80, patterns_max=PATTERNS_COMPILED_MAX)
     assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 4 * tally[OutcomeKind.TRUE, Verdict.CANDIDATE]
-    assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 5_000
+    assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 6 * events
 
 
 def test_what_spark_cannot_decide_is_left_to_cel(spark: SparkSession) -> None:

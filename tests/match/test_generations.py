@@ -19,6 +19,7 @@ from headgate.match.table import TableBuilder, build_table
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_filter
 from tests.match.frames import BROKER, frame_of, verdicts
+from tests.support import times
 
 SECRETS = Secrets(5, 7)
 
@@ -39,7 +40,7 @@ def test_changed_filters_match_as_new_ones_do(spark: SparkSession) -> None:
     first = some(rng, range(20))
     more = [*first, *some(rng, range(20, 24))]
     changed = [*some(rng, range(4)), *more[6:]]
-    for filters in (first, more, changed, some(rng, range(100, 110)), []):
+    for filters in (first, more, changed, some(rng, range(100, 110)), [])[:: times(2, 1)]:
         targets = [(number, BROKER, one) for number, one in filters]
         assert verdicts(frame, builder.build(targets)) == verdicts(frame, build_table(spark, targets))
     frame.unpersist()
@@ -63,14 +64,14 @@ def test_a_few_changed_filters_stand_over_the_broadcast_table_and_match_as_new_o
     pool = [one for _, one in some(rng, range(25))]
     filters = dict(enumerate(rng.choices(pool, k=60)))
     overlaid = []
-    for generation in range(6):
+    for generation in range(times(4, 6)):
         targets = [(number, BROKER, one) for number, one in filters.items()]
         table = builder.build(targets)
         overlaid.append(table.overlaid_rows)
         assert verdicts(frame, table) == verdicts(frame, build_table(spark, targets))
         filters = few_changes(rng, filters, pool, 1_000 + 2 * generation)
     assert overlaid[0] == 0
-    assert sum(count > 0 for count in overlaid) >= 3, overlaid
+    assert sum(count > 0 for count in overlaid) >= len(overlaid) // 2, overlaid
     frame.unpersist()
 
 

@@ -84,6 +84,6 @@ def test_a_server_of_the_image_delivers(
         entry=config["Entrypoint"][:-1],
     )
     data = Path(given()["HEADGATE_DATA"])
-    server = Server(data, log=tmp_path / "log", program=confinement.program(tmp_path / "headgate"))
+    server = Server(data, log=tmp_path / "log", program=confinement.program(tmp_path / "headgate"), spark=True)
     works_confined(confinement, server, subscriber)
     assert {path.name for path in volume.iterdir()} == {"data"}

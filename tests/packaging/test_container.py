@@ -189,7 +189,9 @@ def confinement(tmp_path: Path) -> Confinement:
 def test_a_server_needs_no_more_than_a_container_gives(
     confinement: Confinement, subscriber: Subscriber, tmp_path: Path
 ) -> None:
-    server = Server(Path("/srv/data"), log=tmp_path / "log", program=confinement.program(tmp_path / "headgate"))
+    server = Server(
+        Path("/srv/data"), log=tmp_path / "log", program=confinement.program(tmp_path / "headgate"), spark=True
+    )
     works_confined(confinement, server, subscriber)
     assert {path.name for path in confinement.volume.iterdir()} == {"data"}
 

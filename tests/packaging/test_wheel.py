@@ -171,7 +171,7 @@ def test_an_installed_wheel_has_the_library_of_spark(bin_folder: Path, elsewhere
 def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
     bin_folder: Path, client_folder: Path, elsewhere: Path, collector: Collector, subscriber: Subscriber
 ) -> None:
-    with Server(elsewhere / "data", log=elsewhere / "log", program=bin_folder / "headgate") as server:
+    with Server(elsewhere / "data", log=elsewhere / "log", program=bin_folder / "headgate", spark=True) as server:
         _delivers(server, subscriber)
         eventually(lambda: {"receive", "match", "deliver"} <= {span.name for span in collector.spans})
         _asks_by_the_client_alone(server, client_folder, elsewhere)
@@ -234,7 +234,7 @@ def test_packages_of_opentelemetry_that_do_not_load_cost_the_spans_alone(
     (broken / "__init__.py").write_text("raise TypeError('duplicate symbol opentelemetry.proto.common.v1.AnyValue')")
     monkeypatch.setenv("PYTHONPATH", str(broken.parent))
     log = elsewhere / "log"
-    with Server(elsewhere / "data", log=log) as server:
+    with Server(elsewhere / "data", log=log, spark=True) as server:
         _delivers(server, subscriber)
     said = [line for line in log.read_text().splitlines() if "spans cannot be made" in line]
     assert len(said) == 2, "one line of front, one of the dispatcher"

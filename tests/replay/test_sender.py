@@ -108,6 +108,30 @@ def test_a_trigger_gets_what_both_filters_take_and_nobody_else_gets_anything(tmp
     run(work())
 
 
+def test_an_ordered_trigger_gets_one_event_after_the_other(tmp_path: Path, log: EventLog) -> None:
+    fill(log)
+    under_way: list[int] = [0]
+
+    async def slow(request: Request) -> tuple[int, bytes]:
+        under_way.append(under_way[-1] + 1)
+        await asyncio.sleep(0.003 * (len(under_way) % 3))  # the first ones would be overtaken
+        under_way.append(under_way[-1] - 1)
+        return 202, b""
+
+    async def work() -> None:
+        async with Subscriber(slow) as wanted, replays(tmp_path) as store:
+            routes = Routes(target(1, wanted.url, ordered=True, parallelism=8))
+            async with running(tmp_path, routes) as worker:
+                replay = await worker.dispatcher.replays.create(asked(trigger="t1"))
+                await until(lambda: state_of(store, replay) is ReplayState.DONE)
+            assert max(under_way) == 1
+            for part in (0, 1):
+                due = [f"e{n}" for n in range(EVENTS) if n // 10 % 2 == part]
+                assert [id_ for id_ in wanted.ids if id_ in due] == due
+
+    run(work())
+
+
 def test_a_failing_subscriber_is_tried_as_often_as_its_rules_say_then_its_sink_gets_the_event(
     tmp_path: Path, log: EventLog
 ) -> None:

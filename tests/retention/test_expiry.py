@@ -91,6 +91,22 @@ def test_it_is_told_and_then_dropped_and_counted_and_keeps_nothing(tmp_path: Pat
     assert {report.target for report in routes.reports if report.dropped} == {1}
 
 
+def test_what_is_over_the_bound_already_is_told_all_the_same(tmp_path: Path, log: EventLog, monkeypatch):
+    """As after a time in which nobody has swept."""
+    monkeypatch.setattr(limits, "BACKLOG_SWEEP_S", 3_600.0)
+
+    async def wait(routes: Routes, work: Running) -> None:
+        await asyncio.sleep(0.6)
+        await work.dispatcher._expiry.sweep()
+        await until(lambda: any(report.backlog for report in routes.reports))
+        assert dropped(routes) == 0
+        while dropped(routes) < COUNT:
+            await work.dispatcher._expiry.sweep()
+            await asyncio.sleep(0.01)
+
+    scene(tmp_path, log, wait)
+
+
 def test_where_a_sink_is_wanted_it_is_a_dead_letter(tmp_path: Path, log: EventLog):
     async def wait(routes: Routes, work: Running) -> None:
         store = DeadLetterStore(DispatcherDirectory.of(tmp_path, 0).dead_letters)

@@ -24,7 +24,7 @@ from tests.simulation.outbox_world import OutboxWorld
 from tests.support import times
 
 SEED = support.SEED or times(1, 1, random.randrange(1, 1 << 31))
-RUNS = times(250, 1_000)
+RUNS = times(100, 1_000)
 RUNS_A_TEST = 250
 MUTANT_RUNS = 150
 

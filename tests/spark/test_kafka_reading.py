@@ -31,6 +31,7 @@ from headgate.testing import free_port
 from headgate.testing.kafka import Kafka
 from tests.filter.hostile_events import random_event
 from tests.store.stores import EmbeddedStore, KafkaStore, kafka_config
+from tests.support import DEPTH
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -148,6 +149,8 @@ def test_a_topic_gives_what_the_log_gives(spark: SparkSession, kafka: Kafka, tmp
         "stream": {"streaming": True, "filter": FILTERS["attributes"]},
         "stream_part": {"streaming": True, "from_": "earliest", "to": stores.between},
     }
+    if DEPTH == "gate":
+        asked = {name: asked[name] for name in ("everything", "later", "attributes", "hard", "stream_part")}
     both = {"log": str(stores.data), "topic": stores.address}
     cases = {f"{name}_{of}": {"address": both[of], **one} for name, one in asked.items() for of in both}
     cases["other"] = {"address": stores.address, "broker": "other"}
@@ -162,12 +165,13 @@ def test_a_topic_gives_what_the_log_gives(spark: SparkSession, kafka: Kafka, tmp
     assert every == found_ids(found["identity"]) == stores.ids(stores.identity)
     assert found_ids(found["other"]) == stores.ids(OTHER)
     assert len(every) > len(found_ids(found["attributes_topic"])) > 3
-    assert found_ids(found["stream_topic"]) == found_ids(found["attributes_topic"])
     later, part = found_ids(found["later_topic"]), found_ids(found["stream_part_topic"])
     assert sorted(later + part) == every
     assert later
     assert part
-    assert found_ids(found["nothing_topic"]) == found_ids(found["from_now_topic"]) == []
+    if DEPTH != "gate":
+        assert found_ids(found["stream_topic"]) == found_ids(found["attributes_topic"])
+        assert found_ids(found["nothing_topic"]) == found_ids(found["from_now_topic"]) == []
     check_refusals(found)
 
 

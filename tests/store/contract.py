@@ -1,4 +1,4 @@
-"""What every event store keeps: the tests of the interface `headgate.store.events`, for each store to inherit.
+"""What every event store keeps: the tests of the interface `EventReader`, for each store to inherit.
 
 A store is opened anew by each test, and by programs of their own that are killed (`tests/store/writer.py`).
 """
@@ -24,10 +24,45 @@ from headgate.ingress.encode import Entries
 from headgate.ingress.partitions import EventAppender
 from headgate.limits import COMMIT_QUEUE_EVENTS_MAX
 from headgate.scan.source import ReadableLog
-from headgate.store.events import EventPage, EventReader
+from headgate.store.events import EventPage
 
 PARTITIONS = 2
 BROKER = "default/default/1b4e28ba"
+
+
+class EventReader(Protocol):
+    """Reads one partition forward; blocking, for one thread at a time. Sees what is durable, and nothing else."""
+
+    @property
+    def position(self) -> int:
+        """Offset of the next event to be read, or below it where numbers are left out."""
+        ...
+
+    def read(self) -> EventPage | None:
+        """The next events, from `position` on; None at the end of what is durable.
+
+        Everything below an `end_offset()` that was asked for before is read before None is returned.
+
+        Raises:
+            UnavailableError: The store does not answer; `position` stays.
+        """
+        ...
+
+    def seek(self, offset: int) -> None:
+        """Goes on reading at `offset`. What retention has removed is passed over."""
+        ...
+
+    def first_offset(self) -> int:
+        """The first offset that retention has kept."""
+        ...
+
+    def end_offset(self) -> int:
+        """Every event that can be read now is below it."""
+        ...
+
+    def close(self) -> None:
+        """Gives everything back; idempotent."""
+        ...
 
 
 class OpenStore(Protocol):

@@ -8,20 +8,50 @@ from pathlib import Path
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import event_commit
 from headgate.ingress.partitions import EmbeddedAppender, EventAppender
-from headgate.log.directory import LogDirectory
+from headgate.log.directory import LogDirectory, Partition
+from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
-from headgate.store.embedded import EmbeddedReader
-from headgate.store.events import EventReader
+from headgate.store.events import EventPage
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.events import KafkaReader
 from headgate.store.kafka.scan import KafkaLog
-from tests.store.contract import PARTITIONS, OpenStore
+from tests.store.contract import PARTITIONS, EventReader, OpenStore
 from tests.support import eventually
 
 SETTLE_S_MAX = 30.0
 """Kafka writes the end of a transaction into its partitions after it has answered for it."""
+
+
+class EmbeddedReader:
+    """The log's own reader, as the contract asks for it."""
+
+    def __init__(self, partition: Partition, start: int = 0) -> None:
+        self._reader = PartitionReader(partition, start)
+
+    @property
+    def position(self) -> int:
+        return self._reader.position
+
+    def read(self) -> EventPage | None:
+        chunk = self._reader.read()
+        if chunk is None:
+            return None
+        times = [chunk.append_time_us] * chunk.record_count
+        return EventPage(range(chunk.first_offset, chunk.next_offset), times, chunk.batch, chunk.next_offset)
+
+    def seek(self, offset: int) -> None:
+        self._reader.seek(offset)
+
+    def first_offset(self) -> int:
+        return self._reader.first_offset()
+
+    def end_offset(self) -> int:
+        return self._reader.committed_offset()
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 class EmbeddedStore:

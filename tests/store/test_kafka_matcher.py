@@ -33,7 +33,7 @@ from tests.store.matcher_world import (
 from tests.support import eventually, times
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-CHANGES = times(4, 8, 100)
+CHANGES = times(2, 8, 100)
 """Changes of filters."""
 RATE = 200
 """Events a second."""
@@ -151,6 +151,7 @@ def test_a_leader_of_which_kafka_has_not_heard_goes_on_and_one_that_gave_the_lea
     check_rows(world.reader, world.load.stored)
 
 
+@pytest.mark.slow
 def test_a_killed_driver_is_followed_by_the_one_that_stands_by(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:

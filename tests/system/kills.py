@@ -309,7 +309,7 @@ def war(seed: int, kills: int, folder: Path, subscriber: Subscriber) -> Outcome:
     rng = random.Random(seed)
     print(f"seed {seed} (HEADGATE_TEST_SEED={seed} repeats it)")
     outcome = Outcome(seed, kills)
-    server = Server(folder / "data", arguments=ARGUMENTS, log=folder / "server.log")
+    server = Server(folder / "data", arguments=ARGUMENTS, log=folder / "server.log", spark=True)
     faulty = Faulty(seed)
     try:
         listens_s, ready_s = first_start(server)

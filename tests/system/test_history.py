@@ -34,9 +34,9 @@ def events(server: Server) -> None:
         kind = "commit" if number % 10 == 9 else "row"
         data = {"n": number, "tso": 449_320_000_000_000 + number}
         assert publisher.publish(f"e{number}", kind, data) == 202
-    # The backlog has every event of the type: the remainder of a division is for cel-cpp, when an event is pulled.
+    # With Spark the backlog has every event of the type: the remainder is for cel-cpp, when an event is pulled.
     of_type = sum(number % 10 != 9 for number in range(EVENTS))
-    eventually(lambda: ask(server, "GET", "subscriptions/rows/stats")["backlog"] == of_type)
+    eventually(lambda: ask(server, "GET", "subscriptions/rows/stats")["backlog"] in {of_type, len(rows())})
 
 
 def rows(first: int = 0) -> list[str]:

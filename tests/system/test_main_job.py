@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -9,6 +10,8 @@ import signal
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,8 +19,16 @@ from headgate.testing import ApiError, Server, condition
 from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
+from tests.system.test_seen_from_outside import numbers, verbose
 
 pytestmark = pytest.mark.system
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("main-job")
+    with Server(folder / "data", log=folder / "server.log", spark=True) as running:
+        yield running
 
 
 def trigger(server: Server, name: str, subscriber: Subscriber, filter_: dict[str, object] | None = None) -> None:
@@ -159,6 +170,37 @@ def test_unknown_brokers_and_methods(server: Server) -> None:
     connection.close()
 
 
+def java_of(server: Server) -> int:
+    """Process id of the matcher's JVM."""
+    matcher = (server.data / "run" / "matcher.ready").read_text()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            _, _, rest = stat.read_text().rpartition(") ")
+            if rest.split()[1] == matcher and b"java" in (stat.parent / "cmdline").read_bytes():
+                return int(stat.parent.name)
+    raise AssertionError("the matcher has no JVM")
+
+
+def test_a_jvm_that_dies_is_shown_and_replaced(server: Server, subscriber: Subscriber) -> None:
+    trigger(server, "survivor", subscriber, {"attributes": {"type": "survivor"}})
+    publisher = Publisher(server)
+    assert publisher.publish("before", "survivor") == 202
+    eventually(lambda: "before" in subscriber.ids("survivor"))
+    status, text = verbose(server)
+    assert status == 200
+    assert "[+]matcher ok: generation " in text
+    restarts = numbers(server)["headgate_process_restarts_total", "matcher"]
+    os.kill(java_of(server), signal.SIGKILL)
+    eventually(lambda: verbose(server)[0] == 503)
+    assert "[-]matcher failed: " in verbose(server)[1]
+    assert publisher.publish("meanwhile", "survivor") == 202, "events are accepted all the while"
+    server.wait_ready()
+    eventually(lambda: "meanwhile" in subscriber.ids("survivor"))
+    eventually(lambda: numbers(server)["headgate_process_restarts_total", "matcher"] == restarts + 1)
+    assert subscriber.ids("survivor") == {"before": 1, "meanwhile": 1}
+
+
+@pytest.mark.slow  # the gate stops and restarts a server without Spark, and kills one with it
 def test_an_orderly_stop_and_a_restart_lose_nothing(server: Server, subscriber: Subscriber) -> None:
     trigger(server, "kept", subscriber, {"attributes": {"type": "kept"}})
     publisher = Publisher(server)

@@ -30,7 +30,7 @@ def has_jvm(pid: int) -> bool:
 @pytest.mark.parametrize("whole_group", [False, True])
 def test_a_stop_while_spark_starts_says_nothing_and_is_quick(tmp_path: Path, whole_group: bool) -> None:
     """A service manager may send SIGTERM to all processes, the JVM included."""
-    server = Server(tmp_path / "data", log=tmp_path / "log")
+    server = Server(tmp_path / "data", log=tmp_path / "log", spark=True)
     server.start(wait=False)
     try:
         eventually(lambda: (matcher := parts_of(server.pid).get("matcher")) and has_jvm(matcher))

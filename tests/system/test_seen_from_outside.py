@@ -6,9 +6,7 @@ import contextlib
 import http.client
 import itertools
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -309,36 +307,6 @@ def verbose(server: Server) -> tuple[int, str]:
     text = answer.read().decode()
     connection.close()
     return answer.status, text
-
-
-def java_of(server: Server) -> int:
-    """Process id of the matcher's JVM."""
-    matcher = (server.data / "run" / "matcher.ready").read_text()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            _, _, rest = stat.read_text().rpartition(") ")
-            if rest.split()[1] == matcher and b"java" in (stat.parent / "cmdline").read_bytes():
-                return int(stat.parent.name)
-    raise AssertionError("the matcher has no JVM")
-
-
-def test_a_jvm_that_dies_is_shown_and_replaced(outside: Server, subscriber: Subscriber) -> None:
-    trigger(outside, "survivor", subscriber.url("survivor"), 'ce.type == "survivor"')
-    publisher = Publisher(outside)
-    assert publisher.publish("before", "survivor") == 202
-    eventually(lambda: "before" in subscriber.ids("survivor"))
-    status, text = verbose(outside)
-    assert status == 200
-    assert "[+]matcher ok: generation " in text
-    restarts = numbers(outside)["headgate_process_restarts_total", "matcher"]
-    os.kill(java_of(outside), signal.SIGKILL)
-    eventually(lambda: verbose(outside)[0] == 503)
-    assert "[-]matcher failed: " in verbose(outside)[1]
-    assert publisher.publish("meanwhile", "survivor") == 202, "events are accepted all the while"
-    outside.wait_ready()
-    eventually(lambda: "meanwhile" in subscriber.ids("survivor"))
-    eventually(lambda: numbers(outside)["headgate_process_restarts_total", "matcher"] == restarts + 1)
-    assert subscriber.ids("survivor") == {"before": 1, "meanwhile": 1}
 
 
 def test_a_stop_under_load_is_orderly_and_loses_nothing(outside: Server, subscriber: Subscriber) -> None:

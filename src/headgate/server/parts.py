@@ -6,6 +6,7 @@ role has the role's name. That name stands in commands, files under `run/`, `/re
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -32,6 +33,8 @@ _OWN_ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Ro
 """Those of a server that keeps everything itself."""
 ROLES: Final = (*_OWN_ROLES, Role.SOURCE)
 """Those that `--role` takes."""
+MATCHER_VARIABLE: Final = "HEADGATE_CHILD_MATCHER"
+"""Names another matcher, for servers of tests on files: most do without Spark (`testing/matcher.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,10 @@ def of_server(settings: Settings) -> tuple[ServerPart, ...]:
 
 def module_of(settings: Settings, part: ServerPart) -> str:
     """The module that has `run` of a process. Nothing else decides whether it works on Kafka."""
-    return f"headgate.server.{'kafka.' if settings.is_on_kafka else ''}{part.role}"
+    if settings.is_on_kafka:
+        return f"headgate.server.kafka.{part.role}"
+    own = f"headgate.server.{part.role}"
+    return os.environ.get(MATCHER_VARIABLE, own) if part.role is Role.MATCHER else own
 
 
 def front_of(partition: int, fronts: int) -> int:

@@ -1,7 +1,6 @@
-"""The reading half of an event store: events by partition and offset. `ingress/partitions.py` has the other half.
+"""Events of one partition that were read together from Kafka, with the same names as a chunk of the embedded log.
 
-Two stores have both: the embedded log (`store/embedded.py`) and Kafka (`store/kafka/`). One suite of tests holds them
-to what is said here (`tests/store/contract.py`).
+Scans read either (`headgate.scan.source`), and one suite of tests holds both stores to that: `tests/store/contract.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -39,38 +37,3 @@ class EventPage:
         """The part from this one of its offsets on."""
         row = bisect_left(self.offsets, offset)
         return EventPage(self.offsets[row:], self.append_times_us[row:], self.batch.slice(row), self.next_offset)
-
-
-class EventReader(Protocol):
-    """Reads one partition forward; blocking, for one thread at a time. Sees what is durable, and nothing else."""
-
-    @property
-    def position(self) -> int:
-        """Offset of the next event to be read, or below it where numbers are left out."""
-        ...
-
-    def read(self) -> EventPage | None:
-        """The next events, from `position` on; None at the end of what is durable.
-
-        Everything below an `end_offset()` that was asked for before is read before None is returned.
-
-        Raises:
-            UnavailableError: The store does not answer; `position` stays.
-        """
-        ...
-
-    def seek(self, offset: int) -> None:
-        """Goes on reading at `offset`. What retention has removed is passed over."""
-        ...
-
-    def first_offset(self) -> int:
-        """The first offset that retention has kept."""
-        ...
-
-    def end_offset(self) -> int:
-        """Every event that can be read now is below it."""
-        ...
-
-    def close(self) -> None:
-        """Gives everything back; idempotent."""
-        ...

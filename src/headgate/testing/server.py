@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from headgate.control.objects import Kind
 from headgate.errors import HeadgateError, UnavailableError
+from headgate.server.parts import MATCHER_VARIABLE
 
 Object = dict[str, Any]
 """A Kubernetes-style JSON object, as the API has it."""
@@ -28,6 +29,9 @@ Object = dict[str, Any]
 START_S_MAX: Final = 240.0
 """A server that is not ready by then is not going to be: the JVM takes some 10 s, on a busy machine many times that."""
 
+SPARK: Final = "headgate.server.matcher"
+WITHOUT_SPARK: Final = "headgate.testing.matcher"
+"""The modules of a server's matcher, as `MATCHER_VARIABLE` names them."""
 _PORTS: Final = range(12_000, 32_000)
 """Below those that Linux chooses itself, from 32,768 on."""
 _turns: Final = itertools.count(secrets.randbelow(len(_PORTS)))
@@ -57,6 +61,7 @@ class Server:
         log: Where its standard error goes; None leaves it on ours.
         program: The `headgate` command; None for the one beside our interpreter.
         secure: What it is called with over TLS; None for plain HTTP.
+        spark: Whether Spark matches, or `testing.matcher`; None for what our environment says, Spark if nothing.
 
     Attributes:
         token: What is shown with each call of the API; empty for nothing.
@@ -71,6 +76,7 @@ class Server:
         log: Path | None = None,
         program: Path | None = None,
         secure: ssl.SSLContext | None = None,
+        spark: bool | None = None,
     ) -> None:
         self.data = data
         self.port = port if port is not None else free_port()
@@ -79,6 +85,7 @@ class Server:
         self._arguments = arguments
         self._log = log
         self._secure = secure
+        self._matcher = None if spark is None else SPARK if spark else WITHOUT_SPARK
         self.token = ""
         self._program = program if program is not None else Path(sys.executable).with_name("headgate")
         self._process: subprocess.Popen[bytes] | None = None
@@ -101,6 +108,7 @@ class Server:
             log = stack.enter_context(self._log.open("ab")) if self._log else None
             self._process = subprocess.Popen(
                 [*map(str, command), "--listen", f"127.0.0.1:{self.port}", "--grpc", self.grpc, *self._arguments],
+                env=os.environ | ({} if self._matcher is None else {MATCHER_VARIABLE: self._matcher}),
                 stderr=log,
                 start_new_session=True,
             )

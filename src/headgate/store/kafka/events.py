@@ -115,7 +115,7 @@ _DOING: Final = "events cannot be read"
 
 
 class KafkaReader:
-    """Reads one partition; see `EventReader`.
+    """Reads one partition forward, of what is committed; blocking, for one thread at a time.
 
     Args:
         config: Of the deployment.
@@ -148,19 +148,22 @@ class KafkaReader:
 
     @property
     def position(self) -> int:
-        """See `EventReader.position`."""
+        """Offset of the next event to be read, or below it where numbers are left out."""
         return self._position
 
     def seek(self, offset: int) -> None:
-        """See `EventReader.seek`."""
+        """Goes on reading at `offset`. What retention has removed is passed over."""
         self._position = offset
         self._held = None
         self._consumer.assign([library().TopicPartition(self._topic, self._partition, offset)])
 
     def read(self) -> EventPage | None:
-        """See `EventReader.read`; at most KAFKA_READ_EVENTS events.
+        """The next events, KAFKA_READ_EVENTS at most; None at the end of what is durable.
+
+        Everything below an `end_offset()` that was asked for before is read before None is returned.
 
         Raises:
+            UnavailableError: Kafka does not answer; `position` stays.
             RecordError: The record at `position` is none of ours, and there is no `passes`.
         """
         while (message := self._first()) is not None:
@@ -220,11 +223,11 @@ class KafkaReader:
             raise ends_before(_DOING, self._topic, self._partition, self._position)
 
     def first_offset(self) -> int:
-        """See `EventReader.first_offset`."""
+        """The first offset that retention has kept."""
         return self._watermarks()[0]
 
     def end_offset(self) -> int:
-        """See `EventReader.end_offset`."""
+        """Every event that can be read now is below it."""
         return self._watermarks()[1]
 
     def _watermarks(self) -> tuple[int, int]:
@@ -232,7 +235,7 @@ class KafkaReader:
         return watermarks(self._consumer, place, self._config, self._faults, _DOING)
 
     def close(self) -> None:
-        """See `EventReader.close`."""
+        """Gives everything back; idempotent."""
         if not self._closed:
             self._closed = True
             self._consumer.close()

@@ -1,0 +1,189 @@
+"""A matcher without Spark, for servers of tests that prove something else: no JVM, ready in a second.
+
+cel-cpp evaluates every filter of an event's broker. That is exact, and its cost grows with the number of filters, which
+is what Spark's plan is there to avoid. See `Server(spark=...)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Final
+
+from headgate.control.routing import RoutingTable
+from headgate.control.store import Store
+from headgate.errors import HeadgateError
+from headgate.event.arrow import from_batch_all
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, program
+from headgate.filter.compile.plan import Verdict
+from headgate.log.directory import LogDirectory
+from headgate.log.ends import LogEnds
+from headgate.log.reader import PartitionReader
+from headgate.match.driver_link import LinkAddress, read_address
+from headgate.match.driver_links import DriverLinks
+from headgate.match.errors import DriverLinkError
+from headgate.match.matcher import Matcher
+from headgate.outbox.protocol import HELLO_ACCEPTED, Hello, encode_hello, encode_passed, encode_row
+from headgate.outbox.shards import dispatcher_of
+from headgate.server import child, ready
+
+POLL_S: Final = 0.005
+PASSED_S: Final = 1.0
+"""How often a partition without new events says where it is, as docs/spec/match-link.md asks."""
+VERDICTS: Final = {OutcomeKind.TRUE: Verdict.MATCH, OutcomeKind.ERROR: Verdict.ERROR}
+
+Wanted = Mapping[str, list[tuple[int, int, Program]]]
+"""By broker: who owns each target, its number and its filter."""
+
+
+class PlainRun:
+    """Reads the partitions along in a thread, and tells the dispatchers who wants what.
+
+    Args:
+        log: The event log.
+        table: The filters.
+        number: Of the run.
+        start: First offset of every partition.
+        link: Where the dispatchers listen.
+
+    Attributes:
+        number: Of the run.
+        generation: Version of the set of filters.
+    """
+
+    def __init__(
+        self, log: LogDirectory, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress
+    ) -> None:
+        self.number = number
+        self.generation = table.generation
+        self._link = link
+        self._wanted = defaultdict[str, list[tuple[int, int, Program]]](list)
+        for target in table.targets:
+            owner = dispatcher_of(target.id, len(link.endpoints))
+            self._wanted[target.broker].append((owner, target.id, program(target.filter.cel)))
+        self._log = log
+        self._start = start
+        self._reason = ""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"run-{number}", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still reads."""
+        return self._thread.is_alive()
+
+    def failure(self) -> str:
+        """Why it ended."""
+        return self._reason
+
+    def stop(self) -> None:
+        """Ends it and its connections."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with contextlib.ExitStack() as opened:
+                followed = [
+                    _Followed(
+                        opened.enter_context(PartitionReader(self._log.partition(partition), offset)),
+                        [opened.enter_context(self._connection(partition, number)) for number in self._dispatchers],
+                    )
+                    for partition, offset in self._start.items()
+                ]
+                while not self._stopped.wait(POLL_S):
+                    for one in followed:
+                        one.step(self._wanted)
+        except (HeadgateError, OSError) as error:  # as a task of Spark that fails: the matcher begins anew
+            self._reason = str(error)
+
+    @property
+    def _dispatchers(self) -> range:
+        return range(len(self._link.endpoints))
+
+    def _connection(self, partition: int, dispatcher: int) -> socket.socket:
+        endpoint = self._link.endpoints[dispatcher]
+        hello = Hello(
+            self.number, self.generation, partition, len(self._start), self._start[partition], dispatcher,
+            len(self._link.endpoints),
+        )  # fmt: skip
+        connection = socket.create_connection((endpoint.host, endpoint.port))
+        connection.sendall(encode_hello(hello, self._link.token))
+        if connection.recv(1) != HELLO_ACCEPTED:
+            connection.close()
+            raise DriverLinkError(f"dispatcher {dispatcher} refused partition {partition}")
+        return connection
+
+
+class _Followed:
+    """One partition and its connections, by the dispatcher's number."""
+
+    def __init__(self, reader: PartitionReader, ends: list[socket.socket]) -> None:
+        self._reader = reader
+        self._ends = ends
+        self._said_at = 0.0
+
+    def step(self, wanted: Wanted) -> None:
+        """Sends the rows of what has come since, or says now and then that nothing has."""
+        now = time.monotonic()
+        if (chunk := self._reader.read()) is None and now - self._said_at < PASSED_S:
+            return
+        frames = [bytearray() for _ in self._ends]
+        while chunk is not None:
+            for offset, stored in enumerate(from_batch_all(chunk.batch), chunk.first_offset):
+                view = EventView(stored.event, chunk.append_time_us)
+                for dispatcher, target, filter_ in wanted.get(stored.broker, ()):
+                    verdict = VERDICTS.get(filter_.evaluate_view(view).kind)
+                    if verdict is not None:
+                        frames[dispatcher] += encode_row(verdict, target, offset)
+            chunk = self._reader.read()
+        for end, rows in zip(self._ends, frames, strict=True):
+            end.sendall(rows + encode_passed(self._reader.position))
+        self._said_at = now
+
+
+class PlainRunner:
+    """Starts runs.
+
+    Args:
+        log: The event log.
+        partitions: Partitions of the log, from 0 on.
+    """
+
+    def __init__(self, log: LogDirectory, partitions: int) -> None:
+        self._log = log
+        self._partitions = range(partitions)
+
+    def ends(self) -> dict[int, int]:
+        """Where every partition ends now."""
+        with closing(LogEnds(self._log)) as ends:
+            return {partition: ends.end_offset(partition) for partition in self._partitions}
+
+    def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> PlainRun:
+        """Starts a run; a partition that `start` does not name starts at 0."""
+        offsets = {partition: start.get(partition, 0) for partition in self._partitions}
+        return PlainRun(self._log, table, number, offsets, link)
+
+
+def run(context: child.Context) -> None:
+    """Matches until told to stop, in place of `headgate.server.matcher`."""
+    settings, stop = context.settings, threading.Event()
+    child.on_stop(stop.set)
+    mark = ready.Mark(settings.run_directory, context.part.name)
+    with closing(Store.open(settings.data / "control.db")) as store:
+        matcher = Matcher(
+            store,
+            PlainRunner(LogDirectory(settings.log_directory, settings.on_corrupt), settings.partitions),
+            lambda: DriverLinks.connect(read_address(settings.run_directory, context.token, settings.dispatchers)),
+            on_ready=mark.ready,
+            on_note=mark.note,
+            on_step=mark.beat,
+            first_run=time.time_ns() // 1_000_000,
+        )
+        matcher.run(stop)
