@@ -19,12 +19,16 @@ from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, task_slots
 from headgate.store.kafka.spark_jars import spark_jars
 from headgate.testing.kafka import Kafka
-from tests.support import DEPTH
+from tests.support import DEPTH, examples
 
 pytest_plugins = ["tests.gate"]
 
 settings.register_profile(
-    "headgate", deadline=None, derandomize=DEPTH != "nightly", suppress_health_check=[HealthCheck.too_slow]
+    "headgate",
+    max_examples=examples(100),
+    deadline=None,
+    derandomize=DEPTH != "nightly",
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("headgate")
 

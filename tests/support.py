@@ -34,8 +34,8 @@ def times(*counts: int) -> int:
 
 
 def examples(count: int) -> int:
-    """How many examples a property tries: `count`, and in the gate at most 100."""
-    return times(min(count, 100), count)
+    """How many examples a property tries: `count`, and in the gate at most 30."""
+    return times(min(count, 30), count)
 
 
 def eventually(holds: Callable[[], T], what: str | Callable[[], object] = "", *, seconds: float = WAIT_S_MAX) -> T:

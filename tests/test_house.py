@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.support import REPOSITORY
 
 SOURCE = REPOSITORY / "src" / "headgate"
@@ -19,10 +21,15 @@ LONG = {"limits.py"}
 
 
 @functools.cache
-def modules() -> dict[str, ast.Module]:
+def modules() -> list[str]:
     """Every module that a person wrote, by its path below `headgate`."""
-    paths = [path for path in sorted(SOURCE.rglob("*.py")) if not path.name.endswith("_pb2.py")]
-    return {str(path.relative_to(SOURCE)): ast.parse(path.read_text()) for path in paths}
+    paths = (path for path in sorted(SOURCE.rglob("*.py")) if not path.name.endswith("_pb2.py"))
+    return [str(path.relative_to(SOURCE)) for path in paths]
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    return {name: ast.parse((SOURCE / name).read_text()) for name in modules()}
 
 
 def texts() -> Iterator[Path]:
@@ -32,10 +39,10 @@ def texts() -> Iterator[Path]:
     yield from (page for page in pages if page.name != "CHANGELOG.md")
 
 
-def test_no_public_class_of_a_room_has_the_name_of_another_there() -> None:
+def test_no_public_class_of_a_room_has_the_name_of_another_there(trees: dict[str, ast.Module]) -> None:
     """But for the nodes of the dialects' trees, which are called what the dialect calls them."""
     owners = defaultdict(list)
-    for name, tree in modules().items():
+    for name, tree in trees.items():
         if "/dialects/" not in name:
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
@@ -44,9 +51,9 @@ def test_no_public_class_of_a_room_has_the_name_of_another_there() -> None:
     assert shared == {}
 
 
-def test_every_module_begins_with_what_it_is() -> None:
+def test_every_module_begins_with_what_it_is(trees: dict[str, ast.Module]) -> None:
     """Not with what one may ask about it."""
-    first = {name: (ast.get_docstring(tree) or "").partition("\n")[0] for name, tree in modules().items()}
+    first = {name: (ast.get_docstring(tree) or "").partition("\n")[0] for name, tree in trees.items()}
     assert [name for name, line in first.items() if not line] == []
     assert [name for name, line in first.items() if "?" in line] == []
 

@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, Route, expect
 from headgate.console.files import read_files
 from headgate.console.routes import headers
 from tests.console.browser import Console, opened
+from tests.support import times
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -247,7 +248,7 @@ def test_a_new_version_of_the_same_is_no_conflict(console: Console, canned: Cann
 
 
 @pytest.mark.parametrize(
-    "text", ["a\u2028b", "a\u2029b", "a\x85b", "a\x7fb", "\ufeffa", "a\uffffb", "a: b", "y", "'\"'"]
+    "text", ["a\u2028b", "a\u2029b", "a\x85b", "a\x7fb", "\ufeffa", "a\uffffb", "a: b", "y", "'\"'"][:: times(4, 1)]
 )
 def test_yaml_holds_every_text(console: Console, canned: Canned, text: str) -> None:
     canned.answers["GET", TRIGGER] = trigger(text=text)

@@ -17,6 +17,7 @@ from headgate.control.errors import AlreadyExistsError, ObjectNotFoundError, Sta
 from headgate.control.objects import Kind, ObjectKey
 from headgate.control.store import Store
 from tests.control.support import facts, trigger
+from tests.support import times
 
 NAMES = st.sampled_from(["a", "b", "c"])
 FILTERS = st.sampled_from(["ce.type == 'x'", "ce.type == 'y'", "data.n > 1"])
@@ -133,5 +134,5 @@ class StoreMachine(RuleBasedStateMachine):
             assert subscribed.status != "True" or known.needs <= self.active
 
 
-StoreMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=20)
+StoreMachine.TestCase.settings = settings(max_examples=times(10, 25), stateful_step_count=20)
 TestStore = StoreMachine.TestCase

@@ -24,6 +24,7 @@ from headgate.delivery.permits import PermitCounts, Permits
 from headgate.delivery.subscribers import Subscriber
 from headgate.delivery.targets import TargetState
 from tests.delivery.harness import target
+from tests.support import examples
 
 PAIRS = [(state, event) for state in DeliveryState for event in DeliveryEvent]
 
@@ -220,5 +221,5 @@ class Machine(RuleBasedStateMachine):
             assert carried == state.deliveries.count(DeliveryState.IN_FLIGHT)
 
 
-Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+Machine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40)
 TestLifecycle: Callable[..., object] = Machine.TestCase

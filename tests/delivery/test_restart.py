@@ -21,7 +21,7 @@ from headgate.log.writer import PartitionWriter
 from headgate.outbox.protocol import Hello
 from headgate.outbox.writer import OUTBOX_SCHEMA
 from tests.delivery.harness import EventLog, Peer, Request, Routes, Subscriber, event, matcher, run, running, target
-from tests.support import until
+from tests.support import times, until
 
 
 def test_a_restart_delivers_what_was_left_and_nothing_else(tmp_path: Path, log: EventLog, monkeypatch):
@@ -254,8 +254,8 @@ def not_ended(data: Path) -> int:
 
 @pytest.mark.crash
 def test_kill_at_any_moment_loses_nothing_and_repeats_little(tmp_path: Path, log: EventLog):
-    """Six lives of some 10 to 100 ms under load; the matcher goes on where the dispatcher says."""
-    per_life, lives = 60, 6
+    """Lives of some 10 to 100 ms under load; the matcher goes on where the dispatcher says."""
+    per_life, lives = 60, times(3, 6)
 
     async def work() -> None:
         async with Subscriber() as subscriber:

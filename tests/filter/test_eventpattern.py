@@ -21,7 +21,7 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import to_cel
 from headgate.filter.dialects.eventpattern.dialect import pattern_to_cel, whole_tree
 from headgate.filter.tools.advice import advice
-from tests.support import conformance
+from tests.support import conformance, examples
 
 EXTENSIONS: dict[str, ExtensionValue] = {"region": "eu-west-1", "count": 5, "a": {"b": "x"}}
 
@@ -479,7 +479,7 @@ def matches(rule: dict[Any, Any], fields: list[Any]) -> bool:
     return chosen(sorted(rule.items()), {})
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(pattern_objects(2), EVENTS)
 def test_arrays_and_alternatives_as_event_ruler_has_them(pattern: dict[str, Any], data: dict[str, Any]) -> None:
     written_out = rules(pattern, (), [{}])

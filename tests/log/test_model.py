@@ -14,6 +14,7 @@ from headgate.log.lookup import RecordLookup
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded
 from tests.log.support import CODECS, batch, find, last_segment, open_writer
+from tests.support import examples
 
 VALUES = st.sampled_from(["a", "b", "c", "größe", "", None])
 
@@ -100,4 +101,4 @@ class LogModel(RuleBasedStateMachine):
 
 
 TestLogModel = LogModel.TestCase
-TestLogModel.settings = settings(max_examples=60, stateful_step_count=30)
+TestLogModel.settings = settings(max_examples=examples(60), stateful_step_count=30)

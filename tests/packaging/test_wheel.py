@@ -171,7 +171,7 @@ def test_an_installed_wheel_has_the_library_of_spark(bin_folder: Path, elsewhere
 def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
     bin_folder: Path, client_folder: Path, elsewhere: Path, collector: Collector, subscriber: Subscriber
 ) -> None:
-    with Server(elsewhere / "data", log=elsewhere / "log", program=bin_folder / "headgate", spark=True) as server:
+    with Server(elsewhere / "data", log=elsewhere / "log", program=bin_folder / "headgate") as server:
         _delivers(server, subscriber)
         eventually(lambda: {"receive", "match", "deliver"} <= {span.name for span in collector.spans})
         _asks_by_the_client_alone(server, client_folder, elsewhere)

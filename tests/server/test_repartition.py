@@ -26,6 +26,7 @@ from headgate.storage.dispatcher_directory import DispatcherDirectory, directori
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore, UnackedEvent
 from tests.deadletters.test_sender import letter
 from tests.replay.test_sender import asked
+from tests.support import times
 
 TRIGGERS = range(1, 10)
 SUBSCRIPTIONS = range(10, 14)
@@ -205,7 +206,7 @@ def content(data: Path, count: int) -> Content:
 
 @pytest.mark.parametrize("handed", [True, False])
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 2), (4, 4)])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(times(2, 8)))
 def test_every_target_moves_with_all_that_it_has(
     tmp_path: Path, before: int, after: int, seed: int, handed: bool
 ) -> None:
@@ -359,5 +360,5 @@ def test_a_change_that_is_killed_at_any_instant_loses_nothing(tmp_path: Path) ->
             break
         assert status == 9
         kills += 1
-        step += chance.randrange(1, 60)
+        step += chance.randrange(1, times(200, 60))
     assert kills >= 5

@@ -32,7 +32,7 @@ from headgate.outbox.protocol import HELLO_ACCEPTED, Hello, encode_hello, encode
 from headgate.outbox.shards import dispatcher_of
 from headgate.server import child, ready
 
-POLL_S: Final = 0.005
+POLL_S: Final = 0.01
 PASSED_S: Final = 1.0
 """How often a partition without new events says where it is, as docs/spec/match-link.md asks."""
 VERDICTS: Final = {OutcomeKind.TRUE: Verdict.MATCH, OutcomeKind.ERROR: Verdict.ERROR}
