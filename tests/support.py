@@ -43,10 +43,11 @@ def eventually(holds: Callable[[], T], what: str | Callable[[], object] = "", *,
 
     `what` is named in the error, or finds out what to name; otherwise the error shows the code of `holds`.
     """
-    deadline = time.monotonic() + seconds
+    deadline, pause = time.monotonic() + seconds, 0.02
     while not (found := holds()):
         assert time.monotonic() < deadline, _missed(holds, what, seconds)
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(1.3 * pause, 0.25)  # who asks all the time takes the processor from what is waited for
     return found
 
 

@@ -126,6 +126,7 @@ def findings() -> Iterator[dict[str, broker.Finding]]:
             yield {finding.id: finding for finding in broker.run(environment)}
 
 
+@pytest.mark.slow
 def test_a_wrong_broker_fails(findings: dict[str, broker.Finding]) -> None:
     passed = sorted(
         f"{name}: {findings[name].seen}" for name in WRONG if findings[name].result is not CaseStatus.FAILED
@@ -134,6 +135,7 @@ def test_a_wrong_broker_fails(findings: dict[str, broker.Finding]) -> None:
     assert all(finding.seen for finding in findings.values())
 
 
+@pytest.mark.slow
 def test_what_cannot_be_seen_is_skipped_with_the_reason(findings: dict[str, broker.Finding]) -> None:
     assert findings["R01"].result is findings["D07"].result is CaseStatus.SKIPPED
     assert "--restart" in findings["R01"].seen

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.spark
 EVENTS, FILTERS, CHUNK = 300, 25, 30
 
 
+@pytest.mark.slow  # the main job is a run in real-time mode, and exactness is compared in batches
 def test_a_run_says_what_a_batch_says(spark: SparkSession, dispatcher: FakeDispatcher, tmp_path: Path) -> None:
     rng = random.Random(1)
     events = [random_event(rng) for _ in range(EVENTS)]

@@ -33,6 +33,7 @@ def some(rng: random.Random, numbers: range) -> list[tuple[int, CompiledFilter]]
 
 
 @pytest.mark.spark
+@pytest.mark.slow  # the next one changes filters as well
 def test_changed_filters_match_as_new_ones_do(spark: SparkSession) -> None:
     rng = random.Random(1)
     frame = frame_of(spark, [random_event(rng) for _ in range(200)])
@@ -40,7 +41,7 @@ def test_changed_filters_match_as_new_ones_do(spark: SparkSession) -> None:
     first = some(rng, range(20))
     more = [*first, *some(rng, range(20, 24))]
     changed = [*some(rng, range(4)), *more[6:]]
-    for filters in (first, more, changed, some(rng, range(100, 110)), [])[:: times(2, 1)]:
+    for filters in (first, more, changed, some(rng, range(100, 110)), []):
         targets = [(number, BROKER, one) for number, one in filters]
         assert verdicts(frame, builder.build(targets)) == verdicts(frame, build_table(spark, targets))
     frame.unpersist()
@@ -64,14 +65,14 @@ def test_a_few_changed_filters_stand_over_the_broadcast_table_and_match_as_new_o
     pool = [one for _, one in some(rng, range(25))]
     filters = dict(enumerate(rng.choices(pool, k=60)))
     overlaid = []
-    for generation in range(times(4, 6)):
+    for generation in range(times(3, 6)):
         targets = [(number, BROKER, one) for number, one in filters.items()]
         table = builder.build(targets)
         overlaid.append(table.overlaid_rows)
         assert verdicts(frame, table) == verdicts(frame, build_table(spark, targets))
         filters = few_changes(rng, filters, pool, 1_000 + 2 * generation)
     assert overlaid[0] == 0
-    assert sum(count > 0 for count in overlaid) >= len(overlaid) // 2, overlaid
+    assert sum(count > 0 for count in overlaid) >= len(overlaid) // 2 > 0, overlaid
     frame.unpersist()
 
 

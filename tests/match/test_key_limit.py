@@ -54,7 +54,7 @@ def test_what_has_no_part_at_all_is_a_scan() -> None:
 @pytest.mark.parametrize("keys_max", [1, 2, 8, 64])
 def test_a_coarser_key_has_only_parts_of_the_row_s_own(keys_max: int) -> None:
     rng = random.Random(keys_max)
-    keys = {row.signature.key for _ in range(times(120, 500)) for row in compile_cel(random_hard_filter(rng)).rows}
+    keys = {row.signature.key for _ in range(times(250, 500)) for row in compile_cel(random_hard_filter(rng)).rows}
     chosen = choose(dict.fromkeys(keys, 1), keys_max=keys_max)
     assert chosen.keys() == keys
     assert keys_max - 1 <= len(set(chosen.values())) <= keys_max  # one less where the scan is among the many

@@ -102,6 +102,7 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_jvm_ends_when_its_process_is_killed(tmp_path: Path) -> None:
     """SIGKILL in the midst of a run: nobody is left to say goodbye."""
     with FakeDispatcher() as dispatcher, writing(tmp_path / "log") as writer:

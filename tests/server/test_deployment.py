@@ -129,6 +129,7 @@ def test_a_dispatcher_is_known_by_both_addresses_of_its_server(given: dict[str, 
 
 
 @pytest.mark.kafka
+@pytest.mark.slow  # what `headgate cluster check` says is what a start says
 def test_topics_that_do_not_fit_are_told_before_anything_starts(kafka: Kafka, tmp_path: Path) -> None:
     config = kafka_config(kafka.bootstrap, "misfit.")
     with pytest.raises(TopicsMisfitError, match=r"misfit\.events is missing, and \d more"):

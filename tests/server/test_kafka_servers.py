@@ -326,6 +326,7 @@ def test_another_one_leads_when_the_leader_is_killed(
     assert silent_s < 3 * LEAD_S_MAX
 
 
+@pytest.mark.slow  # the election alone is in tests/store/test_election.py
 def test_a_leader_that_stood_still_leads_no_more(deployment: Deployment) -> None:
     leader, other = deployment.leader()
     control = parts_of(leader.pid)["control"]

@@ -361,4 +361,4 @@ def test_a_change_that_is_killed_at_any_instant_loses_nothing(tmp_path: Path) ->
         assert status == 9
         kills += 1
         step += chance.randrange(1, times(200, 60))
-    assert kills >= 5
+    assert kills >= times(3, 5)

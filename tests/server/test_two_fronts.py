@@ -172,6 +172,7 @@ def test_nothing_is_lost_and_keys_keep_their_order_though_fronts_are_killed(proc
         assert list(dict.fromkeys(numbers)) == sorted(set(numbers)), f"{name} lost its order"
 
 
+@pytest.mark.slow  # as with fronts on Kafka, and in the contract of numbered events
 def test_numbered_events_are_stored_once_though_fronts_are_killed(processes: Processes) -> None:
     names, count = ("p0", "p1", "p2"), 1_500
 

@@ -111,6 +111,7 @@ def shown(moved: Moved) -> dict[str, Any]:
     return {name: getattr(moved, name) for name in moved.__slots__}
 
 
+@pytest.mark.slow
 def test_there_and_back(configs: tuple[KafkaConfig, KafkaConfig], tmp_path: Path) -> None:
     first, second = configs
     made = put_objects(first, tmp_path / "cache.db")

@@ -183,6 +183,7 @@ def test_an_orderly_change_of_owners_repeats_nothing_and_keeps_dead_letters(
     run(main())
 
 
+@pytest.mark.slow
 def test_pages_that_come_while_others_are_walked_do_not_pause_their_partition(
     config: KafkaConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

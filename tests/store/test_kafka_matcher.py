@@ -128,6 +128,7 @@ def test_changes_of_filters_under_load_lose_nothing(spark: SparkSession, world: 
     assert counted > CHANGES / 2
 
 
+@pytest.mark.slow  # the election without a matcher is in test_election.py
 def test_a_leader_of_which_kafka_has_not_heard_goes_on_and_one_that_gave_the_lead_away_ends(
     spark: SparkSession, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

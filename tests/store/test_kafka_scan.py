@@ -150,6 +150,7 @@ def test_a_bound_of_bytes_holds_no_partition_up(store: KafkaStore, monkeypatch: 
     assert offsets_of(scanned(Scan(log, QUERY, start_offsets(log, EARLIEST)), 10)) == places(wanted(known(store), None))
 
 
+@pytest.mark.slow  # as it is for readers of events
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_scan, "KAFKA_READ_S_MAX", 0.4)
     log = KafkaLog(kafka_config(f"127.0.0.1:{free_port()}", "x."), "stop")

@@ -343,6 +343,7 @@ def test_a_run_from_the_progress_of_one_that_was_stopped_completes_it(
 
 @pytest.mark.spark
 @pytest.mark.kafka
+@pytest.mark.slow
 def test_a_record_that_cannot_be_stored_ends_the_run(
     spark: SparkSession,
     world: World,

@@ -82,6 +82,7 @@ def deployment(kafka: Kafka) -> KafkaConfig:
     return config
 
 
+@pytest.mark.slow  # a dispatcher is killed under load in test_kafka_dispatch.py
 def test_kill_of_a_member_loses_nothing_and_repeats_only_what_was_not_committed(kafka: Kafka) -> None:
     config = deployment(kafka)
     writer = Writer(config)

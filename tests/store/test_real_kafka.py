@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.slow
 def test_it_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from headgate.testing.kafka import Kafka\n"

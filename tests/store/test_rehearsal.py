@@ -80,6 +80,7 @@ def ends(config: KafkaConfig) -> Counter[int]:
 
 @pytest.mark.spark
 @pytest.mark.kafka
+@pytest.mark.slow
 def test_nothing_of_a_rehearsal_counts(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
     config = world_config(kafka.bootstrap, f"r{uuid.uuid4().hex[:8]}.")
     Admin(config).create_missing()

@@ -187,6 +187,7 @@ def test_a_secret_may_be_larger_than_other_objects(keyed: Server) -> None:
     keyed.delete("secrets", "default", "large")
 
 
+@pytest.mark.slow  # a restored backup has its Secrets again, and no log or file of it says them
 def test_no_file_holds_them_and_a_killed_server_has_them_again(keyed: Server) -> None:
     with Subscriber() as subscriber:
         put(keyed, "late", token="first-clear-token-late")

@@ -27,7 +27,7 @@ def has_jvm(pid: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("whole_group", [False, True])
+@pytest.mark.parametrize("whole_group", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_stop_while_spark_starts_says_nothing_and_is_quick(tmp_path: Path, whole_group: bool) -> None:
     """A service manager may send SIGTERM to all processes, the JVM included."""
     server = Server(tmp_path / "data", log=tmp_path / "log", spark=True)
@@ -45,7 +45,7 @@ def test_a_stop_while_spark_starts_says_nothing_and_is_quick(tmp_path: Path, who
     assert "ERROR" not in said
 
 
-@pytest.mark.parametrize("broken", ["full disk", "pipe without a reader"])
+@pytest.mark.parametrize("broken", [pytest.param("full disk", marks=pytest.mark.slow), "pipe without a reader"])
 def test_a_part_comes_back_where_nothing_can_be_logged(tmp_path: Path, broken: str) -> None:
     listen = f"127.0.0.1:{free_port()}"
     command = [str(Path(sys.executable).with_name("headgate")), "serve", "--data", str(tmp_path), "--listen", listen]
