@@ -18,7 +18,7 @@ from headgate.store.kafka.changelog import CHANGELOG_ROWS, rows_alone
 from headgate.store.kafka.outbox_records import OutboxState
 from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace
 from headgate.store.kafka.rows import CacheTables, RowCapture, table_of
-from headgate.store.kafka.state_topic import StateRecord
+from headgate.store.kafka.transactions import StateRecord
 from tests.delivery.harness import event
 
 SHARD = Shard(1, 4)

@@ -9,8 +9,8 @@ import pytest
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import KAFKA_TRANSACTION_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka import state_topic
-from headgate.store.kafka.state_topic import FencedWriter, Office, StateRecord
+from headgate.store.kafka import transactions
+from headgate.store.kafka.transactions import FencedWriter, Office, StateRecord
 
 
 class SilentProducer:
@@ -41,7 +41,7 @@ def test_every_question_to_kafka_has_a_bound(monkeypatch: pytest.MonkeyPatch) ->
     def fenced(hint: str) -> HeadgateError:
         return UnavailableError("fenced", hint=hint)
 
-    monkeypatch.setattr(state_topic, "made_client", lambda *_: producer)
+    monkeypatch.setattr(transactions, "made_client", lambda *_: producer)
     writer = FencedWriter(KafkaConfig(bootstrap="127.0.0.1:1"), Office("events", "n", "it fails", "unsure", fenced))
     writer.send([StateRecord(b"k", b"v")])
     writer.add_places([], object())

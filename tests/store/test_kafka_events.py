@@ -104,9 +104,9 @@ def test_after_a_fatal_error_events_are_stored_again(store: KafkaStore, error: E
     async def run() -> None:
         appender = KafkaAppender(store.config, "test")
         await appender.append({0: entries("a", "b")}, 100)
-        failed = [FailedProducer(appender._single, error), FailedProducer(appender._batching, error)]
-        appender._single, appender._batching = failed
-        while appender._single is failed[0]:
+        appender._single = failed = FailedProducer(appender._single, error)
+        appender._batches._producer = FailedProducer(appender._batches._producer, error)
+        while appender._single is failed:
             await asyncio.sleep(0.01)
         with pytest.raises(UnavailableError):
             await appender.append({0: entries("c", "d")}, 100)
@@ -120,7 +120,7 @@ def test_after_a_fatal_error_events_are_stored_again(store: KafkaStore, error: E
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.store.kafka.appender.KAFKA_APPEND_S_MAX", 2.0)
-    monkeypatch.setattr("headgate.store.kafka.appender.KAFKA_TRANSACTION_S_MAX", 2.0)
+    monkeypatch.setattr("headgate.store.kafka.transactions.KAFKA_TRANSACTION_S_MAX", 2.0)
     config = kafka_config(f"127.0.0.1:{free_port()}", "x.")
 
     async def run() -> None:

@@ -134,7 +134,8 @@ def test_what_a_stream_has_sent_and_not_committed_is_not_there(store: KafkaNumbe
     own = partition_of_key("p", PARTITIONS)
     dead = NumberedWriter(store.config, f"{BROKER}/1", "p")
     events = [Event("1.0", f"e{n}", "/s", "t") for n in range(3)]
-    dead._writer.send_events({own: records_of(Entries(f"{BROKER}/1", DEFAULT_RULE, events, produced("p", [0, 1, 2])))})
+    records = records_of(Entries(f"{BROKER}/1", DEFAULT_RULE, events, produced("p", [0, 1, 2])))
+    dead._writer.send_records(("events", own, record) for record in records)
 
     async def work() -> None:
         async with store.publishing() as (_, client):

@@ -16,7 +16,7 @@ from headgate.control.routing import TargetReport
 from headgate.control.store import Store
 from headgate.store.kafka.objects import OBJECT_ROWS, empty, prepare
 from headgate.store.kafka.rows import CacheTables, RowCapture
-from headgate.store.kafka.state_topic import StateRecord
+from headgate.store.kafka.transactions import StateRecord
 from tests.control.support import broker
 from tests.store.objects_contract import create, dump, key, label
 

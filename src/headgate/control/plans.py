@@ -36,6 +36,8 @@ class _CelAlone(msgspec.Struct, array_like=True, frozen=True):
     cel: str
 
 
+DUE: Final = "(compiler != ? OR cost IS NULL)"
+"""Of targets whose filters are to be compiled anew; its parameter is the version of the compiler."""
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _SIGNATURE: Final = msgspec.msgpack.Decoder(Signature)
 _CEL: Final = msgspec.msgpack.Decoder(_CelAlone)

@@ -15,7 +15,7 @@ import msgspec
 
 from headgate.control.database import Database
 from headgate.control.objects import DeliverySpec
-from headgate.control.plans import FilterCompiler, encode_plan
+from headgate.control.plans import DUE, FilterCompiler, encode_plan
 from headgate.control.rows import bump
 from headgate.control.specs import keeps_filter_errors
 from headgate.control.targets import WrittenFilter
@@ -25,8 +25,6 @@ from headgate.filter.compile.cost import filter_cost
 from headgate.filter.compile.plan import PLAN_VERSION
 from headgate.limits import RECOMPILED_FILTERS_MAX
 
-DUE: Final = "(compiler != ? OR cost IS NULL)"
-"""Of targets whose filters are to be compiled anew; its parameter is the version of the compiler."""
 _DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)
 _FILTER: Final = msgspec.json.Decoder(WrittenFilter)
 

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -21,7 +21,9 @@ from headgate.server.stored_formats import VERSION, check_formats, tell_version
 from headgate.settings import Settings
 from headgate.storage.commit_record import SUFFIX
 from headgate.storage.dispatcher_directory import DispatcherDirectory
-from headgate.store.embedded_state import EmbeddedState
+
+if TYPE_CHECKING:
+    from headgate.store.embedded_state import EmbeddedState
 
 # --- datadir --------------------------------------------------------------------------------------
 
@@ -160,6 +162,8 @@ def stopped_server(data: Path) -> Iterator[EmbeddedState]:
         LayoutError: A change of the number of dispatchers has not come to its end.
         CorruptChunkError: A chunk of the log is damaged.
     """
+    from headgate.store.embedded_state import EmbeddedState  # imports that no start needs
+
     if not (data / "control.db").exists():
         raise InvalidInputError(
             f"{data} is no data directory of a server: there is no control.db", hint="name it with --data"

@@ -14,7 +14,6 @@ import structlog
 from headgate.errors import FatalError, InvalidInputError, UnavailableError
 from headgate.match.requirements import check_java, connector_jar
 from headgate.server import deployment, layout, listening, parts, tls
-from headgate.server.authentication import audit_log_of, authenticator_of
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.settings import ClientAuth, Settings, TlsMode
@@ -57,7 +56,10 @@ def check_settings(settings: Settings, cluster: ClusterConfig | None = None) -> 
         )
     check_tls(settings)
     keyring_of(settings)
-    authenticator_of(settings)
+    if settings.has_authentication:
+        from headgate.server.authentication import authenticator_of  # a third of a second of imports
+
+        authenticator_of(settings)
     listening.check_not_open(settings)
 
 
@@ -75,8 +77,11 @@ def check_machine(settings: Settings, cluster: ClusterConfig | None = None) -> N
         SparkMissingError: There is no suitable Java, or no connector.
         UnavailableError: Java does not say its version.
     """
-    if (audit := audit_log_of(settings)) is not None:
-        audit.close()
+    if settings.audit_log_path is not None:
+        from headgate.server.authentication import audit_log_of
+
+        if (audit := audit_log_of(settings)) is not None:
+            audit.close()
     with contextlib.ExitStack() as stack:
         # All at the same time: one address given twice is taken, too.
         for one in listening.addresses_of(settings):

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate import __version__
-from headgate.control.plans import filter_compiler
-from headgate.control.recompile import DUE
+from headgate.control.plans import DUE, filter_compiler
 from headgate.control.schema import MIGRATIONS
 from headgate.log.errors import NewerLogError
 from headgate.log.format import SEGMENT_FIXED_BYTES, SEGMENT_VERSION, segment_version

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -30,12 +31,12 @@ from headgate.limits import (
     KAFKA_PROBE_S_MAX,
     KAFKA_RECORD_BYTES_MAX,
     KAFKA_RECORDS_WAITING_MAX,
-    KAFKA_TRANSACTION_S_MAX,
 )
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import Faults, library, made_client, translated
 from headgate.store.kafka.numbered_producers import FencedProducing
 from headgate.store.kafka.records import KafkaRecord, records_of
+from headgate.store.kafka.transactions import FencedWriter, Office, name_taken
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _POLL_S: Final = 0.1
 """How long the thread that takes acknowledgements waits for one: a close is noticed so late."""
 _DOING: Final = "events cannot be stored"
+_UNSURE: Final = "it is not known whether they are stored; sent again, they may be stored twice"
 _log = structlog.get_logger(__name__)
 
 
@@ -73,11 +75,11 @@ class KafkaAppender:
     def __init__(self, config: KafkaConfig, name: str) -> None:
         self._config = config
         self._topic = config.topic("events")
-        self._transactional_id = config.topic(f"front-{name}")
+        self._office = Office("events", f"front-{name}", _DOING, _UNSURE, name_taken(_DOING))
         self._faults = Faults()
         self._loop = asyncio.get_running_loop()
         self._single = self._idempotent()
-        self._batching: Producer | None = None  # made by the first batch
+        self._batches: FencedWriter | None = None  # made by the first batch
         self._waiting: deque[_Batch] = deque()
         self._events = 0
         self._bytes = 0
@@ -88,18 +90,6 @@ class KafkaAppender:
         self._problem = ""
         self._poller = threading.Thread(target=self._poll, name="kafka-acknowledgements", daemon=True)
         self._poller.start()
-
-    def _producer(self, own: Mapping[str, object]) -> Producer:
-        kafka = library()
-        every = {
-            "enable.idempotence": True,
-            "acks": "all",
-            "message.max.bytes": KAFKA_RECORD_BYTES_MAX,
-            "queue.buffering.max.messages": KAFKA_RECORDS_WAITING_MAX,
-            "queue.buffering.max.kbytes": 4 * COMMIT_QUEUE_BYTES_MAX >> 10,
-            "linger.ms": 0,
-        }
-        return made_client(kafka.Producer, self._config, self._faults, {**every, **own})  # type: ignore[no-any-return]
 
     async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
         """See `EventAppender.append`."""
@@ -205,7 +195,16 @@ class KafkaAppender:
             failed.poll(0)  # what it still held fails now
 
     def _idempotent(self) -> Producer:
-        return self._producer({"message.timeout.ms": round(KAFKA_APPEND_S_MAX * 1_000)})
+        own = {
+            "enable.idempotence": True,
+            "acks": "all",
+            "message.max.bytes": KAFKA_RECORD_BYTES_MAX,
+            "message.timeout.ms": round(KAFKA_APPEND_S_MAX * 1_000),
+            "queue.buffering.max.messages": KAFKA_RECORDS_WAITING_MAX,
+            "queue.buffering.max.kbytes": 4 * COMMIT_QUEUE_BYTES_MAX >> 10,
+            "linger.ms": 0,
+        }
+        return made_client(library().Producer, self._config, self._faults, own)  # type: ignore[no-any-return]
 
     def _poll(self) -> None:
         while not self._closing.is_set():
@@ -261,47 +260,26 @@ class KafkaAppender:
         Raises:
             HeadgateError: It is aborted, or its outcome is not known.
         """
-        kafka = library()
-        producer = self._ready()
-        offsets: list[dict[int, list[int]]] = [{partition: [] for partition in batch.parts} for batch in group]
+        writer = self._ready()
         try:
-            producer.begin_transaction()
-            for batch, found in zip(group, offsets, strict=True):
-                for partition, records in batch.parts.items():
-                    self._produce(producer, partition, records, found[partition])
-            producer.flush(KAFKA_TRANSACTION_S_MAX)  # acknowledgements bring the offsets
-            producer.commit_transaction(KAFKA_TRANSACTION_S_MAX)
-        except kafka.KafkaException as error:
-            with suppress(kafka.KafkaException, SystemError):  # the fatal error once more
-                producer.poll(0)  # brings what the connections report
-            self._give_up(producer, error.args[0])
-            raise translated(self._faults.cause(error.args[0]), _DOING, self._config) from error
-        except SystemError as error:  # how the library tells a fatal error where it meets a callback
-            self._drop(producer, str(error))
-            raise UnavailableError(f"{_DOING}: the producer for Kafka has failed", hint="try again later") from error
-        return offsets
-
-    def _produce(self, producer: Producer, partition: int, records: Sequence[KafkaRecord], offsets: list[int]) -> None:
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            offset = message.offset()
-            if error is None and offset is not None:
-                offsets.append(offset)
-
-        for record in records:
-            while True:
-                try:
-                    producer.produce(
-                        self._topic,
-                        record.value,
-                        record.key,
-                        partition,
-                        on_delivery=delivered,
-                        headers=record.headers,  # type: ignore[arg-type]
-                    )
-                    break
-                except BufferError:  # its queue is full: acknowledgements make room
-                    producer.poll(_POLL_S)
-        producer.poll(0)
+            stored = writer.send_records(
+                ("events", partition, record)
+                for batch in group
+                for partition, records in batch.parts.items()
+                for record in records
+            )
+            writer.commit()
+        except HeadgateError as error:
+            # The next batch gets a new one, which ends this transaction first.
+            _log.error("the producer of batches for Kafka is made anew", problem=error.message)
+            self._batches = None
+            writer.close()
+            raise
+        left = {partition: iter(offsets) for (_, partition), offsets in stored.items()}
+        return [
+            {partition: list(islice(left[partition], len(records))) for partition, records in batch.parts.items()}
+            for batch in group
+        ]
 
     async def recover(self) -> None:
         """Ends a batch that an earlier process of our name left open: it holds readers up. The first batch would, too.
@@ -311,44 +289,11 @@ class KafkaAppender:
         """
         await self._loop.run_in_executor(self._thread, self._ready)
 
-    def _ready(self) -> Producer:
+    def _ready(self) -> FencedWriter:
         """The producer of batches; in its thread."""
-        if self._batching is None:
-            self._batching = self._begun()
-        return self._batching
-
-    def _begun(self) -> Producer:
-        """A producer of our name, which has ended whatever an earlier one left open."""
-        kafka = library()
-        timeout_ms = round(KAFKA_TRANSACTION_S_MAX * 1_000)
-        own = {
-            "transactional.id": self._transactional_id,
-            "transaction.timeout.ms": timeout_ms,
-            "message.timeout.ms": timeout_ms,
-        }
-        producer = self._producer(own)
-        try:
-            producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
-        except kafka.KafkaException as error:
-            producer.poll(0)
-            raise translated(self._faults.cause(error.args[0]), _DOING, self._config) from error
-        return producer
-
-    def _give_up(self, producer: Producer, error: KafkaError) -> None:
-        """Aborts; where that is not possible the next batch gets a new producer, which ends this transaction first."""
-        kafka = library()
-        if error.txn_requires_abort():
-            try:
-                producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
-                return
-            except kafka.KafkaException as failed:
-                error = failed.args[0]
-        self._drop(producer, error.str())
-
-    def _drop(self, producer: Producer, problem: str) -> None:
-        _log.error("the producer of batches for Kafka is made anew", problem=problem)
-        producer.purge()
-        self._batching = None
+        if self._batches is None:
+            self._batches = FencedWriter(self._config, self._office)
+        return self._batches
 
     async def append_numbered(
         self, producing: Producing, parts: Mapping[int, NumberedEntries], size_bytes: int

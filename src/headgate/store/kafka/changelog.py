@@ -21,8 +21,9 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import Faults, TopicLostError, committed_reader, library
 from headgate.store.kafka.outbox_records import Checkpoint, encode_state
 from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, table_of
-from headgate.store.kafka.state_topic import FencedWriter, Office, StateTopicReader
+from headgate.store.kafka.state_topic import StateTopicReader
 from headgate.store.kafka.target_reports import TABLE as REPORTS
+from headgate.store.kafka.transactions import FencedWriter, Office
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

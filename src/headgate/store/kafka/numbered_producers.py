@@ -35,7 +35,7 @@ from headgate.shares import FairPlaces
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import Faults, committed_places, committed_reader, library
 from headgate.store.kafka.records import KafkaRecord, records_of
-from headgate.store.kafka.state_topic import FencedWriter, Office
+from headgate.store.kafka.transactions import FencedWriter, Office
 
 _DOING: Final = "events of a numbered producer cannot be stored"
 _UNSURE: Final = "it is not known whether they are stored: open another stream, which says from which number on to send"
@@ -95,7 +95,7 @@ class NumberedWriter:
             ProducerReplacedError: There is a newer stream.
             UnavailableError: Kafka did not take them; the hint says where that is not known.
         """
-        self._writer.send_events(parts)
+        self._writer.send_records(("events", number, each) for number, records in parts.items() for each in records)
         places = [
             library().TopicPartition(self._topic, partition, min(number + 1, _OFFSET_MAX), str(number))
             for partition, number in newest.items()

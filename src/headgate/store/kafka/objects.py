@@ -27,7 +27,8 @@ from headgate.limits import OBJECT_CACHE_AGE_S_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import TopicLostError
 from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, tables
-from headgate.store.kafka.state_topic import FencedWriter, Office, StateTopicReader
+from headgate.store.kafka.state_topic import StateTopicReader
+from headgate.store.kafka.transactions import FencedWriter, Office
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

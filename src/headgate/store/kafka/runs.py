@@ -20,7 +20,8 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import Faults, TopicLostError, library, made_client
 from headgate.store.kafka.outbox_records import OutboxPage, OutboxState
 from headgate.store.kafka.records import RecordError
-from headgate.store.kafka.state_topic import FencedWriter, Office, StateRecord, StateTopicReader, follow_state
+from headgate.store.kafka.state_topic import StateTopicReader, follow_state
+from headgate.store.kafka.transactions import FencedWriter, Office, StateRecord
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer

@@ -46,9 +46,10 @@ from headgate.store.config import KafkaConfig, SourceConfig
 from headgate.store.kafka.client import BOUNDED_FETCH, ELECTION_S, Faults, library, made_client, translated, watermarks
 from headgate.store.kafka.events import headers_of, offset_of
 from headgate.store.kafka.records import KafkaRecord, RecordError, encode_record
+from headgate.store.kafka.transactions import ANY_PARTITION, FencedWriter, NameTakenError, Office, name_taken
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 
 # --- source gate ----------------------------------------------------------------------------------
@@ -297,8 +298,6 @@ def _refused(found: ForeignRecord, broker: str, reason: str) -> KafkaRecord:
 # --- source ---------------------------------------------------------------------------------------
 
 _DOING: Final = "records of a source cannot be admitted"
-_ANY_PARTITION: Final = -1
-"""Of the topic `refused`: the record's key decides."""
 _POLL_S: Final = 0.2
 """How long a poll waits: a stop is noticed so late."""
 _log = structlog.get_logger(__name__)
@@ -333,12 +332,13 @@ class SourceReader:
         self.problem = ""
         self._config = config
         self._source = source
-        self._instance = instance
         self._identity = identity
         self._on_admitted = on_admitted
         self._gate = gate or OpenGate()
         self._is_held = False  # its namespace is over its quota
         self._faults = Faults()
+        self._office = Office("events", f"source-{source.name}-{instance}", _DOING, "", name_taken(_DOING))
+        self._writer: FencedWriter | None = None
         self._failure: HeadgateError | None = None  # of a callback: the library would print it
         self._is_leaving = False
         self._found: list[Message] = []
@@ -377,10 +377,10 @@ class SourceReader:
 
     def _run(self, stop: threading.Event) -> None:
         kafka = library()
-        producer, consumer = self._producer(), self._consumer()
+        consumer = self._consumer()
         self._failure, self._is_held, self._is_leaving = None, False, False
         try:
-            producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
+            self._writer = FencedWriter(self._config, self._office)
             consumer.subscribe(list(self._source.topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
             while not stop.is_set():
                 self._hold(consumer)
@@ -388,16 +388,16 @@ class SourceReader:
                 if consumer.assignment():
                     self.problem = self._waiting if self._is_held else ""
                 if messages:
-                    self._admit(consumer, producer, messages, broker)
+                    self._admit(consumer, messages, broker)
         except kafka.KafkaException as error:
-            with suppress(kafka.KafkaException, SystemError):  # a fatal error once more
-                producer.poll(0)  # brings what the connections report
             raise translated(self._faults.cause(error.args[0]), _DOING, self._config) from error
         except SystemError as error:  # how the library tells a fatal error where it meets a callback
             raise UnavailableError(f"{_DOING}: a client for Kafka has failed", hint=str(error)) from error
         finally:
             self._is_leaving = True
-            producer.purge()
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
             with suppress(kafka.KafkaException, SystemError):
                 consumer.close()
 
@@ -492,45 +492,40 @@ class SourceReader:
 
     # --- admitting -------------------------------------------------------------------------------------
 
-    def _admit(self, consumer: Consumer, producer: Producer, messages: Sequence[Message], broker: str) -> None:
-        """Writes what the records become, and how far the group has read, in one transaction."""
+    def _admit(self, consumer: Consumer, messages: Sequence[Message], broker: str) -> None:
+        """Writes what the records become, and how far the group has read, in one transaction.
+
+        Where its end is not known, everything begins anew at what the group has committed.
+        """
         kafka, partitions = library(), self._config.topics.events.partitions
         outcomes = [admit(_foreign(message), broker, partitions, self._gate.check) for message in messages]
         behind = {(message.topic(), message.partition()): offset_of(message) + 1 for message in messages}
         members = consumer.consumer_group_metadata()
         places = [kafka.TopicPartition(*place, offset) for place, offset in behind.items()]
-        producer.begin_transaction()
+        assert self._writer is not None, "it is there while records are read"
         try:
-            for outcome in outcomes:
-                if isinstance(outcome, AdmittedRecord):
-                    self._produce(producer, "events", outcome.record, outcome.partition)
-                else:
-                    self._produce(producer, "refused", outcome.record)
-            producer.send_offsets_to_transaction(places, members, KAFKA_TRANSACTION_S_MAX)
-            producer.commit_transaction(KAFKA_TRANSACTION_S_MAX)
-        except kafka.KafkaException as error:
-            if not error.args[0].txn_requires_abort():
-                raise
-            _log.info("a transaction of a source was given up", source=self._source.name, error=error.args[0].str())
-            producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
+            self._writer.send_records(
+                ("events", outcome.partition, outcome.record)
+                if isinstance(outcome, AdmittedRecord)
+                else ("refused", ANY_PARTITION, outcome.record)
+                for outcome in outcomes
+            )
+            self._writer.add_places(places, members)
+        except NameTakenError:
+            raise
+        except UnavailableError as error:
+            _log.info("a transaction of a source is given up", source=self._source.name, error=error.message)
+            self._writer.close()
+            self._writer = FencedWriter(self._config, self._office)  # which ends it
             _rewind(consumer, messages)
             return
+        self._writer.commit()
         admitted = [outcome.record.size_bytes for outcome in outcomes if isinstance(outcome, AdmittedRecord)]
         self._gate.stored(len(admitted), sum(admitted))
         refused = [outcome.reason for outcome in outcomes if isinstance(outcome, RefusedRecord)]
         if refused:
             _log.warning("records refused", source=self._source.name, count=len(refused), first=refused[0])
         self._on_admitted(len(outcomes) - len(refused), len(refused))
-
-    def _produce(self, producer: Producer, role: str, record: KafkaRecord, partition: int = _ANY_PARTITION) -> None:
-        topic = self._config.topic(role)
-        while True:
-            try:
-                producer.produce(topic, record.value, record.key, partition, headers=record.headers)  # type: ignore[arg-type]
-                break
-            except BufferError:  # its queue is full: acknowledgements make room
-                producer.poll(_POLL_S)
-        producer.poll(0)
 
     # --- clients ---------------------------------------------------------------------------------------
 
@@ -551,17 +546,6 @@ class SourceReader:
         }
         consumer: Consumer = made_client(library().Consumer, self._config, self._faults, own)
         return consumer
-
-    def _producer(self) -> Producer:
-        timeout_ms = round(KAFKA_TRANSACTION_S_MAX * 1_000)
-        own = {
-            "transactional.id": self._config.topic(f"source-{self._source.name}-{self._instance}"),
-            "transaction.timeout.ms": timeout_ms,
-            "message.timeout.ms": timeout_ms,
-            "message.max.bytes": KAFKA_RECORD_BYTES_MAX,
-        }
-        producer: Producer = made_client(library().Producer, self._config, self._faults, own)
-        return producer
 
 
 def _committed(consumer: Consumer, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:

@@ -1,0 +1,286 @@
+"""Transactions: the one producer that writes records of Kafka all or none, until a newer one of its name fences it.
+
+What is written so decides about the rest: batches of events, numbered events, objects, runs, what a source admits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import HeadgateError, UnavailableError
+from headgate.limits import (
+    KAFKA_RECORD_BYTES_MAX,
+    KAFKA_RECORDS_WAITING_MAX,
+    KAFKA_TRANSACTION_S_MAX,
+    OBJECT_RECORDS_BYTES_MAX,
+)
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.client import Faults, library, made_client, translated
+from headgate.store.kafka.records import KafkaRecord
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+
+ANY_PARTITION: Final = -1
+"""The record's key decides."""
+_ANSWER_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class StateRecord:
+    """A record on its way to a topic of state, which is compacted; `value` is None where what the key names is gone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class NameTakenError(UnavailableError):
+    """A newer producer of Kafka has our name."""
+
+    code = "kafka-name-taken"
+
+
+def name_taken(doing: str) -> Callable[[str], HeadgateError]:
+    """Makes the error of a process that no other one should ever replace; see `Office.fenced`."""
+    hint = "it stood still for too long, or another process has its name: each server has a data directory of its own"
+    return lambda _: NameTakenError(f"{doing}: Kafka knows a newer producer of this name", hint=hint)
+
+
+class _Delivered:
+    """What became of records of one partition: their offsets in order, and the first error."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """Takes the report on one record; librdkafka's callback."""
+        offset = message.offset()
+        if error is not None:
+            self.error = self.error or error
+        elif offset is not None:
+            self.offsets.append(offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """What only the newest writer may write.
+
+    Attributes:
+        topic: By its name in `TopicsConfig`.
+        name: The `transactional.id`, without the prefix of topics.
+        doing: What fails, as the beginning of a sentence.
+        unsure: What to do where it is not known whether a transaction is stored.
+        fenced: Makes the error of a writer that is not the newest; takes a hint, which may be empty.
+        headers: Of every record.
+        partition: Of the topic.
+    """
+
+    topic: str
+    name: str
+    doing: str
+    unsure: str
+    fenced: Callable[[str], HeadgateError]
+    headers: tuple[tuple[str, bytes], ...] = ()
+    partition: int = 0
+
+
+class FencedWriter:
+    """Writes in transactions until a newer one of its name is made, in whichever process; blocking, for one thread.
+
+    `transactional.id` is that of its office. Making a writer ends what an earlier one left open: when it is made,
+    everything that was ever committed can be read. After an error of Kafka a writer is used no more: what is on its
+    way could come into a later transaction of it.
+
+    Args:
+        config: Of the deployment.
+        office: What it writes.
+
+    Attributes:
+        is_failed: Whether an error of Kafka has ended its use.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+        UnavailableError: Kafka does not answer.
+    """
+
+    def __init__(self, config: KafkaConfig, office: Office) -> None:
+        kafka = library()
+        self._config = config
+        self._office = office
+        self._topic = config.topic(office.topic)
+        self._faults = Faults()
+        self.is_failed = False
+        timeout_ms = round(KAFKA_TRANSACTION_S_MAX * 1_000)
+        own = {
+            "transactional.id": config.topic(office.name),
+            "transaction.timeout.ms": timeout_ms,
+            "message.timeout.ms": timeout_ms,
+            "enable.idempotence": True,
+            "acks": "all",
+            "message.max.bytes": KAFKA_RECORD_BYTES_MAX,
+            "queue.buffering.max.messages": KAFKA_RECORDS_WAITING_MAX,
+            "queue.buffering.max.kbytes": OBJECT_RECORDS_BYTES_MAX >> 10,
+            "linger.ms": 0,
+        }
+        self._producer: Producer = made_client(kafka.Producer, config, self._faults, own)
+        with self._errors():
+            self._producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
+
+    def send(self, records: Iterable[StateRecord], copies: Iterable[tuple[str, StateRecord]] = ()) -> int:
+        """Begins a transaction and sends its records; every in-sync copy has them when this returns.
+
+        What `records` raises aborts the transaction and is raised here; the writer goes on.
+
+        Args:
+            records: The records.
+            copies: Further ones, for the first partition of other topics, by their names in `TopicsConfig`.
+
+        Returns:
+            The offset of the last of `records`; -1 without one.
+
+        Raises:
+            HeadgateError: What `Office.fenced` makes: a newer writer was made; nothing is stored.
+            UnavailableError: Kafka did not take them; nothing is stored.
+        """
+        done, copied = _Delivered(), _Delivered()
+
+        def produce() -> None:
+            headers = self._office.headers
+            for record in records:
+                self._produce(record, headers, done, self._topic, self._office.partition)
+            for topic, record in copies:
+                self._produce(record, headers, copied, self._config.topic(topic), 0)
+
+        self._send(produce, (done, copied))
+        return done.offsets[-1] if done.offsets else -1
+
+    def send_records(self, records: Iterable[tuple[str, int, KafkaRecord]]) -> Mapping[tuple[str, int], Sequence[int]]:
+        """Does the same with records of several topics, which have headers of their own; raises as `send` does.
+
+        Args:
+            records: Each with its topic, by its name in `TopicsConfig`, and its partition, which may be ANY_PARTITION.
+
+        Returns:
+            The offsets of the records of each topic and partition, in order.
+        """
+        reports = defaultdict[tuple[str, int], _Delivered](_Delivered)
+
+        def produce() -> None:
+            for topic, partition, record in records:
+                report = reports[topic, partition]
+                self._produce(record, record.headers, report, self._config.topic(topic), partition)
+
+        self._send(produce, reports.values())
+        return {place: report.offsets for place, report in reports.items()}
+
+    def _send(self, produce: Callable[[], None], reports: Iterable[_Delivered]) -> None:
+        kafka = library()
+        with self._errors():
+            self._producer.begin_transaction()
+            try:
+                produce()
+            except kafka.KafkaException:
+                raise
+            except BaseException:
+                self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
+                raise
+            left = self._producer.flush(KAFKA_TRANSACTION_S_MAX)
+        error = next((report.error for report in reports if report.error is not None), None)
+        if left or error is not None:
+            raise self._failed(error or kafka.KafkaError(kafka.KafkaError._TIMED_OUT))
+
+    def _produce(
+        self,
+        record: StateRecord | KafkaRecord,
+        headers: Iterable[tuple[str, bytes]],
+        done: _Delivered,
+        topic: str,
+        partition: int,
+    ) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    record.value,
+                    record.key,
+                    partition,
+                    on_delivery=done,
+                    headers=list(headers),
+                )
+                break
+            except BufferError:  # its queue is full: acknowledgements make room
+                self._producer.poll(_ANSWER_POLL_S)
+
+    def add_places(self, places: Sequence[TopicPartition], group: object) -> None:
+        """Makes commits of a consumer group part of the transaction that is open.
+
+        Args:
+            places: Partitions, offsets and metadata.
+            group: What a consumer of the group says that it is (`consumer_group_metadata`).
+
+        Raises:
+            HeadgateError: What `Office.fenced` makes: a newer writer was made; nothing is stored.
+            UnavailableError: Kafka did not take them; nothing is stored.
+        """
+        with self._errors():
+            self._producer.send_offsets_to_transaction(list(places), group, KAFKA_TRANSACTION_S_MAX)
+
+    def commit(self) -> None:
+        """Makes the records of the transaction readable, all of them or none.
+
+        Raises:
+            HeadgateError: What `Office.fenced` makes: a newer writer was made; whether they are stored is not known.
+            UnavailableError: Kafka did not answer; whether they are stored is not known.
+        """
+        with self._errors(self._office.unsure):
+            self._producer.commit_transaction(KAFKA_TRANSACTION_S_MAX)
+
+    def abort(self) -> None:
+        """Gives the records of the transaction up.
+
+        Raises:
+            HeadgateError: What `Office.fenced` makes: a newer writer was made.
+            UnavailableError: Kafka did not answer.
+        """
+        with self._errors():
+            self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
+
+    @contextmanager
+    def _errors(self, hint: str = "") -> Iterator[None]:
+        """Turns the library's errors into ours. A fatal one, such as a fence, may come out of a callback of ours."""
+        kafka = library()
+        try:
+            yield
+        except kafka.KafkaException as error:
+            raise self._failed(error.args[0], hint) from error
+        except SystemError as error:
+            # The library loses a fatal error that meets a callback, and says it again when it is asked.
+            self.is_failed = True
+            try:
+                self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
+            except kafka.KafkaException as fatal:
+                raise self._failed(fatal.args[0], hint) from error
+            problem = f"{self._office.doing}: the client for Kafka has failed"
+            raise UnavailableError(problem, hint=hint or "try again later") from error
+
+    def _failed(self, error: KafkaError, hint: str = "") -> HeadgateError:
+        kafka = library().KafkaError
+        self.is_failed = True
+        with suppress(library().KafkaException, SystemError):  # the fatal error once more
+            self._producer.poll(0)  # brings what the connections report
+        if error.code() in (kafka._FENCED, kafka.PRODUCER_FENCED, kafka.INVALID_PRODUCER_EPOCH):
+            return self._office.fenced(hint)
+        problem = translated(self._faults.cause(error), self._office.doing, self._config)
+        if hint and isinstance(problem, UnavailableError):
+            return type(problem)(problem.message, hint=hint)
+        return problem
+
+    def close(self) -> None:
+        """Drops what was not sent. An open transaction ends with the next writer, or with its own time."""
+        with suppress(library().KafkaException):
+            self._producer.purge()
