@@ -24,7 +24,7 @@ from headgate.ingress.encode import Entries
 from headgate.ingress.partitions import EventAppender
 from headgate.limits import COMMIT_QUEUE_EVENTS_MAX
 from headgate.scan.source import ReadableLog
-from headgate.store.events import EventPage
+from headgate.store.kafka.events import EventPage
 
 PARTITIONS = 2
 BROKER = "default/default/1b4e28ba"

@@ -13,9 +13,8 @@ from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
-from headgate.store.events import EventPage
 from headgate.store.kafka.appender import KafkaAppender
-from headgate.store.kafka.events import KafkaReader
+from headgate.store.kafka.events import EventPage, KafkaReader
 from headgate.store.kafka.scan import KafkaLog
 from tests.store.contract import PARTITIONS, EventReader, OpenStore
 from tests.support import eventually

@@ -21,8 +21,8 @@ from headgate.outbox.reader import Backlog, OutboxReader, OutboxRow
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Faults, committed_reader
-from headgate.store.kafka.events import TopicEvents, headers_of, offset_of
+from headgate.store.kafka.client import Faults, committed_reader, offset_of
+from headgate.store.kafka.events import TopicEvents, headers_of
 from headgate.store.kafka.outbox_records import OutboxEvent, decode
 from headgate.store.kafka.outbox_takeover import OutboxTakeover
 from headgate.store.kafka.outbox_walk import Checkpoints, KnownPlace, TopicBacklog

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from headgate.limits import REHEARSAL_EVENTS, REHEARSAL_LOOK_S, REHEARSAL_PAUSE_S
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.events import headers_of, offset_of
+from headgate.store.kafka.client import offset_of
+from headgate.store.kafka.events import headers_of
 from headgate.store.kafka.kafka_runner import KafkaTables, OutboxPlaces
 from headgate.store.kafka.matcher import REHEARSAL_RUN, Rehearsal
 from headgate.store.kafka.outbox_records import EventRecord, PassedRecord, decode

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from enum import Enum, auto
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
@@ -21,7 +22,7 @@ from headgate.limits import (
 from headgate.store.config import KafkaConfig, resolved
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+    from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient
 
 
@@ -209,6 +210,7 @@ BOUNDED_FETCH: Final[Mapping[str, int]] = MappingProxyType(
 """Options of a consumer: what it fetches ahead."""
 ELECTION_S: Final = 0.1
 """Pause before a group or partition is asked again whose leader is being elected: nothing tells when there is one."""
+_RECORDS_A_TIME: Final = 500
 _FETCH_WAIT_MS: Final = 50
 """How long a broker keeps a fetch that finds nothing new: behind a transaction, the end of a partition is known so
 late."""
@@ -241,6 +243,56 @@ def committed_reader(
     }
     consumer: Consumer = made_client(kafka.Consumer, config, faults, own)
     return consumer
+
+
+class Came(Enum):
+    """What a poll has brought."""
+
+    RECORD = auto()
+    END = auto()
+    """Of the partition, at the message's offset."""
+    REMOVED = auto()
+    """There is no record where reading goes on: retention has removed it, or the partition ends before."""
+    NOTHING = auto()
+    """A trouble that passes."""
+
+
+def came(message: Message, config: KafkaConfig, faults: Faults, doing: str) -> Came:
+    """What a message of a consumer says; every reader of topics asks here.
+
+    Args:
+        message: From a poll.
+        config: Of the deployment.
+        faults: Of the consumer.
+        doing: What fails by an error that does not pass, as the beginning of a sentence.
+
+    Raises:
+        HeadgateError: That error.
+    """
+    error = message.error()
+    if error is None:
+        return Came.RECORD
+    kafka, code = library().KafkaError, error.code()
+    if code == kafka._PARTITION_EOF:
+        return Came.END
+    if code in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
+        return Came.REMOVED
+    if error.retriable() or code == kafka._MAX_POLL_EXCEEDED:  # the latter: partitions are lost next
+        return Came.NOTHING
+    raise translated(faults.cause(error), doing, config)
+
+
+def polled(consumer: Consumer, timeout_s: float) -> list[Message]:
+    """The next message within the time, and what has come with it: `consume` would wait for as many as it may take."""
+    first = consumer.poll(timeout_s)
+    return [] if first is None else [first, *consumer.consume(_RECORDS_A_TIME, 0)]
+
+
+def offset_of(message: Message) -> int:
+    """The offset of a record that was read."""
+    offset = message.offset()
+    assert offset is not None, "a record that was read has an offset"
+    return offset
 
 
 def once_elected(ask: Callable[[], _T], config: KafkaConfig, faults: Faults, doing: str) -> _T:

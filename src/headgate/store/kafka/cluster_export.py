@@ -40,12 +40,11 @@ from headgate.replay.store import ReplayStore
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import LeftBehind, running_replays, subscription_targets
-from headgate.store.events import EventPage
 from headgate.store.kafka.changelog import restore
 from headgate.store.kafka.client import unfinished_partitions
 from headgate.store.kafka.cluster_import import Moved, MoveIncompleteError, Tell
 from headgate.store.kafka.consumer_groups import GroupMembers
-from headgate.store.kafka.events import KafkaReader
+from headgate.store.kafka.events import EventPage, KafkaReader
 from headgate.store.kafka.objects import POSITION_TABLE, KafkaObjects
 from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, OutboxWalker
 from headgate.store.kafka.target_reports import PartitionReports

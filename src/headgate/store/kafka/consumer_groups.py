@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from headgate.errors import HeadgateError, UnavailableError
+from headgate.errors import UnavailableError
 from headgate.limits import ELECTION_LEAVE_S_MAX, ELECTION_POLL_S_MAX, ELECTION_SESSION_S, KAFKA_ADMIN_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Faults, admin_client, library, made_client, translated
+from headgate.store.kafka.client import (
+    Faults,
+    admin_client,
+    came,
+    library,
+    made_client,
+    translated,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
@@ -191,13 +198,8 @@ class Election:
         if self._problem is not None:
             problem, self._problem = self._problem, None
             raise problem
-        error = None if message is None else message.error()
-        kafka = library().KafkaError
-        # The lead that a slow callback has cost is told next, by `_session_lost`.
-        if error is not None and error.code() != kafka._MAX_POLL_EXCEEDED and not error.retriable():
-            problem = translated(self._faults.cause(error), "who leads cannot be found out", self._config)
-            assert isinstance(problem, HeadgateError)
-            raise problem
+        if message is not None:  # the lead that a slow callback has cost is told next, by `_session_lost`
+            came(message, self._config, self._faults, "who leads cannot be found out")
 
     def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         kafka = library()

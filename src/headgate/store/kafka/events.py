@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from headgate.delivery.events import EventCache, SharedEvent
 from headgate.errors import UnavailableError
@@ -17,8 +21,17 @@ from headgate.event.hops import place_root, root_of
 from headgate.limits import COMMIT_BATCH_BYTES_MAX, KAFKA_READ_EVENTS, KAFKA_READ_S_MAX
 from headgate.outbox.errors import EventGoneError
 from headgate.store.config import KafkaConfig
-from headgate.store.events import EventPage
-from headgate.store.kafka.client import Faults, committed_reader, ends_before, library, translated, watermarks
+from headgate.store.kafka.client import (
+    Came,
+    Faults,
+    came,
+    committed_reader,
+    ends_before,
+    library,
+    offset_of,
+    polled,
+    watermarks,
+)
 from headgate.store.kafka.records import RecordError, decode_stored
 
 if TYPE_CHECKING:
@@ -26,7 +39,36 @@ if TYPE_CHECKING:
 
 
 # --- pages ----------------------------------------------------------------------------------------
-# Pages of stored events, made of a partition's records.
+# Pages of stored events, made of a partition's records. Scans read them as they read chunks of the embedded log
+# (`headgate.scan.source`); one suite of tests holds both stores to the same (`tests/store/contract.py`).
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Events of one partition that were read together, in the order of their offsets.
+
+    Attributes:
+        offsets: One an event; ascending. In Kafka numbers may be left out.
+        append_times_us: When each was stored: microseconds since 1970 UTC. Kafka knows milliseconds.
+        batch: The events, a row each; columns of `EVENT_SCHEMA`.
+        next_offset: Where reading goes on; above the last of `offsets`.
+    """
+
+    offsets: Sequence[int]
+    append_times_us: Sequence[int]
+    batch: pa.RecordBatch
+    next_offset: int
+
+    @property
+    def message(self) -> bytes | None:
+        """None: see `headgate.scan.source.StoredPage`, which this is."""
+        return None
+
+    def behind(self, offset: int) -> EventPage:
+        """The part from this one of its offsets on."""
+        row = bisect_left(self.offsets, offset)
+        return EventPage(self.offsets[row:], self.append_times_us[row:], self.batch.slice(row), self.next_offset)
+
 
 Passes = Callable[[int, RecordError], object]
 """Called for a record that Headgate has not stored so, with its offset; reading goes on behind it."""
@@ -82,13 +124,6 @@ class PageBuilder:
         if not self._events:
             return None
         return EventPage(self._offsets, self._times_us, to_batch(self._events, self._numbers), self._next_offset)
-
-
-def offset_of(message: Message) -> int:
-    """The offset of a record that was read."""
-    offset = message.offset()
-    assert offset is not None, "a record that was read has an offset"
-    return offset
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
@@ -201,17 +236,14 @@ class KafkaReader:
         if self._held is not None:
             held, self._held = self._held, None
             return held
-        kafka = library()
         message = self._consumer.poll(timeout_s)
-        error = None if message is None else message.error()
-        if message is None or error is None:
+        what = Came.NOTHING if message is None else came(message, self._config, self._faults, _DOING)
+        if message is None or what is Came.RECORD:
             return message
-        if error.code() == kafka.KafkaError._PARTITION_EOF:
+        if what is Came.END:
             self._position = max(self._position, offset_of(message))
-        elif error.code() in (kafka.KafkaError.OFFSET_OUT_OF_RANGE, kafka.KafkaError._AUTO_OFFSET_RESET):
+        elif what is Came.REMOVED:
             self._pass_over_removed()
-        elif not error.retriable():
-            raise translated(self._faults.cause(error), _DOING, self._config)
         return None
 
     def _pass_over_removed(self) -> None:
@@ -248,7 +280,6 @@ class KafkaReader:
 # while others are read are read together, in the order of their offsets: a target that fails and needs its events again
 # and again does not hold those of the others.
 
-_RECORDS_A_TIME: Final = 500
 _PASSED_MAX: Final = 1_000
 """Records that are read for nothing rather than to go to a place behind them."""
 _NO_OFFSET: Final = 1 << 62
@@ -369,30 +400,25 @@ class TopicEvents:
         while waiting and waiting[0] <= position + _PASSED_MAX:
             if time.monotonic() > deadline:
                 raise UnavailableError(f"{_LOOKING_UP}: {self._topic}/{partition} does not answer")
-            for message in self._next():
+            for message in polled(self._consumer, _POLL_S):
                 position = self._position(message, partition, waiting[0] if waiting else 0)
                 while waiting and waiting[0] < position:
                     offset = waiting.popleft()
                     found[partition, offset] = self._event(message, partition, offset)
 
-    def _next(self) -> list[Message]:
-        first = self._consumer.poll(_POLL_S)
-        return [] if first is None else [first, *self._consumer.consume(_RECORDS_A_TIME, 0)]
-
     def _position(self, message: Message, partition: int, asked: int) -> int:
         """Everything below it has come with this message, or is not there; 0 where the message says nothing."""
-        kafka, error = library().KafkaError, message.error()
-        if error is None:
-            return offset_of(message) + 1
-        if error.code() == kafka._PARTITION_EOF:
-            return _NO_OFFSET
-        if error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
-            place = library().TopicPartition(self._topic, partition)
-            first, _ = watermarks(self._consumer, place, self._config, self._faults, _LOOKING_UP)
-            return first if asked < first else _NO_OFFSET  # removed, or behind the end
-        if error.retriable():
-            return 0
-        raise translated(self._faults.cause(error), _LOOKING_UP, self._config)
+        match came(message, self._config, self._faults, _LOOKING_UP):
+            case Came.RECORD:
+                return offset_of(message) + 1
+            case Came.END:
+                return _NO_OFFSET
+            case Came.REMOVED:
+                place = library().TopicPartition(self._topic, partition)
+                first, _ = watermarks(self._consumer, place, self._config, self._faults, _LOOKING_UP)
+                return first if asked < first else _NO_OFFSET  # removed, or behind the end
+            case Came.NOTHING:
+                return 0
 
     def _event(self, message: Message, partition: int, offset: int) -> SharedEvent | EventGoneError:
         """The event of a message where it is the one at this offset."""

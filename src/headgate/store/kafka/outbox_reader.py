@@ -24,15 +24,18 @@ from headgate.outbox.takeover import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import (
     BOUNDED_FETCH,
+    Came,
     Faults,
+    came,
     committed_places,
     ends_before,
     library,
     made_client,
+    offset_of,
     translated,
     watermarks,
 )
-from headgate.store.kafka.events import headers_of, offset_of
+from headgate.store.kafka.events import headers_of
 from headgate.store.kafka.outbox_records import (
     Checkpoint,
     OutboxEvent,
@@ -188,14 +191,11 @@ class OutboxMember:
         """The next record that is there within this time."""
         message = self._consumer.poll(timeout_s)
         self._raise_problem()
-        error = None if message is None else message.error()
-        if message is None or error is None:
+        what = Came.NOTHING if message is None else came(message, self._config, self._faults, _DOING)
+        if message is None or what is Came.RECORD:
             return message
-        kafka = library().KafkaError
-        if error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
+        if what is Came.REMOVED:
             self._go_on_behind_removed(message)
-        elif error.code() != kafka._MAX_POLL_EXCEEDED and not error.retriable():  # the former: partitions are lost next
-            raise translated(self._faults.cause(error), _DOING, self._config)
         return None
 
     def _take(self, message: Message) -> None:

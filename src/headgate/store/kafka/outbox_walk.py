@@ -23,8 +23,18 @@ from headgate.limits import KAFKA_READ_S_MAX, OUTBOX_SWEEP_RECORDS, OUTBOX_SWEPT
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.storage.commit import Committer
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Faults, committed_reader, library, translated, watermarks
-from headgate.store.kafka.events import headers_of, offset_of
+from headgate.store.kafka.client import (
+    Came,
+    Faults,
+    came,
+    committed_reader,
+    library,
+    offset_of,
+    polled,
+    translated,
+    watermarks,
+)
+from headgate.store.kafka.events import headers_of
 from headgate.store.kafka.outbox_reader import matched_event
 from headgate.store.kafka.outbox_records import OutboxEvent, OutboxState, decode, decode_state, encode_state
 from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover
@@ -179,7 +189,6 @@ class CheckpointedCursors(CursorStore):
 
 _DOING: Final = "the outbox cannot be read again"
 _POLL_S: Final = 0.2
-_RECORDS_A_TIME: Final = 500
 
 
 class WalkedMatch(NamedTuple):
@@ -245,7 +254,6 @@ class OutboxWalker:
         Raises:
             UnavailableError: Kafka does not answer, or has removed what comes next.
         """
-        kafka = library().KafkaError
         found: list[Message] = []
         end = -1
         deadline = time.monotonic() + KAFKA_READ_S_MAX
@@ -254,19 +262,14 @@ class OutboxWalker:
                 raise UnavailableError(f"{_DOING}: {self.topic}/{partition} does not answer")
             if self.closing.is_set():
                 break
-            first = self._consumer.poll(_POLL_S)  # `consume` would wait for as many as it is asked for
-            if first is None:
-                continue
-            for message in [first, *self._consumer.consume(_RECORDS_A_TIME, 0)]:
-                error = message.error()
-                if error is None:
-                    found.append(message)
-                elif error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
-                    raise UnavailableError(f"{_DOING}: {self.topic}/{partition} was trimmed meanwhile")
-                elif error.code() == kafka._PARTITION_EOF:
-                    end = offset_of(message)
-                elif not error.retriable():
-                    raise self._translated(error)
+            for message in polled(self._consumer, _POLL_S):
+                match came(message, self._config, self._faults, _DOING):
+                    case Came.RECORD:
+                        found.append(message)
+                    case Came.END:
+                        end = offset_of(message)
+                    case Came.REMOVED:
+                        raise UnavailableError(f"{_DOING}: {self.topic}/{partition} was trimmed meanwhile")
         return found, end
 
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:

@@ -34,18 +34,19 @@ from headgate.log.directory import OnCorrupt
 from headgate.observe import metrics
 from headgate.scan.source import NO_END, Query, ReadableLog, ScanCounters, StoredPage
 from headgate.store.config import KafkaConfig
-from headgate.store.events import EventPage
 from headgate.store.kafka.client import (
+    Came,
     Faults,
     admin_client,
+    came,
     committed_reader,
     ends_before,
     library,
+    offset_of,
     once_elected,
-    translated,
     watermarks,
 )
-from headgate.store.kafka.events import PageBuilder, Passes, headers_of, offset_of
+from headgate.store.kafka.events import EventPage, PageBuilder, Passes, headers_of
 from headgate.store.kafka.records import RecordError
 
 if TYPE_CHECKING:
@@ -305,13 +306,17 @@ class TopicScan:
             raise UnavailableError(f"{DOING}: {self._topic} does not answer", hint="try again later")
 
     def _take(self, consumer: Consumer, message: Message) -> None:
-        partition, error = message.partition(), message.error()
-        if error is not None:
-            self._take_error(consumer, message)
+        partition, what = message.partition(), came(message, self._config, self._consumers.faults, DOING)
+        if partition is None or partition not in self._positions or what is Came.NOTHING:
             return
-        if partition is None or partition not in self._positions:
+        if what is Came.REMOVED:
+            self._go_on_behind_removed(consumer, partition)
             return
         offset = offset_of(message)
+        if what is Came.END:
+            self._silent_s = 0.0
+            self._fetched[partition] = self._ends[partition] = max(self._fetched[partition], offset)
+            return
         if offset < self._fetched[partition] or self._fetched[partition] >= self._end[partition]:
             return  # fetched again behind a new assignment, or before the end was noticed
         self._silent_s = 0.0
@@ -323,19 +328,6 @@ class TopicScan:
         self._fetched[partition] = offset + 1
         self._buffers[partition].append(message)
         self._buffered_bytes += _size_of(message)
-
-    def _take_error(self, consumer: Consumer, message: Message) -> None:
-        kafka = library().KafkaError
-        error, partition = message.error(), message.partition()
-        assert error is not None
-        if partition in self._positions and error.code() == kafka._PARTITION_EOF:
-            self._silent_s = 0.0
-            self._fetched[partition] = max(self._fetched[partition], offset_of(message))
-            self._ends[partition] = self._fetched[partition]
-        elif partition in self._positions and error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
-            self._go_on_behind_removed(consumer, partition)
-        elif not error.retriable():
-            raise translated(self._consumers.faults.cause(error), DOING, self._config)
 
     def _go_on_behind_removed(self, consumer: Consumer, partition: int) -> None:
         """Retention has removed what was to come next, or there never was such an offset."""

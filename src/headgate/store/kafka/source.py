@@ -43,13 +43,24 @@ from headgate.limits import (
     SOURCE_SESSION_S,
 )
 from headgate.store.config import KafkaConfig, SourceConfig
-from headgate.store.kafka.client import BOUNDED_FETCH, ELECTION_S, Faults, library, made_client, translated, watermarks
-from headgate.store.kafka.events import headers_of, offset_of
+from headgate.store.kafka.client import (
+    BOUNDED_FETCH,
+    ELECTION_S,
+    Came,
+    Faults,
+    came,
+    library,
+    made_client,
+    offset_of,
+    translated,
+    watermarks,
+)
+from headgate.store.kafka.events import headers_of
 from headgate.store.kafka.records import KafkaRecord, RecordError, encode_record
 from headgate.store.kafka.transactions import ANY_PARTITION, FencedWriter, NameTakenError, Office, name_taken
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+    from confluent_kafka import Consumer, Message, TopicPartition
 
 
 # --- source gate ----------------------------------------------------------------------------------
@@ -423,12 +434,11 @@ class SourceReader:
         size_bytes = 0
         message = consumer.poll(_POLL_S)
         while message is not None:
-            error = message.error()
-            if error is None:
+            if message.error() is None:
                 self._found.append(message)
                 size_bytes += len(message)
             else:
-                self._pass(consumer, message, error)
+                self._pass(consumer, message)
             if len(self._found) >= SOURCE_RECORDS or size_bytes >= SOURCE_BYTES_MAX:
                 break
             message = consumer.poll(0)  # it may call back that some of them are no longer ours
@@ -436,22 +446,20 @@ class SourceReader:
             raise self._failure
         return self._found
 
-    def _pass(self, consumer: Consumer, message: Message, error: KafkaError) -> None:
-        kafka = library()
+    def _pass(self, consumer: Consumer, message: Message) -> None:
+        kafka, error = library(), message.error()
         topic, partition = message.topic(), message.partition()
-        is_gone = error.code() in (kafka.KafkaError.OFFSET_OUT_OF_RANGE, kafka.KafkaError._AUTO_OFFSET_RESET)
+        if error is not None and error.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise UnavailableError(
+                f"source {self._source.name}: there is no topic {topic}", hint="who writes the events creates it"
+            )
+        is_gone = came(message, self._config, self._faults, _DOING) is Came.REMOVED
         if is_gone and topic is not None and partition is not None:
             place = kafka.TopicPartition(topic, partition)
             first, _ = watermarks(consumer, place, self._config, self._faults, _DOING)
             _log.error("records of a source went before they were read", source=self._source.name, topic=topic)
             consumer.incremental_unassign([place])
             consumer.incremental_assign([kafka.TopicPartition(topic, partition, first)])
-        elif error.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise UnavailableError(
-                f"source {self._source.name}: there is no topic {topic}", hint="who writes the events creates it"
-            )
-        elif not error.retriable():
-            raise translated(self._faults.cause(error), _DOING, self._config)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._is_leaving:  # they came behind the last read: a consumer that closes is told of no commit any more

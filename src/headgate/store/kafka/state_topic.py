@@ -14,7 +14,18 @@ from headgate.control.database import NotLeaderError
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import KAFKA_ADMIN_S_MAX, KAFKA_READ_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Faults, admin_client, committed_reader, library, translated, watermarks
+from headgate.store.kafka.client import (
+    Came,
+    Faults,
+    admin_client,
+    came,
+    committed_reader,
+    library,
+    offset_of,
+    polled,
+    translated,
+    watermarks,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
@@ -23,7 +34,6 @@ if TYPE_CHECKING:
 # --- state reader ---------------------------------------------------------------------------------
 # Reading a topic of state: records of committed transactions, up to the end that is known when reading begins.
 
-_RECORDS_A_TIME: Final = 500
 _POLL_S: Final = 0.5
 
 
@@ -108,13 +118,13 @@ class StateTopicReader:
                 raise self._silent()
             self._take(_POLL_S)
             self._drop(start)
-        return bool(self._held) and _offset(self._held[0]) < end
+        return bool(self._held) and offset_of(self._held[0]) < end
 
     def records(self, start: int, end: int) -> Iterator[Message]:
         """Those records, in order; see `has_record`."""
         while self.has_record(start, end):
             message = self._held.popleft()
-            self._from = start = _offset(message) + 1
+            self._from = start = offset_of(message) + 1
             yield message
 
     def _go(self, start: int) -> None:
@@ -126,26 +136,20 @@ class StateTopicReader:
         self._drop(start)
 
     def _drop(self, start: int) -> None:
-        while self._held and _offset(self._held[0]) < start:
-            self._from = _offset(self._held.popleft()) + 1
+        while self._held and offset_of(self._held[0]) < start:
+            self._from = offset_of(self._held.popleft()) + 1
 
     def _take(self, timeout_s: float) -> None:
         """Waits for a record, and takes what has come with it. Moves `_next` over what the partition's end tells."""
-        kafka = library()
-        first = self._consumer.poll(timeout_s)
-        if first is None:
-            return
-        for message in [first, *self._consumer.consume(_RECORDS_A_TIME, 0)]:
-            error = message.error()
-            if error is None:
-                self._held.append(message)
-                self._next = _offset(message) + 1
-            elif error.code() == kafka.KafkaError._PARTITION_EOF:
-                self._next = max(self._next, _offset(message))
-            elif error.code() in (kafka.KafkaError.OFFSET_OUT_OF_RANGE, kafka.KafkaError._AUTO_OFFSET_RESET):
-                raise self._lost(self._topic, f"it ends before offset {self._next}, up to which it was read")
-            elif not error.retriable():
-                raise self._translated(error)
+        for message in polled(self._consumer, timeout_s):
+            match came(message, self._config, self._faults, self._doing):
+                case Came.RECORD:
+                    self._held.append(message)
+                    self._next = offset_of(message) + 1
+                case Came.END:
+                    self._next = max(self._next, offset_of(message))
+                case Came.REMOVED:
+                    raise self._lost(self._topic, f"it ends before offset {self._next}, up to which it was read")
 
     def _translated(self, error: KafkaError) -> Exception:
         return translated(self._faults.cause(error), self._doing, self._config)
@@ -158,12 +162,6 @@ class StateTopicReader:
         if not self._closed:
             self._closed = True
             self._consumer.close()
-
-
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    assert offset is not None, "a record that was read has an offset"
-    return offset
 
 
 # --- state follower -------------------------------------------------------------------------------
