@@ -265,6 +265,7 @@ def test_an_edit_outlives_a_token(console: Console, canned: Canned) -> None:
     page.get_by_label("YAML").fill("precious: text")
     page.clock.run_for(1_000)
     console.title("Sign in")
+    page.wait_for_load_state("networkidle")  # what was under way when the token was refused
     asked = len(canned.asked)
     page.clock.run_for(60_000)
     assert len(canned.asked) == asked, "nothing is asked while nobody is signed in"

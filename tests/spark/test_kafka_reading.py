@@ -150,7 +150,7 @@ def test_a_topic_gives_what_the_log_gives(spark: SparkSession, kafka: Kafka, tmp
         "stream_part": {"streaming": True, "from_": "earliest", "to": stores.between},
     }
     if DEPTH == "gate":
-        asked = {name: asked[name] for name in ("everything", "later", "hard", "stream_part")}
+        asked = {name: asked[name] for name in ("everything", "later", "attributes", "stream_part")}
     both = {"log": str(stores.data), "topic": stores.address}
     cases = {f"{name}_{of}": {"address": both[of], **one} for name, one in asked.items() for of in both}
     cases["other"] = {"address": stores.address, "broker": "other"}
@@ -164,7 +164,7 @@ def test_a_topic_gives_what_the_log_gives(spark: SparkSession, kafka: Kafka, tmp
     every = [row["id"] for row in found["everything_topic"]["rows"]]
     assert every == found_ids(found["identity"]) == stores.ids(stores.identity)
     assert found_ids(found["other"]) == stores.ids(OTHER)
-    assert len(every) > len(found_ids(found["hard_topic"])) > 3
+    assert len(every) > len(found_ids(found["attributes_topic"])) > 3
     later, part = found_ids(found["later_topic"]), found_ids(found["stream_part_topic"])
     assert sorted(later + part) == every
     assert later

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -76,6 +77,7 @@ def test_a_source_that_stops_begins_no_partition_any_more(monkeypatch: pytest.Mo
         return consumers[-1]
 
     monkeypatch.setattr(source, "made_client", made_client)
+    monkeypatch.setattr(source, "FencedWriter", lambda *_: SimpleNamespace(close=lambda: None))
     stop = threading.Event()
 
     def identity(_: str) -> str:
@@ -84,5 +86,5 @@ def test_a_source_that_stops_begins_no_partition_any_more(monkeypatch: pytest.Mo
 
     reader = SourceReader(CONFIG, SourceConfig(name="s", topics=("t",), broker="default/default"), "i", identity)
     reader.run(stop)
-    _producer, consumer = consumers
+    (consumer,) = consumers
     assert consumer.asked == []
