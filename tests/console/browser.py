@@ -73,7 +73,7 @@ class Console:
     def looks_right(self, name: str) -> None:
         """The page in both colours: no violation of accessibility, nothing that does not fit, and a picture is kept."""
         PICTURES.mkdir(parents=True, exist_ok=True)
-        for colour in COLOURS if DEPTH != "gate" else COLOURS[len(name) % 2 :][:1]:
+        for colour in COLOURS if DEPTH != "gate" else (COLOURS[len(name) % 2],):
             self.page.emulate_media(color_scheme=colour)
             expect(self.page.locator("main")).to_be_visible()
             found = Axe().run(self.page).response["violations"]

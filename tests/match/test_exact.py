@@ -112,14 +112,14 @@ def test_every_form_of_a_value_is_what_cel_makes_of_it(spark: SparkSession, seed
     events, filters = times(500, 800), times(30, 80)
     tally = _run(spark, seed, random_shaped_filter, events=events, filters=filters, patterns_max=PATTERNS_COMPILED_MAX)
     assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 4 * tally[OutcomeKind.TRUE, Verdict.CANDIDATE]
-    assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 0.07 * events * filters
+    assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 5_000 * events * filters // 64_000
 
 
 def test_what_spark_cannot_decide_is_left_to_cel(spark: SparkSession) -> None:
     filters = times(50, 150)
     tally = _run(spark, 2, random_hard_filter, events=400, filters=filters, patterns_max=PATTERNS_COMPILED_MAX)
-    assert tally[OutcomeKind.TRUE, Verdict.CANDIDATE] > 6 * filters
-    assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 6 * filters
+    assert tally[OutcomeKind.TRUE, Verdict.CANDIDATE] > 1_000 * filters // 150
+    assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 1_000 * filters // 150
 
 
 def test_more_patterns_than_fit_lose_no_match(spark: SparkSession) -> None:

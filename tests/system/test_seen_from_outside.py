@@ -78,7 +78,7 @@ def numbers(server: Server) -> dict[tuple[str, str], float]:
     return found
 
 
-def missing(server: Server) -> set[str]:
+def untold(server: Server) -> set[str]:
     """Metrics that should be there, and that no part has written so far: each writes its own once a second."""
     told = {name.removesuffix("_total").removesuffix("_count").removesuffix("_sum") for name, _ in numbers(server)}
     return {name.removesuffix("_total") for name in DECLARED} - told - WITHOUT_VALUES
@@ -95,7 +95,7 @@ def post(server: Server, path: str, headers: dict[str, str], body: bytes = b"") 
 def test_every_stage_of_an_event_is_counted(outside: Server, subscriber: Subscriber) -> None:
     trigger(outside, "numbered", subscriber.url("numbered"), 'ce.type == "numbered" && data.n > 1')
     trigger(outside, "refused", "http://127.0.0.1:9/", 'ce.type == "refused"', retry=1, backoffDelay="PT0.05S")
-    eventually(lambda: not missing(outside), lambda: f"no part tells {missing(outside)}")
+    eventually(lambda: not untold(outside), lambda: f"no part tells {untold(outside)}")
     before = numbers(outside)
     publisher = Publisher(outside)
     for number in range(4):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import closing
+
 from headgate.log.directory import LogDirectory
 from headgate.log.reader import PartitionReader
 
@@ -39,3 +42,9 @@ class LogEnds:
         if reader is None:
             reader = self._readers[partition] = PartitionReader(self._log.partition(partition), start=0)
         return reader
+
+
+def end_offsets(log: LogDirectory, partitions: Iterable[int]) -> dict[int, int]:
+    """Where some partitions end now; `LogEnds` is for who asks again and again."""
+    with closing(LogEnds(log)) as ends:
+        return {partition: ends.end_offset(partition) for partition in partitions}

@@ -6,7 +6,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 
 import structlog
@@ -15,7 +14,7 @@ from pyspark.sql import SparkSession
 from headgate.control.routing import RoutingTable
 from headgate.limits import JVM_HEAP_MIB
 from headgate.log.directory import LogDirectory
-from headgate.log.ends import LogEnds
+from headgate.log.ends import end_offsets
 from headgate.match.dataframe import TableBuilder, match_events
 from headgate.match.driver_link import LinkAddress, read_address
 from headgate.match.driver_links import DriverLinks
@@ -51,8 +50,7 @@ class SparkRunner:
 
     def ends(self) -> dict[int, int]:
         """Where every partition ends now."""
-        with closing(LogEnds(self._log)) as ends:
-            return {partition: ends.end_offset(partition) for partition in self._partitions}
+        return end_offsets(self._log, self._partitions)
 
     def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> SparkRun:
         """Start a run; a partition that `start` does not name starts at 0.

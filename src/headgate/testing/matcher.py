@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Final
 
@@ -22,7 +22,7 @@ from headgate.event.arrow import from_batch_all
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, program
 from headgate.filter.compile.plan import Verdict
 from headgate.log.directory import LogDirectory
-from headgate.log.ends import LogEnds
+from headgate.log.ends import end_offsets
 from headgate.log.reader import PartitionReader
 from headgate.match.driver_link import LinkAddress, read_address
 from headgate.match.driver_links import DriverLinks
@@ -93,7 +93,7 @@ class PlainRun:
                 followed = [
                     _Followed(
                         opened.enter_context(PartitionReader(self._log.partition(partition), offset)),
-                        [opened.enter_context(self._connection(partition, number)) for number in self._dispatchers],
+                        [opened.enter_context(one) for one in self._connections(partition)],
                     )
                     for partition, offset in self._start.items()
                 ]
@@ -103,22 +103,17 @@ class PlainRun:
         except (HeadgateError, OSError) as error:  # as a task of Spark that fails: the matcher begins anew
             self._reason = str(error)
 
-    @property
-    def _dispatchers(self) -> range:
-        return range(len(self._link.endpoints))
-
-    def _connection(self, partition: int, dispatcher: int) -> socket.socket:
-        endpoint = self._link.endpoints[dispatcher]
-        hello = Hello(
-            self.number, self.generation, partition, len(self._start), self._start[partition], dispatcher,
-            len(self._link.endpoints),
-        )  # fmt: skip
-        connection = socket.create_connection((endpoint.host, endpoint.port))
-        connection.sendall(encode_hello(hello, self._link.token))
-        if connection.recv(1) != HELLO_ACCEPTED:
-            connection.close()
-            raise DriverLinkError(f"dispatcher {dispatcher} refused partition {partition}")
-        return connection
+    def _connections(self, partition: int) -> Iterator[socket.socket]:
+        """One to each dispatcher, by their numbers."""
+        count = len(self._link.endpoints)
+        for number, endpoint in enumerate(self._link.endpoints):
+            start = self._start[partition]
+            hello = Hello(self.number, self.generation, partition, len(self._start), start, number, count)
+            connection = socket.create_connection((endpoint.host, endpoint.port))
+            yield connection  # whoever takes it closes it, also where the dispatcher refuses what comes next
+            connection.sendall(encode_hello(hello, self._link.token))
+            if connection.recv(1) != HELLO_ACCEPTED:
+                raise DriverLinkError(f"dispatcher {number} refused partition {partition}")
 
 
 class _Followed:
@@ -162,8 +157,7 @@ class PlainRunner:
 
     def ends(self) -> dict[int, int]:
         """Where every partition ends now."""
-        with closing(LogEnds(self._log)) as ends:
-            return {partition: ends.end_offset(partition) for partition in self._partitions}
+        return end_offsets(self._log, self._partitions)
 
     def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> PlainRun:
         """Starts a run; a partition that `start` does not name starts at 0."""
@@ -184,6 +178,6 @@ def run(context: child.Context) -> None:
             on_ready=mark.ready,
             on_note=mark.note,
             on_step=mark.beat,
-            first_run=time.time_ns() // 1_000_000,
+            first_run=time.time_ns() // 1_000_000,  # above the numbers of every process before this one
         )
         matcher.run(stop)

@@ -29,11 +29,9 @@ from headgate.limits import (
     COMMIT_QUEUE_EVENTS_MAX,
     KAFKA_APPEND_S_MAX,
     KAFKA_PROBE_S_MAX,
-    KAFKA_RECORD_BYTES_MAX,
-    KAFKA_RECORDS_WAITING_MAX,
 )
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Faults, library, made_client, translated
+from headgate.store.kafka.client import ACKNOWLEDGED, BOUNDED_SEND, Faults, library, made_client, translated
 from headgate.store.kafka.numbered_producers import FencedProducing
 from headgate.store.kafka.records import KafkaRecord, records_of
 from headgate.store.kafka.transactions import FencedWriter, Office, name_taken
@@ -196,11 +194,9 @@ class KafkaAppender:
 
     def _idempotent(self) -> Producer:
         own = {
-            "enable.idempotence": True,
-            "acks": "all",
-            "message.max.bytes": KAFKA_RECORD_BYTES_MAX,
+            **ACKNOWLEDGED,
+            **BOUNDED_SEND,
             "message.timeout.ms": round(KAFKA_APPEND_S_MAX * 1_000),
-            "queue.buffering.max.messages": KAFKA_RECORDS_WAITING_MAX,
             "queue.buffering.max.kbytes": 4 * COMMIT_QUEUE_BYTES_MAX >> 10,
             "linger.ms": 0,
         }

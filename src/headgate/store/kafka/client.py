@@ -18,6 +18,7 @@ from headgate.limits import (
     KAFKA_FETCH_PAUSE_MS,
     KAFKA_READ_S_MAX,
     KAFKA_RECORD_BYTES_MAX,
+    KAFKA_RECORDS_WAITING_MAX,
 )
 from headgate.store.config import KafkaConfig, resolved
 
@@ -208,6 +209,12 @@ BOUNDED_FETCH: Final[Mapping[str, int]] = MappingProxyType(
     }
 )
 """Options of a consumer: what it fetches ahead."""
+ACKNOWLEDGED: Final[Mapping[str, object]] = MappingProxyType({"enable.idempotence": True, "acks": "all"})
+"""Options of a producer: each record once and in order, and answered for when every in-sync copy has it."""
+BOUNDED_SEND: Final[Mapping[str, object]] = MappingProxyType(
+    {"message.max.bytes": KAFKA_RECORD_BYTES_MAX, "queue.buffering.max.messages": KAFKA_RECORDS_WAITING_MAX}
+)
+"""Options of a producer of events and state: how large a record is, and how many wait."""
 ELECTION_S: Final = 0.1
 """Pause before a group or partition is asked again whose leader is being elected: nothing tells when there is one."""
 _RECORDS_A_TIME: Final = 500

@@ -26,8 +26,6 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
 from headgate.ingress.partitions import partition_of_key
 from headgate.limits import (
     KAFKA_APPEND_S_MAX,
-    KAFKA_RECORD_BYTES_MAX,
-    KAFKA_RECORDS_WAITING_MAX,
     MOVED_BYTES_AT_ONCE,
     MOVED_DEAD_LETTERS_AT_ONCE,
     MOVED_EVENTS_AT_ONCE,
@@ -39,7 +37,16 @@ from headgate.outbox.shards import Shard, dispatcher_of
 from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import EmbeddedState, UndeliveredRows
 from headgate.store.kafka.changelog import ChangelogWriter, group_identity, restore
-from headgate.store.kafka.client import Faults, committed_reader, library, made_client, translated, watermarks
+from headgate.store.kafka.client import (
+    ACKNOWLEDGED,
+    BOUNDED_SEND,
+    Faults,
+    committed_reader,
+    library,
+    made_client,
+    translated,
+    watermarks,
+)
 from headgate.store.kafka.objects import OBJECT_ROWS, KafkaObjects
 from headgate.store.kafka.outbox_records import (
     EVENT,
@@ -88,11 +95,9 @@ class TopicProducer:
         self._faults = Faults()
         self._error: KafkaError | None = None
         own = {
-            "enable.idempotence": True,
-            "acks": "all",
-            "message.max.bytes": KAFKA_RECORD_BYTES_MAX,
+            **ACKNOWLEDGED,
+            **BOUNDED_SEND,
             "message.timeout.ms": round(KAFKA_APPEND_S_MAX * 1_000),
-            "queue.buffering.max.messages": KAFKA_RECORDS_WAITING_MAX,
             "linger.ms": 1,
         }
         self._producer: Producer = made_client(library().Producer, config, self._faults, own)

@@ -12,14 +12,7 @@ import structlog
 from headgate.errors import UnavailableError
 from headgate.limits import ELECTION_LEAVE_S_MAX, ELECTION_POLL_S_MAX, ELECTION_SESSION_S, KAFKA_ADMIN_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import (
-    Faults,
-    admin_client,
-    came,
-    library,
-    made_client,
-    translated,
-)
+from headgate.store.kafka.client import Faults, admin_client, came, library, made_client, translated
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition

@@ -28,7 +28,7 @@ from headgate.match.errors import RunFailedError
 from headgate.match.kafka_columns import log_columns
 from headgate.match.query import SparkRun, start_query
 from headgate.store.config import KafkaConfig, resolved
-from headgate.store.kafka.client import Faults, library, made_client, partition_count, translated
+from headgate.store.kafka.client import ACKNOWLEDGED, Faults, library, made_client, partition_count, translated
 from headgate.store.kafka.outbox_records import HEADER, encode_hello, encode_over, encode_passed
 
 if TYPE_CHECKING:
@@ -184,8 +184,7 @@ class OutboxDriver:
         self._topic = config.topic("outbox")
         self._faults = Faults()
         own = {
-            "enable.idempotence": True,
-            "acks": "all",
+            **ACKNOWLEDGED,
             "linger.ms": 0,
             "message.timeout.ms": KAFKA_APPEND_S_MAX * 1e3,
         }

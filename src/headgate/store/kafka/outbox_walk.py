@@ -23,17 +23,7 @@ from headgate.limits import KAFKA_READ_S_MAX, OUTBOX_SWEEP_RECORDS, OUTBOX_SWEPT
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.storage.commit import Committer
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import (
-    Came,
-    Faults,
-    came,
-    committed_reader,
-    library,
-    offset_of,
-    polled,
-    translated,
-    watermarks,
-)
+from headgate.store.kafka.client import Came, Faults, came, committed_reader, library, offset_of, polled, watermarks
 from headgate.store.kafka.events import headers_of
 from headgate.store.kafka.outbox_reader import matched_event
 from headgate.store.kafka.outbox_records import OutboxEvent, OutboxState, decode, decode_state, encode_state
@@ -41,7 +31,7 @@ from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover
 from headgate.store.kafka.records import RecordError
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
+    from confluent_kafka import Message
 
 
 # --- checkpoints ----------------------------------------------------------------------------------
@@ -275,9 +265,6 @@ class OutboxWalker:
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
         place = library().TopicPartition(topic, partition)
         return watermarks(self._consumer, place, self._config, self._faults, _DOING)
-
-    def _translated(self, error: KafkaError) -> Exception:
-        return translated(self._faults.cause(error), _DOING, self._config)
 
 
 class OutboxWalk:

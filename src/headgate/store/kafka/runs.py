@@ -17,7 +17,7 @@ from headgate.limits import LINK_RUNS_MAX, RUN_REASON_CHARACTERS_MAX, RUN_RECORD
 from headgate.match.driver_link import Active, Message, Rejected
 from headgate.outbox.takeover import RunRejected
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Faults, TopicLostError, library, made_client
+from headgate.store.kafka.client import ACKNOWLEDGED, Faults, TopicLostError, library, made_client
 from headgate.store.kafka.outbox_records import OutboxPage, OutboxState
 from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.state_topic import StateTopicReader, follow_state
@@ -392,7 +392,7 @@ class RunReports:
         self._told: dict[int, RunReport] = {}
         self._refused: dict[int, deque[RefusedRun]] = {}
         # Without a time limit: a report that is given up would leave the matcher waiting.
-        own = {"enable.idempotence": True, "acks": "all", "linger.ms": 0, "message.timeout.ms": 0}
+        own = {**ACKNOWLEDGED, "linger.ms": 0, "message.timeout.ms": 0}
         self._producer: Producer = made_client(kafka.Producer, config, self._faults, own)
 
     def assigned(self, partition: int, state: OutboxState) -> None:

@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError, UnavailableError
-from headgate.limits import (
-    KAFKA_RECORD_BYTES_MAX,
-    KAFKA_RECORDS_WAITING_MAX,
-    KAFKA_TRANSACTION_S_MAX,
-    OBJECT_RECORDS_BYTES_MAX,
-)
+from headgate.limits import KAFKA_TRANSACTION_S_MAX, OBJECT_RECORDS_BYTES_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Faults, library, made_client, translated
+from headgate.store.kafka.client import ACKNOWLEDGED, BOUNDED_SEND, Faults, library, made_client, translated
 from headgate.store.kafka.records import KafkaRecord
 
 if TYPE_CHECKING:
@@ -120,10 +115,8 @@ class FencedWriter:
             "transactional.id": config.topic(office.name),
             "transaction.timeout.ms": timeout_ms,
             "message.timeout.ms": timeout_ms,
-            "enable.idempotence": True,
-            "acks": "all",
-            "message.max.bytes": KAFKA_RECORD_BYTES_MAX,
-            "queue.buffering.max.messages": KAFKA_RECORDS_WAITING_MAX,
+            **ACKNOWLEDGED,
+            **BOUNDED_SEND,
             "queue.buffering.max.kbytes": OBJECT_RECORDS_BYTES_MAX >> 10,
             "linger.ms": 0,
         }
