@@ -109,7 +109,7 @@ MUTANTS: Final = (
            r"""re.compile(r'["\\\x00-\x1f\x7f]')""",
            "data that writes / as \\/ is skipped",
            "tests/scan/test_scan.py::test_a_text_is_found_however_its_data_writes_it"),
-    Mutant("number-at-bound", "filter/skipping/numbers.py", "pc.greater_equal(found, self.least)",
+    Mutant("number-at-bound", "filter/skipping/literals.py", "pc.greater_equal(found, self.least)",
            "pc.greater(found, self.least)",
            "a chunk with a number at the bound is skipped", "tests/filter/test_numbers.py"),
     Mutant("bound-ruled-out", "filter/tools/candidates.py", "Op.GE: operator.ge,", "Op.GE: operator.gt,",

@@ -11,8 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.event.kafka import CONTENT_TYPE, PREFIX
-from headgate.event.kafka_headers import BROKER, DATA_KIND, EXTENSIONS, TIME_US
+from headgate.event.kafka import BROKER, CONTENT_TYPE, DATA_KIND, EXTENSIONS, PREFIX, TIME_US
 from headgate.event.model import DataKind
 
 _KINDS: Final = tuple(str(int(kind)) for kind in DataKind)

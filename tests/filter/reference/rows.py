@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, assert_never
 
-from headgate.filter.cel.view import EventView
+from headgate.filter.cel.evaluate import EventView
 from headgate.filter.compile.plan import (
     MANY,
     CompiledFilter,
