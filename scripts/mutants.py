@@ -162,7 +162,7 @@ MUTANTS: Final = (
     Mutant("resume-at-end", "match/matcher.py", "self._start(link, link.resume)",
            "self._start(link, self._runner.ends)",
            "events that no run has matched are left out after a restart", "tests/match/test_matcher.py"),
-    Mutant("highest-resume", "match/driver_links.py", "min(offset, lowest.get(partition, offset))",
+    Mutant("highest-resume", "match/driver_link.py", "min(offset, lowest.get(partition, offset))",
            "max(offset, lowest.get(partition, offset))",
            "a run begins where the fastest dispatcher is", "tests/match/test_driver_links.py"),
     Mutant("coarse-is-exact", "match/key_specs.py", "exact=signature.exact and whole,", "exact=signature.exact,",
