@@ -175,7 +175,7 @@ def test_it_waits_for_filters_that_are_to_be_compiled_anew(world: World) -> None
     world.routing.outdated = 7
     world.step(60)
     assert world.runs == []
-    assert world.notes[-1] == "waits for the front, which has 7 filters to compile anew"
+    assert world.notes[-1] == "waits for the control process, which has 7 filters to compile anew"
     world.routing.outdated = 0
     world.step()
     assert [run.start for run in world.runs] == [{0: 10, 1: 20}]
