@@ -92,8 +92,6 @@ def _exists(residual: Residual, operand: OperandColumns, constants: Column | Non
 def _judge(residual: Residual, operand: OperandColumns, constant: Column | None) -> Judgement:
     if residual.op is Op.HAS:
         return Judgement(F.col(operand.has))
-    if residual.op is Op.TRUE:
-        return Judgement(F.col(operand.flag))
     if constant is None:
         # null == null; every other operator has no overload for null
         return Judgement(F.col(operand.is_null) if residual.op is Op.EQ else _error())
@@ -140,7 +138,7 @@ def _compare(residual: Residual, value: Column, constant: Column) -> Column:
         case Op.CONTAINS | Op.LIKE:
             found = F.call_function("headgate.search", value, constant, F.lit(residual.op is Op.LIKE))
             return F.when(value.isNotNull(), found)
-        case Op.HAS | Op.TRUE | Op.EXISTS:
+        case Op.HAS | Op.EXISTS:
             raise AssertionError(residual.op)
         case _:
             assert_never(residual.op)

@@ -152,7 +152,6 @@ class Op(StrEnum):
     LIKE = "like"  # the constant is a pattern for the whole string: `%` is any text, `_` any code point, `\\` escapes
     IN = "in"  # the row's constant is a tuple of constants of one kind
     HAS = "has"  # CEL's has(): a missing parent is an error; takes no constant
-    TRUE = "true"  # the value itself, which must be a boolean; takes no constant
     EXISTS = "exists"  # of an operand of MANY values, one passes all of `Residual.probes`; see `Probe`
 
 
@@ -163,7 +162,7 @@ class ConstantKind(StrEnum):
     NUMBER = "number"
     BOOL = "bool"
     NULL = "null"
-    NONE = "none"  # HAS and TRUE
+    NONE = "none"  # HAS
 
 
 @dataclass(frozen=True, slots=True, order=True)
