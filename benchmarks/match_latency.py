@@ -33,10 +33,11 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.compile.compiler import compile_filter
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.match.driver_link import LinkAddress, LinkEndpoint
+from headgate.match.driver_link import LinkAddress
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
+from headgate.outbox.protocol import LinkEndpoint
 
 BROKER = "default/main/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 HELLO_BYTES = 84

@@ -18,7 +18,7 @@ from benchmarks.published.setups import (
 from headgate.event.http import decode_request
 from headgate.event.model import Event
 from headgate.filter.cel.engine import OutcomeKind, compile_expression
-from headgate.filter.cel.view import EventView
+from headgate.filter.cel.evaluate import EventView
 
 
 def read(post: Post) -> tuple[str, list[Event]]:

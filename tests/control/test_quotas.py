@@ -24,7 +24,7 @@ from headgate.control.quota_rules import (
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.filter.compile.compiler import compile_filter
-from headgate.filter.compile.cost import filter_cost
+from headgate.filter.compile.plan import filter_cost
 from headgate.limits import (
     FILTER_COST_COMPARED,
     FILTER_COST_EVALUATED,

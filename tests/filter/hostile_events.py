@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.event.model import DataKind, Event, ExtensionValue
 from headgate.event.rfc3339 import micros
-from headgate.filter.cel.view import EventView
+from headgate.filter.cel.evaluate import EventView
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 

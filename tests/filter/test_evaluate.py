@@ -6,8 +6,7 @@ import pytest
 
 from headgate.event.model import DataKind, Event
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
-from headgate.filter.cel.view import decode_json
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, decode_json, program
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.plan import Verdict
 from tests.filter.reference.rows import row_verdicts

@@ -23,8 +23,7 @@ from headgate.filter.cel.parsing import tree_of
 from headgate.filter.cel.regex import regex_size
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.dialects import to_cel
-from headgate.filter.skipping.literals import literals
-from headgate.filter.skipping.numbers import number_ranges
+from headgate.filter.skipping.literals import literals, number_ranges
 from headgate.filter.skipping.prune import pruning
 from headgate.limits import EVENT_BYTES_MAX, FILTER_REGEX_INSTRUCTIONS_MAX
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
-from headgate.filter.skipping.literals import ESCAPE
-from headgate.filter.skipping.numbers import NumberRange, number_ranges
+from headgate.filter.skipping.literals import ESCAPE, NumberRange, number_ranges
 
 BIG = 2**53
 NUMBERS = st.one_of(

@@ -10,8 +10,7 @@ import pytest
 from headgate.event import rfc3339
 from headgate.event.model import Event
 from headgate.filter.cel.engine import OutcomeKind, compile_expression
-from headgate.filter.cel.evaluate import EventView, program
-from headgate.filter.cel.view import publish_time_us
+from headgate.filter.cel.evaluate import EventView, program, publish_time_us
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.filter.skipping.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.log.bloom import build, hash_value, might_contain

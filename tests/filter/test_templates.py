@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from headgate.filter.cel import templates
+from headgate.filter.cel import parsing
 from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.cel.templates import Checked, checked
+from headgate.filter.cel.parsing import Checked, checked
 from tests.filter.strategies import random_filter, random_hard_filter
 from tests.support import times
 
@@ -83,10 +83,10 @@ def test_texts_that_are_compared_cost_no_second_parse(monkeypatch: pytest.Monkey
         made.append(text)
         return compile_expression(text, **options)
 
-    templates._template.cache_clear()
-    monkeypatch.setattr(templates, "compile_expression", counted)
+    parsing._template.cache_clear()
+    monkeypatch.setattr(parsing, "compile_expression", counted)
     for number in range(5):
         found = checked(f'ce.type == "t{number}" && data.region in ["eu-{number}", "us"]')
         assert f"t{number}" in str(found.tree)
     assert len(made) == 1
-    templates._template.cache_clear()
+    parsing._template.cache_clear()

@@ -14,12 +14,13 @@ from headgate.filter.cel.errors import FilterError
 from headgate.filter.dialects import CUSTOM, DIALECTS
 from headgate.filter.dialects.subscriptions import NAMES
 from headgate.filter.tools import trial
-from headgate.filter.tools.dialect_list import EXAMPLES, dialect_list
 from headgate.filter.tools.trial import (
+    EXAMPLES,
     ExplainRequest,
     FilterRequest,
     TrialRequest,
     convert_filter,
+    dialect_list,
     explain_filter,
     try_filter,
 )

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.match.driver_link import Active, DriverLink, LinkAddress, LinkEndpoint, Rejected, read_address
+from headgate.match.driver_link import DriverLink, LinkAddress, read_address
 from headgate.match.errors import DriverLinkError
+from headgate.outbox.protocol import LinkEndpoint, RunActive, RunRejected
 from tests.match.fakes import TOKEN, FakeDispatcher
 from tests.support import eventually
 
@@ -33,7 +34,7 @@ def test_resume_is_asked_and_answered(dispatcher: FakeDispatcher, link: DriverLi
     heard = [*link.receive(0.01)]
     while len(heard) < 2:
         heard += link.receive(1)
-    assert heard == [Active(3, 9), Rejected(4, "a gap")]
+    assert heard == [RunActive(3, 9), RunRejected(4, "a gap")]
 
 
 def test_started_is_told(dispatcher: FakeDispatcher, link: DriverLink) -> None:
@@ -51,7 +52,7 @@ def test_a_line_in_two_pieces_is_one_message(dispatcher: FakeDispatcher, link: D
     dispatcher.driver.sendall(b'{"op":"active",')
     assert link.receive(0.05) == []
     dispatcher.driver.sendall(b'"run":1,"generation":2}\n')
-    assert link.receive(10) == [Active(1, 2)]
+    assert link.receive(10) == [RunActive(1, 2)]
 
 
 @pytest.mark.parametrize("line", [b"no json\n", b'{"op":"other"}\n', b'{"op":"active","run":"x"}\n', b"x" * 70_000])

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.match.driver_link import Active, DriverLink, LinkAddress, LinkEndpoint, Message, Rejected
-from headgate.match.driver_links import DriverLinks
+from headgate.match.driver_link import DriverLink, DriverLinks, LinkAddress, Message
 from headgate.match.errors import DriverLinkError
+from headgate.outbox.protocol import LinkEndpoint, RunActive, RunRejected
 from tests.match.fakes import TOKEN, FakeDispatcher, address_of
 from tests.support import eventually
 
@@ -61,7 +61,7 @@ def test_a_run_is_active_when_it_is_everywhere() -> None:
         second.tell_driver(op="active", run=7, generation=12)  # the same one again is not another one
         assert links.receive(0.1) == []
         first.tell_driver(op="active", run=7, generation=12)
-        assert heard(links, 1) == [Active(7, 12)]
+        assert heard(links, 1) == [RunActive(7, 12)]
 
 
 def test_the_first_that_rejects_a_run_is_heard() -> None:
@@ -69,7 +69,7 @@ def test_the_first_that_rejects_a_run_is_heard() -> None:
         links.started(7, 12)
         first.tell_driver(op="active", run=7, generation=12)
         second.tell_driver(op="rejected", run=7, reason="a gap")
-        assert heard(links, 1) == [Rejected(7, "a gap")]
+        assert heard(links, 1) == [RunRejected(7, "a gap")]
 
 
 def test_runs_of_which_nothing_was_ever_heard_are_forgotten() -> None:
@@ -79,7 +79,7 @@ def test_runs_of_which_nothing_was_ever_heard_are_forgotten() -> None:
         for dispatcher in (first, second):
             dispatcher.tell_driver(op="active", run=1, generation=1)
             dispatcher.tell_driver(op="active", run=39, generation=39)
-        assert heard(links, 1) == [Active(39, 39)]
+        assert heard(links, 1) == [RunActive(39, 39)]
 
 
 def test_one_that_is_gone_breaks_the_link() -> None:

@@ -10,8 +10,7 @@ import pytest
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import KeyKind, KeyPart, Operand, Root
 from headgate.match import key_specs
-from headgate.match.key_limit import SCAN, Key, choose
-from headgate.match.key_specs import BrokerTableBuilder
+from headgate.match.key_specs import SCAN, BrokerTableBuilder, Key, choose
 from headgate.match.keys import Secrets
 from tests.filter.strategies import random_hard_filter
 from tests.support import times

@@ -11,9 +11,10 @@ import pytest
 from headgate import limits
 from headgate.control.routing import RoutingTable
 from headgate.errors import UnavailableError
-from headgate.match.driver_link import Active, LinkAddress, LinkEndpoint, Message, Rejected
+from headgate.match.driver_link import LinkAddress, Message
 from headgate.match.errors import DriverLinkError, RunFailedError, SparkGoneError
 from headgate.match.matcher import Matcher
+from headgate.outbox.protocol import LinkEndpoint, RunActive, RunRejected
 
 ADDRESS = LinkAddress((LinkEndpoint("127.0.0.1", 1),), bytes(32))
 
@@ -146,7 +147,7 @@ class World:
 
     def in_force(self, number: int) -> FakeRun:
         run = next(run for run in self.runs if run.number == number)
-        self.hear(Active(run.number, run.generation))
+        self.hear(RunActive(run.number, run.generation))
         return run
 
 
@@ -174,7 +175,7 @@ def test_it_waits_for_filters_that_are_to_be_compiled_anew(world: World) -> None
     world.routing.outdated = 7
     world.step(60)
     assert world.runs == []
-    assert world.notes[-1] == "waits for the front, which has 7 filters to compile anew"
+    assert world.notes[-1] == "waits for the control process, which has 7 filters to compile anew"
     world.routing.outdated = 0
     world.step()
     assert [run.start for run in world.runs] == [{0: 10, 1: 20}]
@@ -273,7 +274,7 @@ def test_changes_during_a_takeover_skip_to_the_newest(world: World) -> None:
 
 def test_a_rejected_first_run_is_tried_again_and_asks_anew(world: World) -> None:
     world.step()
-    world.hear(Rejected(5, "a gap"))
+    world.hear(RunRejected(5, "a gap"))
     assert world.runs[0].stopped
     world.step(2 * limits.MATCH_RETRY_S_MIN)
     assert [run.number for run in world.runs] == [5, 6]
@@ -302,7 +303,7 @@ def test_a_rejected_candidate_leaves_the_run_in_force_alone(world: World) -> Non
     first = world.in_force(5)
     world.routing.change()
     world.step(0.3)
-    world.hear(Rejected(6, "no"))
+    world.hear(RunRejected(6, "no"))
     assert world.runs[1].stopped
     assert not first.stopped
     world.step(1)
@@ -425,7 +426,7 @@ def test_a_store_that_refuses_is_told_later(world: World) -> None:
 def test_messages_about_unknown_runs_change_nothing(world: World) -> None:
     world.step()
     world.in_force(5)
-    world.hear(Active(4, 9), Rejected(3, "old"), Active(5, 1))
+    world.hear(RunActive(4, 9), RunRejected(3, "old"), RunActive(5, 1))
     assert world.routing.active == [1]
     assert not world.runs[0].stopped
 

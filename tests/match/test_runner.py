@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from headgate.control.routing import DeliveryRules, RoutingTable, Target
 from headgate.filter.compile.compiler import compile_filter
 from headgate.log.directory import LogDirectory
-from headgate.match.driver_links import DriverLinks
+from headgate.match.driver_link import DriverLinks
 from headgate.match.matcher import Matcher
 from headgate.match.runner import SparkRunner
 from tests.match.events import append, event, writing

@@ -79,7 +79,8 @@ OWNER = """
 import sys, time
 from pathlib import Path
 from headgate.log.directory import LogDirectory
-from headgate.match.driver_link import LinkEndpoint, LinkAddress
+from headgate.match.driver_link import LinkAddress
+from headgate.outbox.protocol import LinkEndpoint
 from headgate.match.query import start_run
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session

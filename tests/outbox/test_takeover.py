@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import limits
-from headgate.outbox.protocol import Hello, Row
-from headgate.outbox.takeover import Accepted, RunActive, RunRejected, Step, Takeover
+from headgate.outbox.protocol import Hello, Row, RunActive, RunRejected
+from headgate.outbox.takeover import Accepted, Step, Takeover
 from tests.support import examples
 
 

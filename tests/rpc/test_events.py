@@ -12,7 +12,7 @@ from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.model import DataKind, Event
 from headgate.limits import EVENT_BYTES_MAX
 from headgate.rpc.cloudevents_pb2 import CloudEvent
-from headgate.rpc.events import from_message, from_messages, to_message
+from headgate.rpc.events import from_messages, to_message
 from tests.event.strategies import events, usual_events
 
 Value = CloudEvent.CloudEventAttributeValue
@@ -28,6 +28,11 @@ def with_media_type(event: Event) -> Event:
     """The event with what to_message says about JSON data that came without a media type."""
     if event.data_kind is DataKind.JSON and event.datacontenttype is None:
         return msgspec.structs.replace(event, datacontenttype="application/json")
+    return event
+
+
+def from_message(one: CloudEvent) -> Event:
+    (event,) = from_messages([one])
     return event
 
 

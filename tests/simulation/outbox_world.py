@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from headgate.outbox.protocol import RunActive
 from headgate.outbox.shards import dispatcher_of
-from headgate.outbox.takeover import RunActive
 from headgate.store.kafka.outbox_records import (
     EventRecord,
     HelloRecord,

@@ -23,7 +23,7 @@ from headgate.filter.cel.evaluate import EventView
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.spark import EventColumnsError, FiltersRefusedError, match
 from headgate.spark.connector import BATCH_BYTES_SETTING, use_own_python
-from headgate.spark.settlement import Settle, SettledFilter, settlement
+from headgate.spark.matching import Settle, SettledFilter, settlement
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter
 from tests.spark.tables import frame_of, log_table, plain_table, said, truth

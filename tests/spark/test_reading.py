@@ -21,7 +21,7 @@ from headgate.log.errors import PositionError
 from headgate.spark import EventsAddressError, read_events
 from headgate.spark.connector import use_connector
 from headgate.spark.errors import ConnectorMissingError
-from headgate.spark.kafka_address import KafkaAddress, kafka_address
+from headgate.spark.topic_events import KafkaAddress, kafka_address
 from headgate.storage.sqlite import DatabaseNewerError, DatabaseOlderError
 from tests.match.events import append, writing
 from tests.support import DEPTH

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.limits import LINK_ROWS_PER_EVENT_MAX, TAKEOVER_NEAR_MISS_SHARE, TAKEOVER_NEAR_MISSES_MAX
-from headgate.outbox.takeover import RunActive, RunRejected
+from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.store.kafka.outbox_records import (
     EventRecord,
     HelloRecord,

@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 
 from headgate.limits import LINK_RUNS_MAX, OUTBOX_SOURCES_MAX, RUN_RECORD_BYTES_MAX
-from headgate.match.driver_link import Active, Message, Rejected
+from headgate.match.driver_link import Message
+from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.store.kafka.kafka_runner import lowest_watermarks
 from headgate.store.kafka.outbox_records import HelloRecord, OutboxRecord, OutboxState, OverRecord, PassedRecord
 from headgate.store.kafka.outbox_takeover import OutboxTakeover
@@ -47,20 +48,20 @@ def test_a_run_is_active_when_it_is_everywhere() -> None:
     ledger = RunLedger(2)
     assert taken(ledger, RunStarted(1, 5, {0: 0}), report(0, 1, 1)) == []
     assert taken(ledger, report(1, 1, alive=(1,))) == []
-    assert taken(ledger, report(1, 1, 1), report(0, 1, 1)) == [Active(1, 5)]
+    assert taken(ledger, report(1, 1, 1), report(0, 1, 1)) == [RunActive(1, 5)]
 
 
 def test_a_run_that_is_gone_in_one_partition_is_rejected_once_with_the_reason() -> None:
     ledger = RunLedger(2)
     refused = RunReport(1, 2, (ReportedRun(1, True),), (RefusedRun(2, "a gap"),))
     taken(ledger, RunStarted(1, 5, {}), report(0, 1, 1), report(1, 1, 1), RunStarted(2, 6, {}))
-    assert taken(ledger, refused, report(0, 2, alive=(1,)), refused) == [Rejected(2, "outbox partition 1: a gap")]
+    assert taken(ledger, refused, report(0, 2, alive=(1,)), refused) == [RunRejected(2, "outbox partition 1: a gap")]
 
 
 def test_a_run_in_force_that_lost_a_partition_is_rejected_also_where_it_lives_elsewhere() -> None:
     ledger = RunLedger(2)
     taken(ledger, RunStarted(1, 5, {}), report(0, 1, 1), report(1, 1, 1), RunStarted(2, 6, {}))
-    assert taken(ledger, report(0, 2, 2, alive=()), report(1, 2, 1, alive=(2,)))[0] == Rejected(
+    assert taken(ledger, report(0, 2, 2, alive=()), report(1, 2, 1, alive=(2,)))[0] == RunRejected(
         1, "outbox partition 0: run 1 is over there"
     )
 
@@ -68,7 +69,7 @@ def test_a_run_in_force_that_lost_a_partition_is_rejected_also_where_it_lives_el
 def test_a_late_report_of_an_earlier_owner_changes_nothing() -> None:
     ledger = RunLedger(2)
     taken(ledger, RunStarted(1, 5, {}), report(0, 1, 1), report(0, 1, alive=(1,)), report(0, 0))
-    assert taken(ledger, report(1, 1, 1)) == [Active(1, 5)]
+    assert taken(ledger, report(1, 1, 1)) == [RunActive(1, 5)]
 
 
 def test_numbers_only_grow_and_what_is_over_is_forgotten() -> None:
@@ -188,7 +189,7 @@ def test_decisions_follow_the_logs_in_every_order_of_reports(seed: int) -> None:
             reached[partition] = max(reached[partition], places[partition])
             messages = taken(ledger, report_of(partition, state))
             for message in messages:
-                if isinstance(message, Active):
+                if isinstance(message, RunActive):
                     now = [states[p][reached[p]] for p in range(PARTITIONS)]
                     assert all(_word(message.run, state) == "active" for state in now)
             told += messages
@@ -196,13 +197,13 @@ def test_decisions_follow_the_logs_in_every_order_of_reports(seed: int) -> None:
         for run in runs:
             words = {_word(run, one[-1]) for one in states}
             about = [message for message in told if message.run == run]
-            assert sum(isinstance(message, Active) for message in about) <= 1
+            assert sum(isinstance(message, RunActive) for message in about) <= 1
             if "gone" in words:
-                assert sum(isinstance(message, Rejected) for message in about) == 1
-                assert isinstance(about[-1], Rejected)
+                assert sum(isinstance(message, RunRejected) for message in about) == 1
+                assert isinstance(about[-1], RunRejected)
                 kinds["gone"] += 1
             else:
-                assert about == ([Active(run, run)] if words == {"active"} else [])
+                assert about == ([RunActive(run, run)] if words == {"active"} else [])
                 kinds["active" if words == {"active"} else "waits"] += 1
     assert min(kinds[kind] for kind in ("gone", "active", "waits")) > 0, kinds
 

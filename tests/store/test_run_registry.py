@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from headgate.control.database import NotLeaderError
-from headgate.match.driver_link import Active, Message, Rejected
+from headgate.match.driver_link import Message
+from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.kafka_runner import OutboxPlaces
 from headgate.store.kafka.match_run import OutboxDriver
@@ -98,7 +99,7 @@ def test_a_driver_that_stood_still_starts_nothing_that_counts(
     old = driver()
     old.outbox.over_before(old.first_run)
     old.start(1, 10)
-    old.wait(Active(1, 10))
+    old.wait(RunActive(1, 10))
     if stands_still != "before it ends older runs":
         old.registry.started(2, 11, START)
     if stands_still == "before its queries begin":
@@ -109,7 +110,7 @@ def test_a_driver_that_stood_still_starts_nothing_that_counts(
     assert first == old.registry.newest_run + (2 if stands_still != "before it ends older runs" else 1)
     new.outbox.over_before(first)
     new.start(first, 12)
-    new.wait(Active(first, 12))
+    new.wait(RunActive(first, 12))
 
     with pytest.raises(MatcherLeadLostError, match="another matcher has taken the lead"):
         old.registry.started(first, 11, START)
@@ -135,17 +136,17 @@ def test_a_driver_that_stood_still_starts_nothing_that_counts(
     eventually(lambda: wanted <= reader.rows.keys())
     assert reader.rows.keys() == wanted, "rows of the old driver counted"
     assert {generation for found in reader.rows.values() for generation, _ in found} == {12}
-    assert [message for message in new.heard if message.run == first] == [Active(first, 12)]
+    assert [message for message in new.heard if message.run == first] == [RunActive(first, 12)]
 
 
 def test_a_refused_run_is_told_with_the_reason(driver: Callable[[], Driver], reader: Reader) -> None:
     one = driver()
     one.start(1, 10)
-    one.wait(Active(1, 10))
+    one.wait(RunActive(1, 10))
     one.registry.started(2, 11, {})
     one.outbox.hello(2, 11, dict.fromkeys(range(SOURCES), 50))
     deadline = time.monotonic() + WAIT_S_MAX
-    while not any(isinstance(message, Rejected) and message.run == 2 for message in one.heard):
+    while not any(isinstance(message, RunRejected) and message.run == 2 for message in one.heard):
         assert time.monotonic() < deadline
         one.heard += one.registry.news(0.2)
     assert "a gap in partition" in str(one.heard[-1])

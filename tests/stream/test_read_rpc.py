@@ -14,7 +14,7 @@ import pytest
 from headgate import limits
 from headgate.expr import property
 from headgate.log.directory import LogDirectory
-from headgate.rpc.events import from_message
+from headgate.rpc.events import from_messages
 from headgate.rpc.headgate_pb2 import Filter, ReadRequest, ReadResponse
 from headgate.rpc.pulsar_pb2 import Expr
 from headgate.scan.chunks import ChunkLog
@@ -77,7 +77,7 @@ def test_everything_with_its_place_and_where_the_reader_is(tmp_path: Path) -> No
                 for read in response.events:
                     number = int(read.event.id[1:])
                     assert (read.partition, read.offset) == (number % 2, number // 2)
-                    assert from_message(read.event).data == event(number).data
+                    assert from_messages([read.event])[0].data == event(number).data
             last = found[-1].progress
             assert (last.position, last.at_end, last.events_matched, last.chunks_read) == ("0:6,1:6", True, 12, 12)
 

@@ -14,7 +14,7 @@ from headgate import limits
 from headgate.expr import property, publish_time
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc import pulsar_pb2 as wire
-from headgate.rpc.events import from_message
+from headgate.rpc.events import from_messages
 from headgate.subscriptions.rpc import SubscriptionsRpc
 from tests.calls import Client, Refused, Stream, served
 from tests.delivery.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running
@@ -78,7 +78,7 @@ async def settled(stream: Stream, number: int) -> tuple[int, list[str]]:
 
 
 def numbers(events: list[Any]) -> list[int]:
-    return [int(from_message(one.event).id[1:]) for one in events]
+    return [int(event.id[1:]) for event in from_messages(one.event for one in events)]
 
 
 async def ask(client: Client, method: str, request: Any, type_: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from headgate.conformance.cases import Result, compared, read
 from headgate.conformance.outcomes import outcome_text
 from headgate.filter.cel.engine import Activation, compile_expression
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.cel.view import decode_json
+from headgate.filter.cel.evaluate import decode_json
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.dialects.eventpattern.dialect import pattern_to_cel, whole_tree
 

@@ -21,8 +21,7 @@ from headgate.control.specs import keeps_filter_errors
 from headgate.control.targets import WrittenFilter
 from headgate.errors import InvalidInputError
 from headgate.filter.compile.conjunctions import preserve_errors
-from headgate.filter.compile.cost import filter_cost
-from headgate.filter.compile.plan import PLAN_VERSION
+from headgate.filter.compile.plan import PLAN_VERSION, filter_cost
 from headgate.limits import RECOMPILED_FILTERS_MAX
 
 _DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)

@@ -27,7 +27,7 @@ from headgate.control.objects import (
 )
 from headgate.control.routing import BackoffPolicy, DeliveryRules, Format, PullRules, PullType
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.dialects.consumer_metadata import consumer_filter
+from headgate.filter.dialects.custom import consumer_filter
 from headgate.filter.skipping.filter_value import DEFAULT, FilterValueRule, filter_value_rule
 from headgate.limits import (
     ACK_TIMEOUT_S_DEFAULT,

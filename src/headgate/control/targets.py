@@ -27,8 +27,7 @@ from headgate.control.status import (
     sink_of,
 )
 from headgate.event.identity import identity, path_of
-from headgate.filter.compile.cost import filter_cost
-from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter
+from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter, filter_cost
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
 _DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)

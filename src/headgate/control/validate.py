@@ -52,8 +52,7 @@ from headgate.control.specs import (
 )
 from headgate.errors import InvalidInputError
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.compile.cost import scans_of
-from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.compile.plan import CompiledFilter, scans_of
 from headgate.limits import CA_CERTS_BYTES_MAX, FINALIZERS_MAX, OAUTH_SCOPES_MAX, URL_CHARS_MAX
 
 # --- auth rules -----------------------------------------------------------------------------------

@@ -41,8 +41,7 @@ from headgate.control.status import routed_status
 from headgate.control.targets import adopt_targets, drop_target, insert_target, target_cost, update_target
 from headgate.control.validate import change_causes
 from headgate.errors import HeadgateError, UnavailableError
-from headgate.filter.compile.cost import filter_cost
-from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.compile.plan import CompiledFilter, filter_cost
 from headgate.limits import (
     BROKERS_MAX,
     EVENT_POLICIES_MAX,

@@ -15,7 +15,7 @@ from headgate.event.arrow import from_batch_all
 from headgate.event.hops import place_root, root_of
 from headgate.event.http import canonical
 from headgate.event.model import Event
-from headgate.filter.cel.view import EventView
+from headgate.filter.cel.evaluate import EventView
 from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
 from headgate.log.lookup import RecordLookup

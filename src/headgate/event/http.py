@@ -12,11 +12,11 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
-from headgate.event.attributes import MediaType, media_type
+from headgate.event.attributes import MediaType, make_event, media_type
+from headgate.event.data import decode_base64, kind_of
 from headgate.event.errors import EventError, EventFormatError, EventTooLargeError
 from headgate.event.json_format import decode_batch, decode_event
 from headgate.event.model import DataKind, Event, ExtensionValue
-from headgate.event.modes import check_format, event_of_binary, is_structured
 from headgate.limits import EVENT_BYTES_MAX, HEADER_ATTRIBUTES_BYTES_MAX
 
 STRUCTURED_JSON: Final = "application/cloudevents+json"
@@ -33,7 +33,6 @@ def decode_request(headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Seque
 
     Args:
         headers: Names in any case, values without line folding, in order, duplicates included.
-        body: The whole body.
 
     Raises:
         EventError: Names the attribute and the rule; `http_status` is 400, 413 or 415.
@@ -145,3 +144,56 @@ def canonical(value: ExtensionValue) -> str:
 
 def _encode_value(value: str) -> str:
     return quote(value, safe=_NEVER_ENCODED) if _NEEDS_ENCODING.search(value) is not None else value
+
+
+# --- modes ----------------------------------------------------------------------------------------
+# Binary and structured mode, whatever protocol carries them: Kafka does, too.
+
+_UTF8_CHARSETS: Final = frozenset(["", "utf-8", "utf8", "us-ascii"])
+_NOT_HEADERS: Final = {
+    "datacontenttype": "in binary mode datacontenttype is the header Content-Type",
+    "data": "data is no attribute: in binary mode it is the body",
+}
+
+
+def event_of_binary(attributes: dict[str, object], content_type: str | None, body: bytes | None) -> Event:
+    """Checks an event in binary mode and makes it.
+
+    Args:
+        attributes: By name, as text; consumed.
+
+    Raises:
+        EventError: Names the attribute and the rule.
+    """
+    for name, rule in _NOT_HEADERS.items():
+        if name in attributes:
+            raise EventError(rule, attribute=name)
+    if content_type is not None:
+        attributes["datacontenttype"] = content_type
+    data = body
+    if attributes.get("specversion") == "0.3" and "datacontentencoding" in attributes:
+        if attributes.pop("datacontentencoding") != "base64":
+            raise EventError('the only value is "base64"', attribute="datacontentencoding")
+        data = decode_base64((body or b"").decode("latin-1"))
+    if body is None or data is None:
+        return make_event(attributes, DataKind.NONE, None)
+    return make_event(attributes, kind_of(content_type, data), data)
+
+
+def is_structured(media: MediaType) -> bool:
+    """Whether a content type says that the body is an event with its attributes, or several."""
+    return media.essence.startswith("application/cloudevents")
+
+
+def check_format(media: MediaType, formats: Sequence[str]) -> None:
+    """Refuses a format of structured mode that is not one of `formats`.
+
+    Raises:
+        EventFormatError: The format or the charset is another one.
+    """
+    if media.charset not in _UTF8_CHARSETS:
+        raise EventFormatError("the charset must be utf-8")
+    if media.essence not in formats:
+        raise EventFormatError(
+            f"the event format {media.essence[:64]!r} is not supported", hint=f"use {' or '.join(formats)}"
+        )

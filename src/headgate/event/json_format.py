@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.event import json_fault, json_text
+from headgate.event import json_text
 from headgate.event.attributes import make_event, media_type
 from headgate.event.data import decode_base64, decode_batch_data, decode_data, kind_of, too_complex
 from headgate.event.errors import EventError, EventTooLargeError
@@ -120,7 +120,7 @@ def _parse(body: bytes) -> object:
     except json_text.MalformedJsonError as error:
         raise EventError(f"the body must be JSON in UTF-8: {error}") from None
     except json_text.AmbiguousJsonError as error:
-        index, attribute = json_fault.locate(body)
+        index, attribute = json_text.locate(body)
         rule = str(error).replace(f"[{index}].", "", 1)  # the place in the batch stands beside it
         raise EventError(rule, attribute=attribute, index=index) from None
 

@@ -1,4 +1,4 @@
-"""The Kafka protocol binding of CloudEvents: binary and structured mode of one record.
+"""The Kafka protocol binding of CloudEvents: binary and structured mode of one record; and headers of our own.
 
 Names and values of headers are UTF-8, as they are: nothing is percent-encoded, unlike in HTTP. A record has one event;
 the batched mode does not exist.
@@ -11,10 +11,9 @@ from typing import Final
 
 from headgate.event.attributes import media_type
 from headgate.event.errors import EventError, EventTooLargeError
-from headgate.event.http import STRUCTURED_JSON, canonical
+from headgate.event.http import STRUCTURED_JSON, canonical, check_format, event_of_binary, is_structured
 from headgate.event.json_format import decode_event
 from headgate.event.model import Event
-from headgate.event.modes import check_format, event_of_binary, is_structured
 from headgate.limits import EVENT_BYTES_MAX, HEADER_ATTRIBUTES_BYTES_MAX
 
 Header = tuple[str, bytes | None]
@@ -106,3 +105,24 @@ def encode_headers(event: Event) -> list[tuple[str, bytes]]:
     if event.datacontenttype is not None:
         headers.append((CONTENT_TYPE, event.datacontenttype.encode()))
     return headers
+
+
+# --- headers of ours ------------------------------------------------------------------------------
+# Those of a stored event's record, beside those of the CloudEvents binding, which loses what they hold.
+#
+# | header | what it holds |
+# |---|---|
+# | `headgate_broker` | identity of the broker that accepted the event |
+# | `headgate_data_kind` | how the value is to be read: a number of `DataKind` |
+# | `headgate_time_us` | the event's time in microseconds since 1970 UTC; absent without a time that has them |
+# | `headgate_extensions` | the extensions as a JSON object with their types; absent without extensions |
+# | `headgate_produced` | NUMBER:PRODUCER where the producer numbers its events |
+#
+# They hold the text of the log's columns of those names (`event/arrow.py`), so that Spark reads the same from both.
+
+
+BROKER: Final = "headgate_broker"
+DATA_KIND: Final = "headgate_data_kind"
+TIME_US: Final = "headgate_time_us"
+EXTENSIONS: Final = "headgate_extensions"
+PRODUCED: Final = "headgate_produced"

@@ -15,8 +15,7 @@ from headgate.auth.user import User
 from headgate.errors import TooLargeError
 from headgate.event.model import Event
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.cel.evaluate import OutcomeKind, program
-from headgate.filter.cel.view import EventView
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.limits import EVENT_POLICY_S_MAX, EVENT_POLICY_TURN_S
 
 _TEXT_CHARS_MAX: Final = 200

@@ -29,8 +29,7 @@ from headgate.delivery.journal import JournalEntry
 from headgate.event import rfc3339
 from headgate.event.identity import path_of
 from headgate.filter.cel.engine import OutcomeKind
-from headgate.filter.cel.evaluate import program
-from headgate.filter.cel.view import EventView
+from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.compile.plan import Verdict
 from headgate.filter.tools.trace import Trace, trace
 from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, EventExplanation, EventFate

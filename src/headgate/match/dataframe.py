@@ -18,8 +18,7 @@ from pyspark.sql import functions as F
 
 from headgate.event.attributes import CONTEXT_ATTRIBUTES
 from headgate.filter.compile.plan import Verdict
-from headgate.match.reads import OperandColumns
-from headgate.match.residuals import Judgement, judge
+from headgate.match.residuals import Judgement, OperandColumns, judge
 from headgate.match.table import MARK, MARK_CHECK, MARK_KEY, CompiledPattern, MatchTable, TableBuilder, build_table
 
 __all__ = ["MARK", "MatchTable", "TableBuilder", "build_table", "match_events"]

@@ -1,12 +1,13 @@
-"""The connection from the matcher's process to one dispatcher: the driver connection of docs/spec/match-link.md.
+"""The matcher's connections to the dispatchers: the driver connections of docs/spec/match-link.md.
 
-One thread reads and writes; nothing here starts another. `driver_links.py` has the connections to all of them.
+One thread reads and writes; nothing here starts another. `DriverLink` is one of them, `DriverLinks` all.
 """
 
 from __future__ import annotations
 
+import contextlib
+import selectors
 import socket
-import struct
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -15,27 +16,23 @@ from typing import Final
 
 import msgspec
 
+from headgate import limits
 from headgate.limits import DRIVER_ANSWER_S_MAX, DRIVER_LINE_BYTES_MAX
 from headgate.match.errors import DriverLinkError
+from headgate.outbox.protocol import (
+    ADDRESS_FILE,
+    DRIVER_PARTITION,
+    HELLO_ACCEPTED,
+    DriverRequest,
+    Hello,
+    LinkEndpoint,
+    Resume,
+    RunActive,
+    RunRejected,
+    encode_hello,
+)
 
-ADDRESS_FILE: Final = "match-link-{}.json"
-"""Of each dispatcher, by its number."""
-_HELLO: Final = struct.Struct("<4s32sqqiiqii8x")
-_MAGIC: Final = b"HGM1"
-_ACCEPTED: Final = b"\x06"
-_DRIVER_PARTITION: Final = -1
 _RECEIVE_BYTES: Final = 1 << 16
-
-
-class LinkEndpoint(msgspec.Struct, frozen=True):
-    """Where one dispatcher listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        """`HOST:PORT`."""
-        return f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,38 +47,15 @@ class LinkAddress:
         return f"LinkAddress({', '.join(map(str, self.endpoints))})"
 
 
-class Active(msgspec.Struct, frozen=True, tag="active", tag_field="op"):
-    """Every partition of the run has been taken over; the run before it may stop."""
-
-    run: int
-    generation: int
-
-
-class Rejected(msgspec.Struct, frozen=True, tag="rejected", tag_field="op"):
-    """The run cannot take over, or no longer counts: stop it."""
-
-    run: int
-    reason: str
-
-
-class _Resume(msgspec.Struct, frozen=True, tag="resume", tag_field="op"):
-    offsets: dict[int, int]
-
-
-Message = Active | Rejected
+Message = RunActive | RunRejected
 """Messages about runs that a dispatcher sends at any time."""
 
-_decode: Final = msgspec.json.Decoder(Active | Rejected | _Resume).decode
+_decode: Final = msgspec.json.Decoder(Message | Resume).decode
 _decode_endpoint: Final = msgspec.json.Decoder(LinkEndpoint).decode
 
 
 def read_address(run_directory: Path, token: bytes, dispatchers: int) -> LinkAddress:
     """The addresses that the dispatchers have published.
-
-    Args:
-        run_directory: Where their files are.
-        token: What every end must show.
-        dispatchers: How many there are.
 
     Raises:
         DriverLinkError: One has not published its own yet.
@@ -95,7 +69,7 @@ def read_address(run_directory: Path, token: bytes, dispatchers: int) -> LinkAdd
 
 
 class DriverLink:
-    """An open connection; made by `connect`."""
+    """An open connection; made by `connect`. Every call raises DriverLinkError when it is broken."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -116,13 +90,13 @@ class DriverLink:
             raise DriverLinkError(f"dispatcher {dispatcher} does not listen at {endpoint}: {error}") from error
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            hello = _HELLO.pack(_MAGIC, address.token, 0, 0, _DRIVER_PARTITION, 0, 0, dispatcher, dispatchers)
-            connection.sendall(hello)
+            hello = Hello(0, 0, DRIVER_PARTITION, 0, 0, dispatcher, dispatchers)
+            connection.sendall(encode_hello(hello, address.token))
             answer = connection.recv(1)
         except OSError as error:
             connection.close()
             raise DriverLinkError(f"the dispatcher did not answer: {error}") from error
-        if answer != _ACCEPTED:
+        if answer != HELLO_ACCEPTED:
             connection.close()
             raise DriverLinkError("the dispatcher refused the driver connection")
         return cls(connection)
@@ -142,12 +116,12 @@ class DriverLink:
         Raises:
             DriverLinkError: The link is broken, or no answer came in time.
         """
-        self._send(b'{"op":"resume"}\n')
+        self._send(DriverRequest("resume"))
         deadline = time.monotonic() + DRIVER_ANSWER_S_MAX
         while (left := deadline - time.monotonic()) > 0:
-            answer: _Resume | None = None
+            answer: Resume | None = None
             for message in self._read(left):
-                if isinstance(message, _Resume):
+                if isinstance(message, Resume):
                     answer = message
                 else:
                     self._heard.append(message)
@@ -156,21 +130,13 @@ class DriverLink:
         raise DriverLinkError(f"the dispatcher did not answer within {DRIVER_ANSWER_S_MAX} s")
 
     def started(self, run: int, generation: int) -> None:
-        """Tell of a run; the answer is a message, now or later.
-
-        Raises:
-            DriverLinkError: The link is broken.
-        """
-        self._send(msgspec.json.encode({"op": "started", "run": run, "generation": generation}) + b"\n")
+        """Tell of a run; the answer is a message, now or later."""
+        self._send(DriverRequest("started", run, generation))
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """Messages, as soon as there are any; none after `timeout_s`.
-
-        Raises:
-            DriverLinkError: The link is broken.
-        """
+        """Messages, as soon as there are any; none after `timeout_s`."""
         if not self._heard:
-            self._heard += [message for message in self._read(timeout_s) if not isinstance(message, _Resume)]
+            self._heard += [message for message in self._read(timeout_s) if not isinstance(message, Resume)]
         messages = list(self._heard)
         self._heard.clear()
         return messages
@@ -179,14 +145,14 @@ class DriverLink:
         """Close the connection; may be called twice."""
         self._socket.close()
 
-    def _send(self, line: bytes) -> None:
+    def _send(self, request: DriverRequest) -> None:
         try:
             self._socket.settimeout(DRIVER_ANSWER_S_MAX)
-            self._socket.sendall(line)
+            self._socket.sendall(msgspec.json.encode(request) + b"\n")
         except OSError as error:
             raise DriverLinkError(f"the match link broke: {error}") from error
 
-    def _read(self, timeout_s: float) -> list[Message | _Resume]:
+    def _read(self, timeout_s: float) -> list[Message | Resume]:
         self._socket.settimeout(timeout_s)
         try:
             data = self._socket.recv(_RECEIVE_BYTES)
@@ -203,3 +169,86 @@ class DriverLink:
             return [_decode(line) for line in lines]
         except msgspec.DecodeError as error:
             raise DriverLinkError(f"the dispatcher sent something unknown: {error}") from error
+
+
+class DriverLinks:
+    """The connections to all dispatchers, as one; made by `connect`. One thread uses them.
+
+    Every call raises DriverLinkError when one of them is broken. A run counts when it counts at every dispatcher. One that is ahead of another drops what it has taken already
+    (`outbox/takeover.py`), so a new run starts at the lowest offset that any of them needs. The first dispatcher that
+    rejects a run has rejected it for all.
+    """
+
+    def __init__(self, address: LinkAddress, links: tuple[DriverLink, ...]) -> None:
+        self.address = address
+        self._links = links
+        self._selector = selectors.DefaultSelector()
+        for link in links:
+            self._selector.register(link, selectors.EVENT_READ)
+        self._active: dict[int, set[int]] = {}
+        """Runs that were told of and are not active everywhere, with the dispatchers where they are."""
+
+    @classmethod
+    def connect(cls, address: LinkAddress) -> DriverLinks:
+        """Connect to every dispatcher.
+
+        Raises:
+            DriverLinkError: One does not listen, or refuses the token.
+        """
+        with contextlib.ExitStack() as opened:
+            links = []
+            for dispatcher in range(len(address.endpoints)):
+                links.append(link := DriverLink.connect(address, dispatcher))
+                opened.callback(link.close)
+            opened.pop_all()
+        return cls(address, tuple(links))
+
+    def resume(self) -> dict[int, int]:
+        """Where the next run must start if none is alive: the lowest offset of each partition.
+
+        Raises:
+            DriverLinkError: A connection is broken, or no answer came in time.
+        """
+        lowest: dict[int, int] = {}
+        for link in self._links:
+            for partition, offset in link.resume().items():
+                lowest[partition] = min(offset, lowest.get(partition, offset))
+        return lowest
+
+    def started(self, run: int, generation: int) -> None:
+        """Tell every dispatcher of a run; the answer is a message, now or later."""
+        self._active[run] = set()
+        while len(self._active) > limits.LINK_RUNS_MAX:  # of which nobody ever said anything
+            del self._active[min(self._active)]
+        for link in self._links:
+            link.started(run, generation)
+
+    def receive(self, timeout_s: float) -> list[Message]:
+        """Messages about runs, as soon as there are any; none after `timeout_s`."""
+        ready = [link for link in self._links if link.has_heard]
+        if not ready:
+            readable = {key.fd for key, _ in self._selector.select(timeout_s)}
+            ready = [link for link in self._links if link.fileno() in readable]
+        return [
+            message
+            for link in ready
+            for message in link.receive(0.0)
+            if not isinstance(message, RunActive) or self._is_active_everywhere(message.run, link)
+        ]
+
+    def close(self) -> None:
+        """Close the connections; may be called twice."""
+        self._selector.close()
+        for link in self._links:
+            link.close()
+
+    def _is_active_everywhere(self, run: int, link: DriverLink) -> bool:
+        """Whether a run is active at every dispatcher, now that it is at one more; true once."""
+        active = self._active.get(run)
+        if active is None:
+            return False
+        active.add(self._links.index(link))
+        if len(active) < len(self._links):
+            return False
+        del self._active[run]
+        return True

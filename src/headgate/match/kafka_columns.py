@@ -11,8 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.event.kafka import CONTENT_TYPE, PREFIX
-from headgate.event.kafka_headers import BROKER, DATA_KIND, EXTENSIONS, TIME_US
+from headgate.event.kafka import BROKER, CONTENT_TYPE, DATA_KIND, EXTENSIONS, PREFIX, TIME_US
 from headgate.event.model import DataKind
 
 _KINDS: Final = tuple(str(int(kind)) for kind in DataKind)
@@ -24,7 +23,6 @@ def log_columns(records: DataFrame, also: Sequence[str] = ()) -> DataFrame:
 
     Args:
         records: Of Spark's source `kafka` with `includeHeaders=true`; batch or streaming.
-        also: Columns of `records` to keep.
 
     Returns:
         `broker` STRING, the context attributes, `time_us` BIGINT, `extensions` STRING, `data_kind` TINYINT, `data`

@@ -17,6 +17,8 @@ from typing import Final
 
 import msgspec
 
+from headgate.event.attributes import CONTEXT_ATTRIBUTES
+from headgate.filter.cel.attribute_names import TIME_TEXT
 from headgate.filter.compile.plan import (
     CompiledFilter,
     Constant,
@@ -31,9 +33,57 @@ from headgate.filter.compile.plan import (
     Signature,
 )
 from headgate.limits import BROKER_KEYS_MAX
-from headgate.match.key_limit import Key, choose
 from headgate.match.keys import Secrets, broker_state, digest, key_state, row_check, row_key
-from headgate.match.reads import attribute_of, columns_of
+
+# --- the limit of keys ----------------------------------------------------------------------------
+# Every kind of key that a broker's filters are looked up by is made of each of its events, so there may be only so
+# many. However many clients send, every row finds a key: rows over the limit are looked up by less (one part of their
+# key, or the broker alone) and are candidates. Fewer conditions let more events through, never fewer.
+
+_COARSE_SHARE: Final = 4
+"""One in so many keys is a coarse one, once there are more than fit."""
+_USEFULNESS: Final = (KeyKind.STRING, KeyKind.NUMBER, KeyKind.PREFIX, KeyKind.SUFFIX, KeyKind.BOOL)
+"""Kinds of key parts, the one that lets the fewest events through first."""
+
+Key = tuple[KeyPart, ...]
+"""The parts of one kind of key."""
+SCAN: Final[Key] = ()
+"""Every event of the broker."""
+
+
+def choose(rows_by_key: Mapping[Key, int], *, keys_max: int) -> dict[Key, Key]:
+    """For every key the one that its rows are looked up by; at most `keys_max` different ones.
+
+    The keys with the most rows stay themselves. For the others, the coarse keys that most of their rows could use are
+    kept, and each row takes the most useful of those.
+    """
+    ranked = sorted(rows_by_key, key=lambda key: (-rows_by_key[key], key))
+    if len(ranked) <= keys_max:
+        return {key: key for key in ranked}
+    coarse_max = max(1, keys_max // _COARSE_SHARE)
+    whole, rest = ranked[: keys_max - coarse_max], ranked[keys_max - coarse_max :]
+    chosen = {key: key for key in whole}
+    uses: Counter[Key] = Counter()
+    for key in rest:
+        uses.update(dict.fromkeys(_coarser(key), rows_by_key[key]))
+    by_use = sorted(uses.keys() - chosen.keys(), key=lambda key: (-uses[key], key))
+    kept = {*whole, *by_use[: coarse_max - 1], SCAN}
+    for key in rest:
+        chosen[key] = next((coarse for coarse in _coarser(key) if coarse in kept), SCAN)
+    return chosen
+
+
+def _coarser(key: Key) -> tuple[Key, ...]:
+    """The key and its parts one by one, the most useful first; the scan is not among them."""
+    singles = [(part,) for part in sorted(key, key=_rank)]
+    return tuple(dict.fromkeys([key, *singles])) if key else ()
+
+
+def _rank(part: KeyPart) -> tuple[int, int, bool, KeyPart]:
+    return _USEFULNESS.index(part.kind), -part.length, part.operand.root is not Root.CE, part
+
+
+# --- key specs ------------------------------------------------------------------------------------
 
 Pattern = tuple[Residual, ...]
 """Residual comparisons, each at a form of `ANYWHERE`, sorted."""
@@ -87,10 +137,8 @@ class _SignatureRows:
     """How the rows of one signature become rows of the table.
 
     Attributes:
-        pattern: Their pattern.
         key: For each part of the key, its index among a row's key constants.
         state: Where the chain of their keys starts, after the broker and the key's number.
-        exact: Whether they decide alone.
         operands: The number of each residual's operand.
         constants: Indexes of the stored constants among a row's, by pattern.
     """
@@ -282,3 +330,22 @@ def _stored(constant: Constant | tuple[Constant, ...]) -> object:
             return float(constant)
         case _:
             return constant
+
+
+def columns_of(operand: Operand) -> tuple[str, ...]:
+    """The columns of the log that hold an operand."""
+    if operand.root is Root.DATA:
+        return ("data",)
+    if operand.root is Root.PUBLISH_TIME:
+        return ("append_time_us",)
+    if operand.form is Form.TIME:
+        return ("time", "time_us")
+    if operand.form is Form.NAMED:
+        return ("extensions",)
+    attribute = attribute_of(operand)
+    return (attribute,) if attribute in CONTEXT_ATTRIBUTES else ("extensions",)
+
+
+def attribute_of(operand: Operand) -> str:
+    """The attribute whose value is read: filters have another name for the text of `ce.time`."""
+    return "time" if operand.path[0] == TIME_TEXT else operand.path[0]

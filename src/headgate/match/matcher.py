@@ -21,6 +21,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 import structlog
@@ -28,9 +29,10 @@ import structlog
 from headgate import limits
 from headgate.control.routing import RoutingTable
 from headgate.errors import UnavailableError
-from headgate.match.driver_link import Active, LinkAddress, Message, Rejected
+from headgate.match.driver_link import DriverLinks, LinkAddress, Message, read_address
 from headgate.match.errors import DriverLinkError, RunFailedError, SparkGoneError
 from headgate.observe import metrics
+from headgate.outbox.protocol import RunActive, RunRejected
 
 _log = structlog.get_logger(__name__)
 
@@ -52,7 +54,7 @@ class RoutingSource(Protocol):
 
 
 class DispatcherLink(Protocol):
-    """What it needs of the driver connections (`driver_links.DriverLinks`)."""
+    """What it needs of the driver connections (`driver_link.DriverLinks`)."""
 
     @property
     def address(self) -> LinkAddress:
@@ -154,8 +156,6 @@ class Matcher:
     """Keeps one run in force; see the module. One thread calls `run`.
 
     Args:
-        routing: The control store.
-        runner: Starts runs.
         connect: Opens the driver connections; DriverLinkError while a dispatcher is not there.
         on_ready: Called with True when a run has come into force, with False when none is any more.
         on_note: Called with what it does or lacks, in a line for people.
@@ -199,6 +199,31 @@ class Matcher:
         self._settling = Settling()
         self._backoff = Backoff()
 
+    @classmethod
+    def of_dispatchers(
+        cls,
+        routing: RoutingSource,
+        runner: Runner,
+        *,
+        run_directory: Path,
+        token: bytes,
+        dispatchers: int,
+        on_ready: Callable[[bool], None],
+        on_note: Callable[[str], None],
+        on_step: Callable[[], None],
+    ) -> Matcher:
+        """One whose dispatchers publish their addresses in `run_directory`, see `read_address`."""
+        return cls(
+            routing,
+            runner,
+            lambda: DriverLinks.connect(read_address(run_directory, token, dispatchers)),
+            on_ready=on_ready,
+            on_note=on_note,
+            on_step=on_step,
+            # Above the numbers of every process before this one, which the dispatchers may still know.
+            first_run=time.time_ns() // 1_000_000,
+        )
+
     def run(self, stop: threading.Event) -> None:
         """Match until `stop` is set; then every run is stopped.
 
@@ -240,10 +265,10 @@ class Matcher:
 
     def _receive(self, message: Message) -> None:
         match message:
-            case Active(run=number):
+            case RunActive(run=number):
                 if self._candidate is not None and self._candidate.number == number:
                     self._take_over(self._candidate)
-            case Rejected(run=number, reason=reason):
+            case RunRejected(run=number, reason=reason):
                 run = self._forget(number)
                 if run is not None:
                     self._stop(run)
@@ -316,7 +341,7 @@ class Matcher:
         table = self._routing.snapshot()
         if table.plans_outdated:
             # Every event would be a candidate of each of them: better to wait some seconds.
-            self._on_note(f"waits for the front, which has {table.plans_outdated} filters to compile anew")
+            self._on_note(f"waits for the control process, which has {table.plans_outdated} filters to compile anew")
             return
         number, self._next_run = self._next_run, self._next_run + 1
         offsets = start()

@@ -13,13 +13,44 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.filter.compile.plan import DOUBTFUL, ConstantKind, Form, Op, Residual
-from headgate.match.reads import OperandColumns
 
 EXACT_INTEGER_MAX: Final = 2.0**53
 """From here on neighbouring integers share a double."""
 
 _EXISTS_TRUE, _EXISTS_ERROR, _EXISTS_DOUBT = 1, 2, 3
 """What `headgate.exists` answers; 0 is false."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperandColumns:
+    """The columns of one operand's value; NULL stands for "no value of this type".
+
+    Whether there is a value at all is a field of its own (`mismatch`, `has`).
+
+    Attributes:
+        text: The string, NULL when it is none.
+        number: The number as double, NULL when it is none.
+        flag: The boolean, NULL when it is none.
+        is_null: Whether it is JSON's null, NULL when there is no value.
+        mismatch: FALSE when there is a value, else NULL: the value of `==` with another type.
+        has: CEL's has(): NULL when the parent is not an object.
+        doubt: Whether only cel-cpp knows the value; all others are NULL then. Never NULL.
+        items: Of a form of many values, these; else NULL.
+    """
+
+    text: str
+    number: str
+    flag: str
+    is_null: str
+    mismatch: str
+    has: str
+    doubt: str
+    items: str
+
+    @classmethod
+    def of(cls, column: str) -> OperandColumns:
+        """The fields of a struct column, as `keys/Value.java` has them."""
+        return cls(*(f"{column}.{name}" for name in cls.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +92,6 @@ def _exists(residual: Residual, operand: OperandColumns, constants: Column | Non
 def _judge(residual: Residual, operand: OperandColumns, constant: Column | None) -> Judgement:
     if residual.op is Op.HAS:
         return Judgement(F.col(operand.has))
-    if residual.op is Op.TRUE:
-        return Judgement(F.col(operand.flag))
     if constant is None:
         # null == null; every other operator has no overload for null
         return Judgement(F.col(operand.is_null) if residual.op is Op.EQ else _error())
@@ -109,7 +138,7 @@ def _compare(residual: Residual, value: Column, constant: Column) -> Column:
         case Op.CONTAINS | Op.LIKE:
             found = F.call_function("headgate.search", value, constant, F.lit(residual.op is Op.LIKE))
             return F.when(value.isNotNull(), found)
-        case Op.HAS | Op.TRUE | Op.EXISTS:
+        case Op.HAS | Op.EXISTS:
             raise AssertionError(residual.op)
         case _:
             assert_never(residual.op)

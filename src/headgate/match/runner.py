@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from headgate.limits import JVM_HEAP_MIB
 from headgate.log.directory import LogDirectory
 from headgate.log.ends import end_offsets
 from headgate.match.dataframe import TableBuilder, match_events
-from headgate.match.driver_link import LinkAddress, read_address
-from headgate.match.driver_links import DriverLinks
+from headgate.match.driver_link import LinkAddress
 from headgate.match.errors import SparkGoneError
 from headgate.match.matcher import Matcher, RoutingSource
 from headgate.match.query import SparkRun, spark_errors, start_run
@@ -31,10 +29,7 @@ class SparkRunner:
     """Starts runs of routing tables.
 
     Args:
-        spark: From `start_session`.
-        log: The event log.
         partitions: Partitions of the log, from 0 on.
-        scratch: Directory for checkpoints.
         wakeups: Where the log's writers tell of new events; None: nowhere.
     """
 
@@ -92,19 +87,10 @@ def serve(
     """Match until `stop` is set: the whole life of the matcher process.
 
     Args:
-        routing: The control store.
-        log: The event log.
-        partitions: Partitions of the log, from 0 on.
-        dispatchers: How many there are.
         run_directory: Where the dispatchers publish their addresses and the log's writers tell of new events; Spark's
             temporary files go below it.
-        token: Authenticates the match link.
-        stop: Set it to end.
-        on_ready: Called with True when a run has come into force, with False when none is any more.
-        on_note: Called with what it does or lacks, in a line for people.
-        on_step: Called at every turn of its loop.
+        on_ready: This, `on_note` and `on_step` are those of `Matcher`.
         on_started: Called once, when Spark has started: from then on `stop` is looked at.
-        heap_mib: The JVM's heap.
 
     Raises:
         SparkMissingError: Spark cannot start here.
@@ -116,15 +102,15 @@ def serve(
     on_started()
     _log.info("Spark has started", version=spark.version)
     on_note("Spark has started, no query in force yet")
-    matcher = Matcher(
+    matcher = Matcher.of_dispatchers(
         routing,
         SparkRunner(spark, log, partitions, scratch, run_directory),
-        lambda: DriverLinks.connect(read_address(run_directory, token, dispatchers)),
+        run_directory=run_directory,
+        token=token,
+        dispatchers=dispatchers,
         on_ready=on_ready,
         on_note=on_note,
         on_step=on_step,
-        # Above the numbers of every process before this one, which the dispatcher may still know.
-        first_run=time.time_ns() // 1_000_000,
     )
     try:
         matcher.run(stop)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,13 +19,22 @@ import structlog
 
 from headgate import limits
 from headgate.outbox.errors import LinkProtocolError
-from headgate.outbox.protocol import HELLO_ACCEPTED, HELLO_BYTES, FrameParser, Hello, decode_hello
+from headgate.outbox.protocol import (
+    ADDRESS_FILE,
+    HELLO_ACCEPTED,
+    HELLO_BYTES,
+    DriverRequest,
+    FrameParser,
+    Hello,
+    LinkEndpoint,
+    Resume,
+    RunActive,
+    RunRejected,
+    decode_hello,
+)
 from headgate.outbox.shards import WHOLE, Shard
-from headgate.outbox.takeover import Accepted, RunActive, RunRejected, Step, Takeover
+from headgate.outbox.takeover import Accepted, Step, Takeover
 from headgate.storage.whole_file import replace_whole
-
-ADDRESS_FILE: Final = "match-link-{}.json"
-"""Of each dispatcher, by its number."""
 
 _log = structlog.get_logger(__name__)
 
@@ -44,15 +52,7 @@ class MatchSink(Protocol):
         """Offset behind the last event of the partition: nothing above it can have been matched."""
 
 
-class _DriverRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """One line of the driver's connection."""
-
-    op: str
-    run: int = 0
-    generation: int = 0
-
-
-_decode_request = msgspec.json.Decoder(_DriverRequest).decode
+_decode_request: Final = msgspec.json.Decoder(DriverRequest).decode
 
 
 class MatchLinkServer:
@@ -80,7 +80,7 @@ class MatchLinkServer:
         self._takeover = takeover
         self._resume = resume
         self._connections: set[_LinkConnection] = set()
-        self._outcomes: dict[int, dict[str, object]] = {}  # run -> the last line about it
+        self._outcomes: dict[int, RunActive | RunRejected] = {}  # run -> the last word about it
         self._server: asyncio.Server | None = None
         self._watch: asyncio.TimerHandle | None = None
 
@@ -158,8 +158,7 @@ class MatchLinkServer:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise LinkProtocolError(f"the driver sent no request: {error}") from error
         if request.op == "resume":
-            offsets = {str(partition): offset for partition, offset in self._resume().items()}
-            connection.send({"op": "resume", "offsets": offsets})
+            connection.send(Resume(self._resume()))
         elif request.op == "started":
             connection.runs.add(request.run)
             outcome = self._outcomes.get(request.run)
@@ -186,11 +185,11 @@ class MatchLinkServer:
                 self.sink.take(step)
             elif isinstance(step, RunActive):
                 _log.info("the matches of a run count from now on", run=step.run, generation=step.generation)
-                self._send_outcome(step.run, {"op": "active", "run": step.run, "generation": step.generation})
+                self._send_outcome(step)
             elif isinstance(step, RunRejected):
                 # The matcher knows whether it meant to end the run, and warns when it did not.
                 _log.info("a run is over", run=step.run, reason=step.reason)
-                self._send_outcome(step.run, {"op": "rejected", "run": step.run, "reason": step.reason})
+                self._send_outcome(step)
                 for connection in list(self._connections):
                     if connection.hello is not None and connection.hello.run == step.run:
                         connection.close()
@@ -199,13 +198,13 @@ class MatchLinkServer:
                 if connection.paused:
                     self._pause_or_resume(connection)
 
-    def _send_outcome(self, run: int, line: dict[str, object]) -> None:
-        self._outcomes[run] = line
+    def _send_outcome(self, outcome: RunActive | RunRejected) -> None:
+        self._outcomes[outcome.run] = outcome
         while len(self._outcomes) > limits.LINK_DEAD_RUNS_MAX:
             del self._outcomes[next(iter(self._outcomes))]
         for connection in self._connections:
-            if run in connection.runs:
-                connection.send(line)
+            if outcome.run in connection.runs:
+                connection.send(outcome)
 
     def _pause_or_resume(self, connection: _LinkConnection) -> None:
         """Read this connection, or not for now."""
@@ -269,7 +268,7 @@ class _LinkConnection(asyncio.Protocol):
         self._transport = None
         self._link.disconnected(self, self._closing_reason)
 
-    def send(self, line: dict[str, object]) -> None:
+    def send(self, line: Resume | RunActive | RunRejected) -> None:
         """Send one JSON line."""
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -278,7 +277,7 @@ class _LinkConnection(asyncio.Protocol):
             _log.warning("match link connection closed", reason="the driver does not read")
             self.close()
             return
-        transport.write(json.dumps(line).encode() + b"\n")
+        transport.write(msgspec.json.encode(line) + b"\n")
 
     def pause(self, paused: bool) -> None:
         """Stop or resume reading."""
@@ -341,4 +340,4 @@ class _LinkConnection(asyncio.Protocol):
 def _publish_address(path: Path, port: int) -> None:
     """Write the address file, for the matcher of the same user."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_whole(path, json.dumps({"host": "127.0.0.1", "port": port}).encode())
+    replace_whole(path, msgspec.json.encode(LinkEndpoint("127.0.0.1", port)))

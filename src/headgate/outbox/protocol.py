@@ -1,4 +1,4 @@
-"""The frames of the match link (docs/spec/match-link.md), parsed in bulk. Pure.
+"""The format of the match link (docs/spec/match-link.md), for both of its ends; frames are parsed in bulk. Pure.
 
 An event is handed on only when it is complete: rows of one event are contiguous and an event's last row is known by
 what follows it (a row of a later event, or a passed frame). So the outbox never holds half an event, and "complete
@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headgate import limits
 from headgate.outbox.errors import LinkProtocolError
@@ -26,6 +28,9 @@ FRAME_PASSED: Final = 2
 
 _HELLO: Final = struct.Struct("<4s32sqqiiqii8s")
 _FRAME: Final = struct.Struct("<BBiq")
+
+ADDRESS_FILE: Final = "match-link-{}.json"
+"""Where a dispatcher says that it listens, by its number: the JSON of a `LinkEndpoint`."""
 
 Row = tuple[int, int, int]
 """(offset, target, verdict) of one match; tuples because a busy link makes 40,000 of them a second."""
@@ -60,7 +65,7 @@ class Hello:
 
 
 def encode_hello(hello: Hello, token: bytes) -> bytes:
-    """The 84 bytes that open a connection (tests, benchmarks and the matcher's driver connection use it)."""
+    """The 84 bytes that open a connection."""
     return _HELLO.pack(
         HELLO_MAGIC,
         token,
@@ -114,6 +119,51 @@ def encode_row(verdict: int, target: int, offset: int) -> bytes:
 def encode_passed(offset: int) -> bytes:
     """One passed frame: every event below `offset` has been matched and all its rows stand before this frame."""
     return _FRAME.pack(FRAME_PASSED, 0, 0, offset)
+
+
+# --- lines of the driver connection ---------------------------------------------------------------
+
+
+class LinkEndpoint(msgspec.Struct, frozen=True):
+    """Where one dispatcher listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """`HOST:PORT`."""
+        return f"{self.host}:{self.port}"
+
+
+class DriverRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the matcher asks: `resume`, or what becomes of a run that it has `started`."""
+
+    op: str
+    run: int = 0
+    generation: int = 0
+
+
+class Resume(msgspec.Struct, frozen=True, tag="resume", tag_field="op"):
+    """Where the next run must start if none is alive: offset per partition."""
+
+    offsets: dict[int, int]
+
+
+class RunActive(msgspec.Struct, frozen=True, tag="active", tag_field="op"):
+    """The run owns all its partitions: the one before it may stop. Told once."""
+
+    run: int
+    generation: int
+
+
+class RunRejected(msgspec.Struct, frozen=True, tag="rejected", tag_field="op"):
+    """The run is dead, or cannot take over: its connections are closed, and it is to stop. Told once."""
+
+    run: int
+    reason: str
+
+
+# --- frames ---------------------------------------------------------------------------------------
 
 
 class FrameParser:

@@ -51,7 +51,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headgate import limits
-from headgate.outbox.protocol import Hello, Row
+from headgate.outbox.protocol import Hello, Row, RunActive, RunRejected
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.takeover_state import PartitionState, RunState, TakeoverState
 
@@ -64,22 +64,6 @@ class Accepted:
     generation: int
     rows: list[Row]
     passed: int
-
-
-@dataclass(frozen=True, slots=True)
-class RunActive:
-    """The run owns all its partitions: the one before it may stop. Returned once."""
-
-    run: int
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class RunRejected:
-    """The run is dead: its connections are to be closed. Returned once."""
-
-    run: int
-    reason: str
 
 
 Step = Accepted | RunActive | RunRejected

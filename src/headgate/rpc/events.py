@@ -114,15 +114,6 @@ def from_messages(messages: Iterable[CloudEvent]) -> list[Event]:
     return events
 
 
-def from_message(message: CloudEvent) -> Event:
-    """Reads a message.
-
-    Raises:
-        EventError: Names the attribute and the rule.
-    """
-    return _event(_read(message), False)
-
-
 def _read(message: CloudEvent) -> _Read:
     if message.ByteSize() > EVENT_BYTES_MAX:
         raise EventTooLargeError(f"an event must not be larger than {EVENT_BYTES_MAX} bytes")
@@ -162,7 +153,6 @@ def _event(read: _Read, known_json: bool) -> Event:
     """Checks what was read and makes the event.
 
     Args:
-        read: The message.
         known_json: If its data calls itself JSON, it is, and breaks no rule but perhaps that of its depth.
     """
     attributes, kind, data, is_json = read

@@ -30,12 +30,7 @@ _INTERNAL: Final = "something went wrong here; the server's log says what"
 
 
 class RpcCall(Generic[RequestT, ResponseT]):
-    """One call as its handler sees it. Reads by one task at a time; writes by any.
-
-    Args:
-        context: gRPC's.
-        type_: Of the messages that come.
-    """
+    """One call as its handler sees it. Reads by one task at a time; writes by any."""
 
     def __init__(self, context: aio.ServicerContext[bytes, bytes], type_: type[RequestT]) -> None:
         self._context = context
@@ -143,3 +138,40 @@ async def attended(main: Coroutine[Any, Any, None], *others: Coroutine[Any, Any,
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# --- credits --------------------------------------------------------------------------------------
+
+
+class Credits:
+    """A client's credits: how many more events it may be sent. For one event loop."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._ended = False
+        self._changed = asyncio.Event()
+
+    def add(self, count: int) -> None:
+        """Adds credits."""
+        self._left += count
+        self._changed.set()
+
+    def end(self) -> None:
+        """No more will be added."""
+        self._ended = True
+        self._changed.set()
+
+    async def left(self, wait_s: float | None = None) -> int:
+        """Waits while there are none; 0 when none will come, or none have come in time."""
+        try:
+            async with asyncio.timeout(wait_s):
+                while not self._left and not self._ended:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return 0
+        return self._left
+
+    def take(self, count: int) -> None:
+        """Uses credits: so many events were sent."""
+        self._left -= count

@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headgate.filter.cel.view import publish_time_us
+from headgate.filter.cel.evaluate import publish_time_us
 from headgate.filter.skipping.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.limits import PRUNE_VALUES_MAX, SCAN_CHUNKS_MAX
 from headgate.log.bloom import hash_value, might_contain

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.filter.skipping.literals import ESCAPE, Clause
-from headgate.filter.skipping.numbers import NumberRange
+from headgate.filter.skipping.literals import ESCAPE, Clause, NumberRange
 
 _NOT_OF_EVENTS: Final = frozenset({"broker", "produced"})
 TEXTS: Final = [field.name for field in EVENT_SCHEMA if field.type == pa.utf8() and field.name not in _NOT_OF_EVENTS]

@@ -25,8 +25,7 @@ from headgate.event.http import canonical
 from headgate.event.model import Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.skipping.filter_value import EXTENSION
-from headgate.filter.skipping.literals import ESCAPE, literals
-from headgate.filter.skipping.numbers import number_ranges
+from headgate.filter.skipping.literals import ESCAPE, literals, number_ranges
 from headgate.limits import SCAN_BODIES_MAX, SCAN_DECODED_MAX, SCAN_TURN_BYTES_MAX
 from headgate.log.errors import UnreadableEventsError
 from headgate.scan.rows import TEXTS, rows_bounded, rows_holding, rows_of, sizes_of, texts_of

@@ -21,12 +21,12 @@ from headgate.control.bodies import decode_as
 from headgate.control.kube_status import failure, failure_of
 from headgate.errors import HeadgateError
 from headgate.event.json_text import allow_deep_json
-from headgate.filter.tools.dialect_list import dialect_list
 from headgate.filter.tools.trial import (
     ExplainRequest,
     FilterRequest,
     TrialRequest,
     convert_filter,
+    dialect_list,
     explain_filter,
     try_filter,
 )

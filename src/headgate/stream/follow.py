@@ -12,7 +12,7 @@ from functools import partial
 
 from headgate.event.model import Event
 from headgate.limits import READ_EVENTS_PER_TURN, READ_PROGRESS_S
-from headgate.rpc.credits import Credits
+from headgate.rpc.service import Credits
 from headgate.scan.pages import LogScanner, scanning
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.search import EventFinder, FilterSearch, latest, offsets_at_event

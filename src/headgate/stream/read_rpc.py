@@ -16,10 +16,9 @@ from headgate.filter.compile.request import text_of_message, texts_of
 from headgate.limits import RPC_RESPONSE_BYTES
 from headgate.log import positions
 from headgate.rpc import headgate_pb2 as pb
-from headgate.rpc.credits import Credits
 from headgate.rpc.errors import ProtocolError
 from headgate.rpc.events import to_message
-from headgate.rpc.service import READER, RpcCall, Service, attended
+from headgate.rpc.service import READER, Credits, RpcCall, Service, attended
 from headgate.stream.follow import Turn
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request

@@ -15,7 +15,7 @@ from headgate.control.specs import ServedBroker
 from headgate.errors import OverloadedError
 from headgate.event.identity import namespace_of, path_of
 from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
-from headgate.rpc.credits import Credits
+from headgate.rpc.service import Credits
 from headgate.scan.counting import CountPage, CountRequest, LogCounter
 from headgate.scan.pages import LogScanner, ScanPage, ScanRequest
 from headgate.scan.source import ReadableLog

@@ -19,10 +19,9 @@ from headgate.auth.context import current_user
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters, text_of_message, texts_of
 from headgate.rpc import headgate_pb2 as pb
-from headgate.rpc.credits import Credits
 from headgate.rpc.errors import ProtocolError
 from headgate.rpc.events import to_message
-from headgate.rpc.service import SUBSCRIPTIONS, RpcCall, Service, attended
+from headgate.rpc.service import SUBSCRIPTIONS, Credits, RpcCall, Service, attended
 from headgate.subscriptions.api import check_consumer, check_delay
 from headgate.subscriptions.errors import ConsumerReplacedError, SubscriptionNotFoundError
 from headgate.subscriptions.leases import AckResult

@@ -24,8 +24,7 @@ from headgate.filter.compile.plan import Verdict
 from headgate.log.directory import LogDirectory
 from headgate.log.ends import end_offsets
 from headgate.log.reader import PartitionReader
-from headgate.match.driver_link import LinkAddress, read_address
-from headgate.match.driver_links import DriverLinks
+from headgate.match.driver_link import LinkAddress
 from headgate.match.errors import DriverLinkError
 from headgate.match.matcher import Matcher
 from headgate.outbox.protocol import HELLO_ACCEPTED, Hello, encode_hello, encode_passed, encode_row
@@ -171,13 +170,14 @@ def run(context: child.Context) -> None:
     child.on_stop(stop.set)
     mark = ready.Mark(settings.run_directory, context.part.name)
     with closing(Store.open(settings.data / "control.db")) as store:
-        matcher = Matcher(
+        matcher = Matcher.of_dispatchers(
             store,
             PlainRunner(LogDirectory(settings.log_directory, settings.on_corrupt), settings.partitions),
-            lambda: DriverLinks.connect(read_address(settings.run_directory, context.token, settings.dispatchers)),
+            run_directory=settings.run_directory,
+            token=context.token,
+            dispatchers=settings.dispatchers,
             on_ready=mark.ready,
             on_note=mark.note,
             on_step=mark.beat,
-            first_run=time.time_ns() // 1_000_000,  # above the numbers of every process before this one
         )
         matcher.run(stop)

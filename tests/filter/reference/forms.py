@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 from headgate.event import rfc3339
-from headgate.filter.cel.view import EventView, JsonValue
+from headgate.filter.cel.evaluate import EventView, JsonValue
 from headgate.filter.compile.plan import EXISTS_ITEMS_MAX, ConstantKind, Form, Operand, Root
 
 

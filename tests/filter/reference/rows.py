@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, assert_never
 
-from headgate.filter.cel.view import EventView
+from headgate.filter.cel.evaluate import EventView
 from headgate.filter.compile.plan import (
     MANY,
     CompiledFilter,
@@ -103,8 +103,6 @@ def _truth(residual: Residual, constant: Constant | tuple[Constant, ...], view: 
     if residual.op is Op.EXISTS:
         assert isinstance(constant, tuple)
         return _exists(residual, constant, value) if isinstance(value, list) else None
-    if residual.op is Op.TRUE:
-        return value if isinstance(value, bool) else None
     if isinstance(value, Instant) and not isinstance(constant, tuple):
         return _at(residual.op, value, constant)
     return _compared(residual.op, residual.kind, constant, value, lenient=residual.op in {Op.EQ, Op.IN})

@@ -3,10 +3,10 @@
 What is worked around here (version 0.1.3 on Python 3.11):
 
 * `.value()` of a null result breaks a reference count: a result's type is looked at first, and null never converted.
-* Strings are cut at NUL, and lone surrogates raise: both are refused in expressions here, and by `view.py` in events.
+* Strings are cut at NUL, and lone surrogates raise: refused in expressions here, and by `evaluate.py` in events.
 * `eval` may raise where CEL has an error (an exhausted iteration budget, for one): that is an ERROR outcome.
 * A datetime inside a map is refused: timestamps go in as `google.protobuf.Timestamp`.
-* An integer outside int64 and uint64 makes the whole variable unreadable: `view.py` turns it into a double.
+* An integer outside int64 and uint64 makes the whole variable unreadable: `evaluate.py` turns it into a double.
 * Variables cannot be named `type` or `string`: attributes live under `ce`.
 * `serialize()` is an `Any` around a `cel.expr.CheckedExpr`: its bytes are read as `checked.proto`, which has the same
   fields. The package that has the original also installs files of googleapis-common-protos and opentelemetry-proto.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -36,11 +35,10 @@ from headgate.filter.cel.errors import EvaluationError, FilterError, over_limit,
 from headgate.filter.cel.functions import FUNCTIONS
 from headgate.filter.cel.functions.declare import CelType, Function
 from headgate.filter.cel.functions.json import ABSENT, EVALUATED
-from headgate.filter.cel.parentheses import without_nested_parentheses
+from headgate.filter.cel.like import WILDCARDS, WildcardError, without_wildcards
+from headgate.filter.cel.tokens import nodes_min, without_nested_parentheses
 from headgate.filter.cel.unparse import string_literal, unparse
-from headgate.filter.cel.wildcards import FUNCTION as WILDCARDS
-from headgate.filter.cel.wildcards import WildcardError, without_wildcards
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_NODES_MAX, FILTERS_CACHED_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_NODES_MAX, FILTERS_CACHED_MAX
 
 _TYPES: Final = {
     CelType.BOOL: _cel.Type.BOOL,
@@ -88,13 +86,6 @@ _STRING: Final = _cel.Type.STRING
 CelInput = Mapping[str, Any]
 """Variables of one evaluation: Python's JSON values, and `Timestamp` messages."""
 
-_SIGNS: Final = frozenset({"==", "!=", "<=", ">=", "<", ">", "&&", "||", "+", "*", "/", "%", "?", ".", "[", "{"})
-_TOKEN: Final = re.compile(
-    r"""//[^\n]*|[rR][bB]?(?:"[^"]*"|'[^']*')|"{3}.*?"{3}|'{3}.*?'{3}"""
-    r"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[0-9][0-9.]*|[=!<>]=|&&|\|\||[-+*/%<>?.,\[{]""",
-    re.DOTALL,
-)
-"""Texts, comments and numbers as a whole, and signs."""
 _WILDCARDS: Final = re.compile(rf"\b{WILDCARDS}\b")
 
 
@@ -317,7 +308,6 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
     """Parses and type checks CEL text.
 
     Args:
-        text: The expression.
         characters_max: Code points that are allowed; canonical text may be longer than what was admitted.
 
     Raises:
@@ -328,9 +318,7 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
     if not text.strip():
         raise FilterError("the expression is empty", field="filter.expression", hint='write "true" to take every event')
     if len(text) > FILTER_NODES_MAX and characters_max == FILTER_CHARACTERS_MAX:
-        # A sign is a node at least, a comma perhaps a constant; the tree is known only when the parser has paid for it.
-        tokens = Counter(found[0] for found in _TOKEN.finditer(text))
-        nodes = sum(tokens[sign] for sign in _SIGNS) + tokens[","] // FILTER_CONSTANTS_A_NODE
+        nodes = nodes_min(text)  # the tree is known only when the parser has paid for it
         if nodes > FILTER_NODES_MAX:
             raise over_limit("FILTER_NODES_MAX", f"the expression has more than {nodes} nodes")
     expression = _FILTERS.compile(text)

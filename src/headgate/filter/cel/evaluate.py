@@ -1,27 +1,201 @@
-"""Evaluation of a filter on an event. cel-cpp decides: every other part is measured by it."""
+"""Evaluation of a filter on an event. cel-cpp decides: every other part is measured by it.
+
+A filter sees `ce`, `data` and `publish_time` of an event, each made once an event (`EventView`).
+
+`ce` holds the attributes that are present, with their types: strings, integers, booleans, `time` as a timestamp.
+`data` is the decoded JSON; for any other data, and for JSON that CEL cannot hold (NUL in a string), there is no `data`,
+so that a filter that reads it has an error and one that does not works as ever.
+`publish_time` is when the broker stored the event: the append time of its chunk, to the millisecond below it.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
+import json
+import re
+from contextlib import suppress
+from functools import cached_property, lru_cache
+from typing import Final
 
-from headgate.event.model import Event
-from headgate.filter.cel.ast import Node, reads_publish_time
-from headgate.filter.cel.budget import Budget, is_unlimited
-from headgate.filter.cel.engine import Expression, FilterOutcome, OutcomeKind, compile_expression
-from headgate.filter.cel.functions.json import data_at_hand
+import msgspec
+
+from headgate.event import rfc3339
+from headgate.event.attributes import CONTEXT_ATTRIBUTES
+from headgate.event.json_text import NUL_ESCAPED
+from headgate.event.model import DataKind, Event, ExtensionValue
+from headgate.filter.cel.ast import (
+    INT64_MIN,
+    PUBLISH_TIME,
+    TIMESTAMP_END_S,
+    TIMESTAMP_START_S,
+    UINT64_MAX,
+    Node,
+    reads_publish_time,
+)
+from headgate.filter.cel.attribute_names import TIME_TEXT, members
+from headgate.filter.cel.budget import Budget, EventSize, is_unlimited
+from headgate.filter.cel.engine import Activation, Expression, FilterOutcome, OutcomeKind, compile_expression, timestamp
+from headgate.filter.cel.functions.json import FoundCounts, data_at_hand
 from headgate.filter.cel.rewrite import resolve
 from headgate.filter.cel.unparse import unparse
-from headgate.filter.cel.view import EventView
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX
 
 __all__ = ["EventView", "FilterOutcome", "OutcomeKind", "Program", "program"]
+
+JsonValue = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
+"""Decoded JSON. An int lies within int64 or uint64; every other number is a float."""
+
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+_DIGITS_MAX: Final = len(str(UINT64_MAX))
+"""Also of the smallest int64 with its sign."""
+_VALUES_COUNTED_MAX: Final = 20_000
+"""JSON values that are looked at one by one for an event's size: some 2 ms."""
+_DECODER: Final = msgspec.json.Decoder()
+
+
+class EventView:
+    """One event as filters see it; keep it to evaluate several programs on the same event.
+
+    Args:
+        stored_us: When it was stored, microseconds since 1970 UTC; None where it is not stored: a filter that reads
+            `publish_time` has an error then.
+    """
+
+    def __init__(self, event: Event, stored_us: int | None = None) -> None:
+        self.event = event
+        self.publish_time_us = None if stored_us is None else publish_time_us(stored_us)
+
+    @cached_property
+    def attributes(self) -> dict[str, ExtensionValue]:
+        """Attributes, extensions and members of these by name, as they were sent; `time` is its text."""
+        event = self.event
+        found = dict(event.extensions)
+        for name, value in event.extensions.items():
+            if type(value) is dict:
+                found.update(members(name, value))
+        found.update(specversion=event.specversion, id=event.id, source=event.source, type=event.type)
+        if event.subject is not None:
+            found["subject"] = event.subject
+        if event.time is not None:
+            found["time"] = found[TIME_TEXT] = event.time
+        if event.datacontenttype is not None:
+            found["datacontenttype"] = event.datacontenttype
+        if event.dataschema is not None:
+            found["dataschema"] = event.dataschema
+        return found
+
+    @cached_property
+    def json(self) -> tuple[JsonValue] | None:
+        """The decoded JSON data in a tuple of one (data may be null); None when there is none that CEL can hold."""
+        event = self.event
+        if event.data_kind is not DataKind.JSON or event.data is None:
+            return None
+        return decode_json(event.data)
+
+    @cached_property
+    def rough_size(self) -> EventSize:
+        """How large the event is, from above, in what counts for the cost of evaluating something on it."""
+        data = self.event.data or b""
+        attributes = sum(len(value.encode()) for value in self.attributes.values() if isinstance(value, str))
+        if len(self.attributes) > len(self.event.extensions) + len(CONTEXT_ATTRIBUTES) + 1:  # and the text of `time`
+            attributes += sum(len(name.encode()) for name in self.attributes)  # names of members are texts, too
+        more = data.count(b",")
+        return EventSize(attributes, len(data), more + 1, more + data.count(b"["), len(data))
+
+    @cached_property
+    def size(self) -> EventSize:
+        """The same more closely; of JSON with very many values the rough one."""
+        rough = self.rough_size
+        if self.json is None or rough.items > _VALUES_COUNTED_MAX:
+            return rough
+        items = elements = text = 0
+        waiting: list[JsonValue] = [self.json[0]]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, str):
+                text = max(text, len(value))
+            elif isinstance(value, dict):
+                items = max(items, len(value))
+                waiting.extend(value.values())
+            elif isinstance(value, list):
+                items = max(items, len(value))
+                elements += len(value)
+                waiting.extend(value)
+        text_bytes = min(4 * text, rough.data_bytes)
+        counts = FoundCounts(self.json[0], elements)
+        return EventSize(rough.attributes_bytes, rough.data_bytes, items, elements, text_bytes, counts)
+
+    @cached_property
+    def activation(self) -> Activation:
+        """The variables for cel-cpp."""
+        names = dict[str, object](self.attributes)
+        if self.event.time is not None:
+            names["time"] = _timestamp(self.event.time)
+        variables: dict[str, object] = {"ce": names}
+        if self.json is not None:
+            variables["data"] = self.json[0]
+        if self.publish_time_us is not None:
+            seconds, micros = divmod(self.publish_time_us, 1_000_000)
+            variables[PUBLISH_TIME] = timestamp(seconds, micros * 1_000)
+        return Activation(variables)
+
+
+def publish_time_us(stored_us: int) -> int:
+    """`publish_time` of what was stored then, microseconds since 1970 UTC: a whole number of milliseconds."""
+    return stored_us - stored_us % 1_000
+
+
+def decode_json(text: bytes) -> tuple[JsonValue] | None:
+    """Decodes JSON the way CEL reads it, in a tuple of one; None when it is no JSON or CEL cannot hold it.
+
+    Integers beyond int64 and uint64 become doubles. Of a name given twice the last value counts.
+    """
+    if b"\\u0000" in text and NUL_ESCAPED.search(text) is not None:
+        return None  # cel-expr-python would cut the string there
+    if _LONG_NUMBER.search(text) is None:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return (_DECODER.decode(text),)
+    return _decode_slowly(text)
+
+
+def _decode_slowly(text: bytes) -> tuple[JsonValue] | None:
+    """Also what msgspec refuses and JSON allows: numbers beyond a double, which become infinite."""
+    try:
+        value = json.loads(text.decode(), parse_constant=_refuse_constant, parse_int=_within_64_bits)
+        if b"\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # lone surrogates have no UTF-8, and come by escapes alone
+    except (ValueError, RecursionError):
+        return None
+    return (value,)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _within_64_bits(digits: str) -> int | float:
+    """An integer as it is read: while it is parsed, as a walk through what was parsed may go too deep."""
+    if len(digits) <= _DIGITS_MAX and INT64_MIN <= (value := int(digits)) <= UINT64_MAX:
+        return value
+    return float(digits)
+
+
+def _timestamp(text: str) -> object:
+    """A CEL timestamp, or null for an instant outside CEL's years: present, but without an order."""
+    micros = rfc3339.micros(text)
+    if micros is None:
+        return None
+    seconds = micros // 1_000_000
+    if not TIMESTAMP_START_S <= seconds < TIMESTAMP_END_S:
+        return None
+    fraction = text.partition(".")[2]
+    digits = re.match(r"[0-9]*", fraction)
+    return timestamp(seconds, int((digits[0] if digits else "")[:9].ljust(9, "0")))
 
 
 class Program:
     """A filter, ready to be evaluated on any number of events.
 
     Attributes:
-        cel: What it means.
         reads_publish_time: Whether its value depends on when an event was stored.
     """
 
@@ -36,9 +210,7 @@ class Program:
     def evaluate(self, event: Event, stored_us: int | None = None) -> FilterOutcome:
         """The filter's value on `event`. Never raises; whatever is not true or false is an ERROR with its reason.
 
-        Args:
-            event: What it is.
-            stored_us: See `EventView`.
+        `stored_us` is that of `EventView`.
         """
         return self.evaluate_view(EventView(event, stored_us))
 

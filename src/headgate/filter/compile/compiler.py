@@ -14,9 +14,8 @@ from typing import Final
 from headgate.filter.cel.ast import Node
 from headgate.filter.cel.budget import sure_bytes
 from headgate.filter.cel.errors import FilterError, over_limit
-from headgate.filter.cel.parsing import parse
+from headgate.filter.cel.parsing import checked, parse
 from headgate.filter.cel.rewrite import flatten_all, macros_last_all, resolve, rewrite
-from headgate.filter.cel.templates import checked
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.conjunctions import Conjunction, conjunctions
 from headgate.filter.compile.plan import (

@@ -12,7 +12,7 @@ from typing import Final
 
 from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel.ast import FALSE, TRUE, Literal, Node, Not
-from headgate.filter.cel.fold import Fold
+from headgate.filter.cel.rewrite import Fold
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.atoms import atoms
 from headgate.filter.compile.desugar import desugared

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from headgate.filter.cel.budget import UNBOUNDED_BYTES
+from headgate.limits import FILTER_COST_COMPARED, FILTER_COST_EVALUATED
 
 PLAN_VERSION: Final = 2
 """Raised by hand whenever the compiler makes another plan of some filter, or a plan means something else. A plan of
@@ -151,7 +152,6 @@ class Op(StrEnum):
     LIKE = "like"  # the constant is a pattern for the whole string: `%` is any text, `_` any code point, `\\` escapes
     IN = "in"  # the row's constant is a tuple of constants of one kind
     HAS = "has"  # CEL's has(): a missing parent is an error; takes no constant
-    TRUE = "true"  # the value itself, which must be a boolean; takes no constant
     EXISTS = "exists"  # of an operand of MANY values, one passes all of `Residual.probes`; see `Probe`
 
 
@@ -162,7 +162,7 @@ class ConstantKind(StrEnum):
     NUMBER = "number"
     BOOL = "bool"
     NULL = "null"
-    NONE = "none"  # HAS and TRUE
+    NONE = "none"  # HAS
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -250,3 +250,33 @@ class CompiledFilter:
     rows: tuple[PlanRow, ...]
     notes: tuple[str, ...] = ()
     sure_bytes: int = UNBOUNDED_BYTES
+
+
+# --- cost -----------------------------------------------------------------------------------------
+# What a filter asks of the matcher, as one number that quotas add up.
+
+
+class Scans(NamedTuple):
+    """Rows that no look-up finds: work for every event of the broker.
+
+    Attributes:
+        compared: Comparisons in the matcher.
+        evaluated: Evaluations by cel-cpp.
+    """
+
+    compared: int
+    evaluated: int
+
+
+def scans_of(plan: CompiledFilter) -> Scans:
+    """The rows of a plan that every event of the broker meets; a filter that takes every event asks nothing."""
+    rows = [row for row in plan.rows if not row.signature.key]
+    compared = sum(row.signature.exact and bool(row.signature.residual) for row in rows)
+    return Scans(compared, sum(not row.signature.exact for row in rows))
+
+
+def filter_cost(plan: CompiledFilter) -> int:
+    """The rows of a plan in the matcher's table, where a row that every event meets counts as many."""
+    compared, evaluated = scans_of(plan)
+    looked_up = len(plan.rows) - compared - evaluated
+    return looked_up + compared * FILTER_COST_COMPARED + evaluated * FILTER_COST_EVALUATED

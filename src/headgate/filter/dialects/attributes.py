@@ -1,7 +1,4 @@
-"""`attributes`: every named attribute is present and has exactly this value; an empty value accepts any.
-
-This is Knative's `Trigger.spec.filter.attributes`.
-"""
+"""`attributes` and `sourceAndType`, the filters of Knative's Triggers: values of attributes, where "" accepts any."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from headgate.filter.cel.ast import And, Compare, Comparison, Has, Node
 from headgate.filter.cel.build import CE, attribute, call, flattened, joined, literal, method
 from headgate.filter.cel.engine import is_timestamp
 from headgate.filter.cel.errors import FilterError, over_limit
-from headgate.filter.cel.unparse import unparse
+from headgate.filter.cel.unparse import string_literal, unparse
 from headgate.filter.dialects.text_values import check_name
 from headgate.limits import FILTER_LIST_ITEMS_MAX
 
@@ -24,7 +21,7 @@ AttributeTest = Callable[[str, str, str], Node]
 
 
 def attributes(value: object, field: str) -> str:
-    """CEL text of an `attributes` object; an empty object accepts every event.
+    """CEL text of an `attributes` object: each is there and has exactly this value; an empty object takes every event.
 
     Raises:
         FilterError: No object of strings, an invalid attribute name, or too many.
@@ -85,3 +82,22 @@ def _condition(name: object, wanted: object, field: str, test: AttributeTest) ->
         hint = '"" accepts any value' if test is _equal_or_any else ""
         raise FilterError("must be a string", field=f"{field}.{name}", hint=hint)
     return test(name, wanted, f"{field}.{name}")
+
+
+def source_and_type(value: object, field: str) -> str:
+    """CEL text of a `sourceAndType` object, the filter of Knative's first Triggers.
+
+    Raises:
+        FilterError: No object, unknown fields, or values that are no strings.
+    """
+    if not isinstance(value, Mapping):
+        raise FilterError("must be an object with source and type", field=field)
+    conditions = []
+    for name, wanted in value.items():
+        if name not in {"source", "type"}:
+            raise FilterError("unknown field", field=f"{field}.{name}", hint="one of: source, type")
+        if not isinstance(wanted, str):
+            raise FilterError("must be a string", field=f"{field}.{name}", hint='"" accepts any value')
+        if wanted:
+            conditions.append(f"ce.{name} == {string_literal(wanted)}")
+    return " && ".join(conditions) or "true"

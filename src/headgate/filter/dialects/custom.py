@@ -1,9 +1,9 @@
-"""Dialects that installed packages add: entry points of the group `headgate.dialects`.
+"""Filters that installed packages add: dialects, and filters from a consumer's metadata.
 
-A package's dialect is a name, a JSON schema of its values and a function from a value to CEL text, and nothing else: it
-never sees an event. Its text goes the way of every filter's, through the compiler with all its limits, so the worst it
-can do is to refuse, or to say something else than its author meant. What goes wrong in it is a `FilterError`: a dialect
-that is broken takes no filters, and nobody else notices.
+A package's dialect, an entry point of the group `headgate.dialects`, is a name, a JSON schema of its values and a
+function from a value to CEL text, and nothing else: it never sees an event. Its text goes the way of every filter's,
+through the compiler with all its limits, so the worst it can do is to refuse, or to say something else than its author
+meant. What goes wrong in it is a `FilterError`: a dialect that is broken takes no filters, and nobody else notices.
 """
 
 from __future__ import annotations
@@ -15,10 +15,17 @@ import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from headgate.filter.cel.errors import FilterError
-from headgate.limits import CUSTOM_DIALECT_S_MAX, CUSTOM_REASON_CHARACTERS_MAX, FILTER_CHARACTERS_MAX
+from headgate.filter.dialects.tags import tags_of
+from headgate.limits import (
+    CUSTOM_DIALECT_S_MAX,
+    CUSTOM_REASON_CHARACTERS_MAX,
+    FILTER_CHARACTERS_MAX,
+    FILTERS_CACHED_MAX,
+)
 
 GROUP: Final = "headgate.dialects"
 _NAME: Final = re.compile(r"[a-z][A-Za-z0-9]{0,62}")
@@ -45,7 +52,6 @@ class Installed:
     """An entry point of the group.
 
     Attributes:
-        name: As the entry point names it.
         package: The distribution that brings it, with its version.
         points: The entry points of that name: more than one is a fault.
         taken: Whether Headgate itself has one of that name.
@@ -145,8 +151,6 @@ def installed(built_in: Collection[str], group: str = GROUP, kind: str = "dialec
 
     Args:
         built_in: Names that are taken. A package's dialect of such a name is listed by its package and never used.
-        group: Of entry points.
-        kind: What people call what they name.
     """
     points: dict[str, list[importlib.metadata.EntryPoint]] = {}
     for point in importlib.metadata.entry_points(group=group):
@@ -217,3 +221,43 @@ def _check_schema(dialect: CustomDialect, value: object) -> None:
 def _shortened(text: str) -> str:
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= CUSTOM_REASON_CHARACTERS_MAX else line[: CUSTOM_REASON_CHARACTERS_MAX - 3] + "..."
+
+
+# --- consumer metadata ----------------------------------------------------------------------------
+# By name: `tags`, or an entry point of the group `headgate.consumer_filters`.
+#
+# What Pulsar's ConsumerFilter factory is for: people who own a convention ("team", "tier") give it a filter, once, and
+# whoever consumes says only what it is. Such a filter is a `CustomDialect` whose value is the metadata, an object of
+# strings: it gives CEL text at admission, with all the limits of other dialects, and never sees an event.
+
+
+CONSUMER_GROUP: Final = "headgate.consumer_filters"
+TAGS: Final = "tags"
+"""The one that is there, and the default."""
+CONSUMER_FILTERS: Final[Mapping[str, Installed]] = installed((TAGS,), CONSUMER_GROUP, "consumer filter")
+
+
+def consumer_filter(name: str, metadata: Mapping[str, str]) -> dict[str, object] | None:
+    """A filter object, as in `spec.filter`; None when the metadata asks for every event.
+
+    Args:
+        name: Of the consumer filter; empty for `tags`.
+
+    Raises:
+        FilterError: There is none of the name, it is broken, or it refuses the metadata.
+    """
+    if name in ("", TAGS):
+        tags = tags_of(metadata)
+        return {"tags": tags} if tags else None
+    return {"cel": _consumer_text(name, tuple(sorted(metadata.items())))}
+
+
+@lru_cache(FILTERS_CACHED_MAX)
+def _consumer_text(name: str, metadata: tuple[tuple[str, str], ...]) -> str:
+    """Asked once: the plan and the text that is stored with it must be of one answer."""
+    found = CONSUMER_FILTERS.get(name)
+    if found is None or name == TAGS:
+        known = ", ".join(sorted({TAGS, *CONSUMER_FILTERS}))
+        hint = f"known are {known}; packages bring others (entry points {CONSUMER_GROUP})"
+        raise FilterError(f"there is no consumer filter {name!r}", field="consumerFilter", hint=hint)
+    return found(dict(metadata), "consumerMetadata")

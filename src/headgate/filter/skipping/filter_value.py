@@ -16,8 +16,8 @@ from headgate.filter.cel.ast import reads_publish_time
 from headgate.filter.cel.cost import check_limits
 from headgate.filter.cel.engine import Expression, compile_expression
 from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import EventView
 from headgate.filter.cel.unparse import is_plain_field
-from headgate.filter.cel.view import EventView
 from headgate.limits import FILTERS_CACHED_MAX
 
 EXTENSION: Final = "filtervalue"

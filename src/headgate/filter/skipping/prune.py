@@ -31,9 +31,8 @@ from headgate.filter.cel.ast import (
     Node,
 )
 from headgate.filter.cel.build import attribute
-from headgate.filter.cel.fold import Fold
 from headgate.filter.cel.parsing import simplified_tree, tree_of
-from headgate.filter.cel.rewrite import resolve, whole_text
+from headgate.filter.cel.rewrite import Fold, resolve, whole_text
 from headgate.limits import FILTERS_CACHED_MAX, PRUNE_VALUES_MAX
 
 FILTER_VALUE: Final = "ce.type"

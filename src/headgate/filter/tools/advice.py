@@ -9,7 +9,7 @@ from typing import Final
 
 from headgate.event.attributes import CONTEXT_ATTRIBUTES
 from headgate.filter.cel.attribute_names import may_exist
-from headgate.filter.dialects.cel_names import names_in as names_in_cel
+from headgate.filter.cel.tokens import names_in as names_in_cel
 from headgate.filter.dialects.cesql.dialect import otherwise as cesql_otherwise
 from headgate.filter.dialects.eventpattern.dialect import otherwise as pattern_otherwise
 from headgate.filter.dialects.jms.dialect import names_in as names_in_selector

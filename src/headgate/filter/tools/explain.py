@@ -245,8 +245,6 @@ def _probes(operand: str, residual: Residual, constants: tuple[Constant, ...]) -
 def _comparison(operand: str, op: Op, constant: str, *, negated: bool) -> str:
     if op is Op.HAS:
         text = f"has({operand})"
-    elif op is Op.TRUE:
-        text = operand
     elif op in _METHODS:
         text = f"{operand}.{_METHODS[op]}({constant})"
     elif op is Op.EQ and negated:

@@ -25,11 +25,10 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.engine import Activation, Expression, FilterOutcome, Shown, compile_expression
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.cel.evaluate import program
+from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.cel.parsing import tree_of
 from headgate.filter.cel.rewrite import flatten_all, resolve
 from headgate.filter.cel.unparse import unparse
-from headgate.filter.cel.view import EventView
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, TRACE_COMPILED_MAX, TRACE_ELEMENTS_MAX, TRACE_PARTS_MAX
 
 _ELEMENTS_SHOWN: Final = 3
@@ -126,7 +125,6 @@ def trace(cel: str, view: EventView) -> Trace:
 
     Args:
         cel: CEL text, as admission took it or canonical.
-        view: The event.
 
     Raises:
         FilterError: The text is no expression.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError
 from headgate.limits import OUTBOX_READ_BYTES_MAX, OUTBOX_READ_RECORDS, OUTBOX_SESSION_S
-from headgate.outbox.takeover import RunActive, RunRejected
+from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import (
     BOUNDED_FETCH,

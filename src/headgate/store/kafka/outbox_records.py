@@ -18,8 +18,8 @@ import msgspec
 from headgate import limits
 from headgate.event.arrow import StoredEvent
 from headgate.event.kafka import Header
+from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.outbox.shards import dispatcher_of
-from headgate.outbox.takeover import RunActive, RunRejected
 from headgate.outbox.takeover_state import PartitionState, RunState, TakeoverState
 from headgate.store.kafka.records import RecordError, decode_stored
 

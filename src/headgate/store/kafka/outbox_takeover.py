@@ -40,8 +40,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headgate import limits
-from headgate.outbox.protocol import Hello, Row
-from headgate.outbox.takeover import Accepted, RunActive, RunRejected, Step, Takeover
+from headgate.outbox.protocol import Hello, Row, RunActive, RunRejected
+from headgate.outbox.takeover import Accepted, Step, Takeover
 from headgate.store.kafka.outbox_records import (
     EventRecord,
     HelloRecord,

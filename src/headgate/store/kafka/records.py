@@ -1,6 +1,6 @@
 """Stored events as Kafka records: the CloudEvents binding in binary mode, and headers of ours for what it loses.
 
-The headers of ours are listed in `event/kafka_headers.py`. The key is the partition key. Pure.
+The headers of ours are listed in `event/kafka.py`. The key is the partition key. Pure.
 """
 
 from __future__ import annotations
@@ -18,8 +18,17 @@ from headgate.event.arrow import StoredEvent
 from headgate.event.attributes import CONTEXT_ATTRIBUTES, make_event
 from headgate.event.errors import EventError
 from headgate.event.http import canonical
-from headgate.event.kafka import Header, encode_headers, read_headers, text_of
-from headgate.event.kafka_headers import BROKER, DATA_KIND, EXTENSIONS, PRODUCED, TIME_US
+from headgate.event.kafka import (
+    BROKER,
+    DATA_KIND,
+    EXTENSIONS,
+    PRODUCED,
+    TIME_US,
+    Header,
+    encode_headers,
+    read_headers,
+    text_of,
+)
 from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries
 from headgate.limits import KAFKA_RECORD_BYTES_MAX

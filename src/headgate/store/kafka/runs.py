@@ -14,8 +14,8 @@ import structlog
 
 from headgate.errors import HeadgateError
 from headgate.limits import LINK_RUNS_MAX, RUN_REASON_CHARACTERS_MAX, RUN_RECORD_BYTES_MAX
-from headgate.match.driver_link import Active, Message, Rejected
-from headgate.outbox.takeover import RunRejected
+from headgate.match.driver_link import Message
+from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import ACKNOWLEDGED, Faults, TopicLostError, library, made_client
 from headgate.store.kafka.outbox_records import OutboxPage, OutboxState
@@ -217,12 +217,12 @@ class RunLedger:
             before, stage = watched.stages[report.partition], _stage(number, report)
             watched.stages[report.partition] = max(before, stage)
             if stage is RunStage.GONE and before is not RunStage.GONE:
-                messages.append(Rejected(number, _reason(number, report)))
+                messages.append(RunRejected(number, _reason(number, report)))
             elif not watched.is_active and all(each is RunStage.ACTIVE for each in watched.stages):
                 watched.is_active = True
-                messages.append(Active(number, watched.generation))
+                messages.append(RunActive(number, watched.generation))
         for message in messages:
-            if isinstance(message, Rejected):
+            if isinstance(message, RunRejected):
                 del self._watched[message.run]
         return messages
 

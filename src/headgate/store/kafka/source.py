@@ -27,8 +27,7 @@ from headgate.event.errors import EventTooLargeError
 from headgate.event.hops import forgery
 from headgate.event.http import canonical
 from headgate.event.identity import namespace_of
-from headgate.event.kafka import Header, decode_record
-from headgate.event.kafka_headers import BROKER
+from headgate.event.kafka import BROKER, Header, decode_record
 from headgate.event.model import Event
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import partition_of_key

@@ -18,8 +18,7 @@ from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.cesql import tree
 from headgate.filter.dialects.cesql.functions import arguments_of
-from headgate.filter.dialects.cesql.lexer import LEXICON
-from headgate.filter.dialects.cesql.parser import parse
+from headgate.filter.dialects.cesql.parser import LEXICON, parse
 from headgate.filter.dialects.cesql.to_cel import Translator
 from headgate.filter.dialects.cesql.values import Aim, Type
 from headgate.filter.dialects.sql_tokens import Kind, Token, fault, tokens

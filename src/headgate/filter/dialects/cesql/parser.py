@@ -1,4 +1,4 @@
-"""CESQL's grammar, by recursive descent (CloudEvents SQL 1.0, sections 2 and 3.6).
+"""CESQL's tokens and its grammar, by recursive descent (CloudEvents SQL 1.0, sections 2 and 3.6).
 
 From loose to tight: AND, OR and XOR, all three alike; comparisons; `+ -`; `* / %`; LIKE and IN; NOT and `-`. What binds
 alike is taken from left to right.
@@ -6,11 +6,11 @@ alike is taken from left to right.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from headgate.event.attributes import INT32_MAX, INT32_MIN
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.dialects.cesql.lexer import LEXICON
 from headgate.filter.dialects.cesql.tree import (
     Arithmetic,
     Attribute,
@@ -25,8 +25,47 @@ from headgate.filter.dialects.cesql.tree import (
     OneOf,
     Tree,
 )
-from headgate.filter.dialects.sql_tokens import Kind, Token, Words, fault
+from headgate.filter.dialects.sql_tokens import Kind, Lexicon, Token, Words, fault
 from headgate.limits import FILTER_LIST_ITEMS_MAX
+
+# --- tokens ---------------------------------------------------------------------------------------
+# CloudEvents SQL 1.0, section 2.3.
+
+
+def _unquoted(word: str) -> str:
+    """A backslash is itself unless it stands before the quote."""
+    quote = word[0]
+    return re.sub(r"\\(.)", lambda pair: quote if pair[1] == quote else pair[0], word[1:-1], flags=re.DOTALL)
+
+
+LEXICON: Final = Lexicon(
+    what="expression",
+    pattern=re.compile(
+        r"""
+          (?P<space>[ \t\r\n]+)
+        | (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+        | (?P<number>[0-9]++(?![A-Za-z_]))
+        | (?P<name>[A-Za-z0-9_]+)
+        | (?P<sign><>|!=|<=|>=|[=<>+\-*/%(),])
+        """,
+        re.VERBOSE | re.DOTALL,
+    ),
+    keywords=frozenset({"AND", "EXISTS", "FALSE", "IN", "LIKE", "NOT", "OR", "TRUE", "XOR"}),
+    unquoted=_unquoted,
+    hints={
+        "'": "the string has no closing quote; a quote inside is written \\'",
+        '"': 'the string has no closing quote; a quote inside is written \\"',
+        "!": "write != for unequal and NOT for negation",
+        "&": "conjunction is written with AND",
+        "|": "disjunction is written with OR",
+        ".": "CESQL sees attributes and integers only; use `expression` to filter on data",
+        "[": "a list after IN stands in parentheses",
+        ";": "an expression is one condition",
+    },
+)
+
+
+# --- grammar --------------------------------------------------------------------------------------
 
 _COMPARISONS: Final = frozenset({"=", "!=", "<>", "<", "<=", ">", ">="})
 _LOGIC: Final = ("AND", "OR", "XOR")

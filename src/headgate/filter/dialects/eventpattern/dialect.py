@@ -19,7 +19,7 @@ from headgate.filter.cel.attribute_names import is_written_plainly
 from headgate.filter.cel.build import CE, all_of, any_of, attribute, call, literal
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
-from headgate.filter.dialects.eventpattern.matchers import tests
+from headgate.filter.dialects.eventpattern.matchers import tests, time_tests
 from headgate.filter.dialects.eventpattern.rules import (
     Affix,
     AnyOf,
@@ -33,7 +33,6 @@ from headgate.filter.dialects.eventpattern.rules import (
     items_of,
 )
 from headgate.filter.dialects.eventpattern.text import Pattern
-from headgate.filter.dialects.eventpattern.time import time_tests
 from headgate.filter.dialects.eventpattern.tree import arranged
 
 Bind = Callable[[Field, Pattern], tuple[str, ...]]

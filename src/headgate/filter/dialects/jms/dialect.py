@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
-from headgate.filter.dialects.jms.lexer import LEXICON
 from headgate.filter.dialects.jms.names import Attribute, meaning
-from headgate.filter.dialects.jms.parser import parse
+from headgate.filter.dialects.jms.parser import LEXICON, parse
 from headgate.filter.dialects.jms.to_cel import translate
 from headgate.filter.dialects.sql_tokens import Kind, tokens
 

@@ -1,4 +1,4 @@
-"""A selector's grammar, by recursive descent: OR, AND, NOT, comparison, sum, product, sign.
+"""A selector's tokens and its grammar, by recursive descent: OR, AND, NOT, comparison, sum, product, sign.
 
 Jakarta Messaging 3.1, section 3.8.1. Operators of one level are taken from left to right; a comparison's result is
 nothing to compare. What other brokers allow beyond it is refused, with the hint how to write it.
@@ -7,12 +7,12 @@ nothing to compare. What other brokers allow beyond it is refused, with the hint
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Final
 
 from headgate.filter.cel.ast import INT64_MAX
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.dialects.jms.lexer import LEXICON
 from headgate.filter.dialects.jms.tree import (
     Arithmetic,
     Between,
@@ -31,8 +31,47 @@ from headgate.filter.dialects.jms.tree import (
     Truth,
     Value,
 )
-from headgate.filter.dialects.sql_tokens import Kind, Token, Words, fault
+from headgate.filter.dialects.sql_tokens import Kind, Lexicon, Token, Words, fault
 from headgate.limits import FILTER_LIST_ITEMS_MAX
+
+# --- tokens ---------------------------------------------------------------------------------------
+# Jakarta Messaging 3.1, section 3.8.1.1.
+
+_NAME: Final = r"(?:[^\W\d]|\$)[\w$]*"
+_NUMBER: Final = r"""
+    (?:0[xX][0-9a-fA-F]+[lL]?
+      | (?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?
+      | [0-9]+(?:[eE][+-]?[0-9]+[dDfF]?|[lLdDfF])?)
+"""
+
+LEXICON: Final = Lexicon(
+    what="selector",
+    pattern=re.compile(
+        rf"""
+          (?P<space>[ \t\f\r\n]+)
+        | (?P<text>'(?:[^']|'')*')
+        | (?P<number>(?>{_NUMBER})(?![\w$.]))
+        | (?P<fused>{_NUMBER})
+        | (?P<name>{_NAME}(?:\.{_NAME})*)
+        | (?P<sign><>|<=|>=|[=<>+\-*/(),])
+        """,
+        re.VERBOSE,
+    ),
+    keywords=frozenset({"AND", "BETWEEN", "ESCAPE", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"}),
+    unquoted=lambda word: word[1:-1].replace("''", "'"),
+    hints={
+        '"': "a string stands in single quotes: 'text'",
+        "'": "the string has no closing quote; a quote inside is written twice: 'it''s'",
+        "!": "write <> for unequal and NOT for negation",
+        "&": "conjunction is written with AND",
+        "|": "disjunction is written with OR",
+        "%": "selectors have no remainder; write it in `expression`, with CEL",
+        "[": "a name stands without brackets",
+    },
+)
+
+
+# --- grammar --------------------------------------------------------------------------------------
 
 _INT64_DIGITS: Final = 19
 _COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})

@@ -82,7 +82,7 @@ enum Form {
     value.number = micros < YEAR_1_US || micros >= YEAR_10000_US ? Double.NaN : micros;
   }
 
-  /** `publish_time`: when the event was stored, in milliseconds as `filter/cel/view.py` has it. */
+  /** `publish_time`: when the event was stored, in milliseconds as `filter/cel/evaluate.py` has it. */
   static void published(Value value, long micros) {
     value.kind = Kind.INSTANT;
     value.number = micros - Math.floorMod(micros, MICROSECONDS);
