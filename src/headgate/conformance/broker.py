@@ -10,21 +10,22 @@ what a bare publish URL shows is checked. What a check cannot see from outside i
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 from headgate.conformance import broker_control, broker_data, broker_routing
-from headgate.conformance.broker_context import Check, CheckContext
-from headgate.conformance.broker_environment import (
+from headgate.conformance.broker_context import (
     BrokerApiError,
+    Check,
+    CheckContext,
     CheckEnvironment,
     Facility,
     SkippedError,
     ViolationError,
 )
-from headgate.conformance.cases import CaseStatus
 
 CHECKS: Final[tuple[Check, ...]] = (*broker_control.CHECKS, *broker_routing.CHECKS, *broker_data.CHECKS)
 """All of them, in the order of their ids."""
@@ -36,6 +37,15 @@ _WITHOUT: Final = {
     Facility.RESTART: "needs the broker to be killed and started again: no --restart was given",
     Facility.METRICS: "needs the broker's numbers: no --metrics was given",
 }
+
+
+class CaseStatus(enum.StrEnum):
+    """What came of a check, or of a case of a file of public cases."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    KNOWN = "known"  # fails, and is listed with its reason; no check is
+    SKIPPED = "skipped"  # cannot be checked here, or binds only its source, as it states itself
 
 
 @dataclass(frozen=True, slots=True)
