@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from typer._click import Command, Context
 
 CommandTable = Mapping[str, tuple[str, str]]
-"""By name, in the order of help: a module of this package, and in it a function or a typer app; and what help says."""
+"""By name, in the order of help: a module of this package, and in it a function or a typer app; and what help says.
+
+The modules of `server/` come with the package headgate-broker."""
 
 _PANEL: Final = f"Commands that need the package {DISTRIBUTION}"
 
@@ -114,4 +116,5 @@ def group_of(commands: CommandTable) -> type[LazyGroup]:
 
 
 def _is_installed(module: str) -> bool:
-    return find_spec(f"{__package__}.{module}") is not None
+    folder, is_below, _ = module.partition(".")  # a look into the folder would import it
+    return not is_below or find_spec(f"{__package__}.{folder}") is not None
