@@ -13,11 +13,10 @@ from typing import Final, Self, Unpack
 import grpc
 
 from headgate.bearer import TokenSource
-from headgate.client.connection import Connection
+from headgate.client.connection import Connection, address_of, channel_credentials
 from headgate.client.consumer import AsyncConsumer
 from headgate.client.producer import AsyncProducer
 from headgate.client.reader import AsyncReader, ReadOptions
-from headgate.client.tls import address_of, channel_credentials
 from headgate.client.values import (
     Analysis,
     Filter,

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from headgate.client.connection import Connection, Retry, Stream
+from headgate.client.connection import Connection, Retry, Session, Stream, both
 from headgate.client.errors import DisconnectedError
-from headgate.client.session import Session, both
 from headgate.client.values import Received
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.limits import CLIENT_ACKS_MAX, CLIENT_CLOSE_S_MAX, CLIENT_HELD_MAX, CLIENT_WINDOW_DEFAULT

@@ -12,9 +12,8 @@ from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
 
-from headgate.client.connection import Connection, Retry, Stream
+from headgate.client.connection import Connection, Retry, Session, Stream, both
 from headgate.client.errors import ProducerNameTakenError, SequenceUnknownError, refusal_of
-from headgate.client.session import Session, both
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.event.errors import EventTooLargeError
 from headgate.event.model import Event
