@@ -37,15 +37,7 @@ class TlsFailedError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class AccessOptions:
-    """What a command knows servers by, and shows them.
-
-    Attributes:
-        cacert: File of the CAs that are trusted; empty for those of the system.
-        client_cert: File of the client's certificate; empty for none.
-        client_key: File of its key.
-        token_file: File of the token to show; empty for none.
-        context: Context of the kubeconfig that says what the others do not; empty for none.
-    """
+    """What a command knows servers by, and shows them: files, and a context of the kubeconfig; empty for none."""
 
     cacert: str = ""
     client_cert: str = ""

@@ -234,14 +234,9 @@ def _annotate(server: str, namespace: str, names: list[str], value: str | None, 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """An object of a file.
+    """An object of a file, and what is sent of it.
 
-    Attributes:
-        document: As it was read.
-        kind: Its kind.
-        namespace: Where it is to lie.
-        body: What is sent.
-        encoded: The same in JSON where it goes with others; None where it goes alone.
+    `encoded` is `body` in JSON where it goes with others; None where it goes alone.
     """
 
     document: Document
@@ -254,15 +249,9 @@ class _Wanted:
 def _applied(
     server: str, documents: Iterable[Document], namespace: str
 ) -> Iterator[tuple[Document, str | InvalidInputError]]:
-    """Create or update objects in their order; labels and annotations are added to.
+    """Creates or updates objects in their order; labels and annotations are added to.
 
-    Args:
-        server: Its URL.
-        documents: The objects.
-        namespace: Of those that name none.
-
-    Yields:
-        Each document with what is to be said of it, or why it was refused.
+    Yields each document with what is to be said of it, or why it was refused. `namespace` is for those that name none.
 
     Raises:
         NoServerError: No server answers.

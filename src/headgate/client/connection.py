@@ -41,10 +41,7 @@ _SCHEMES: Final = {"https://": True, "http://": False}
 class Retry:
     """When to try again, and when to give up. An error that is not retriable is raised as it is.
 
-    Args:
-        patience_s: How long to try again what has worked before.
-        clock_s: A monotonic clock.
-        chance: A number of [0, 1), so that clients which lost one server do not come back all at once.
+    `chance` gives a number of [0, 1), so that clients which lost one server do not come back all at once.
     """
 
     def __init__(
@@ -160,13 +157,9 @@ class Stream(Generic[RequestT, ResponseT]):
 
 
 class Connection:
-    """The way to one server; belongs to the event loop that first uses it.
+    """The way to one server, at HOST:PORT; belongs to the event loop that first uses it.
 
-    Args:
-        target: HOST:PORT, as gRPC takes it.
-        credentials: For TLS; None for none.
-        patience_s: How long a lost connection is tried again.
-        tokens: The token to show; None for none.
+    It is tried again for `patience_s` after it was lost.
     """
 
     def __init__(
@@ -253,9 +246,7 @@ class Connection:
 def address_of(target: str, *, is_tls: bool) -> tuple[str, bool]:
     """HOST:PORT of a target, and whether TLS is spoken there.
 
-    Args:
-        target: HOST:PORT, perhaps with `https://` or `http://` before it.
-        is_tls: What a target without scheme means.
+    A target may begin with `https://` or `http://`; `is_tls` is what it means without.
 
     Raises:
         InvalidInputError: It is something else.
@@ -272,12 +263,10 @@ def address_of(target: str, *, is_tls: bool) -> tuple[str, bool]:
 
 
 def channel_credentials(cacert: str | Path, client_cert: str | Path, client_key: str | Path) -> grpc.ChannelCredentials:
-    """Credentials from files in PEM format.
+    """Credentials from files in PEM format: of the CAs that are trusted, of a certificate to show, and of its key.
 
-    Args:
-        cacert: The CAs that are trusted; empty for HEADGATE_CACERT, else those that gRPC brings.
-        client_cert: The certificate to show; empty for HEADGATE_CLIENT_CERT, else none.
-        client_key: Its key; empty for HEADGATE_CLIENT_KEY.
+    A file that is not named is HEADGATE_CACERT, HEADGATE_CLIENT_CERT or HEADGATE_CLIENT_KEY; without these gRPC's own
+    CAs are trusted, and nothing is shown.
 
     Raises:
         InvalidInputError: A file cannot be read, or the certificate or the key is missing.

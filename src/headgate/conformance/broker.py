@@ -50,15 +50,7 @@ class CaseStatus(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What came of a check.
-
-    Attributes:
-        id: Of the requirement.
-        level: MUST, SHOULD, ...: how binding it is.
-        title: The requirement, in short.
-        result: Passed, failed or skipped.
-        seen: What was seen, or why it was skipped.
-    """
+    """What came of a check: what was seen, or why it was skipped."""
 
     id: str
     level: str
@@ -68,12 +60,7 @@ class Finding:
 
 
 def run(environment: CheckEnvironment, only: Iterable[str] = ()) -> list[Finding]:
-    """Run checks; those that kill the broker come last, one by one.
-
-    Args:
-        environment: Where the broker is; entered.
-        only: Ids; empty for all.
-    """
+    """Runs these checks, or all; those that kill the broker come last, one by one. The environment is entered."""
     wanted = frozenset(only)
     chosen = [check for check in CHECKS if not wanted or check.id in wanted]
     together = [check for check in chosen if Facility.RESTART not in check.needs]

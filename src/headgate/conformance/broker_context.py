@@ -94,14 +94,7 @@ class BrokerAddress:
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """A request that came to a subscriber.
-
-    Attributes:
-        method: Of HTTP.
-        headers: Names in lower case.
-        body: All of it.
-        at: Monotonic seconds.
-    """
+    """A request that came to a subscriber, with names of headers in lower case, at monotonic seconds."""
 
     method: str
     headers: Mapping[str, str]
@@ -125,14 +118,9 @@ Respond: TypeAlias = Callable[[ReceivedRequest], Answered]
 
 @dataclass
 class Inbox:
-    """A subscriber: what came, and what it answers.
+    """A subscriber: what came, in its order, and what it answers.
 
-    Attributes:
-        url: Of it.
-        respond: From a delivery to its answer.
-        deliveries: In the order in which they came.
-        busy: Requests being answered now.
-        busy_max: The most there were.
+    `busy` are the requests being answered now, `busy_max` the most there were.
     """
 
     url: str
@@ -154,11 +142,7 @@ def answer(status: int, body: bytes = b"", **headers: str) -> Respond:
 
 
 class CheckEnvironment:
-    """A broker to check, and this machine's server for subscribers; a context manager.
-
-    Args:
-        where: The broker.
-    """
+    """A broker to check, and this machine's server for subscribers; a context manager."""
 
     def __init__(self, where: BrokerAddress) -> None:
         for url in filter(None, (where.ingress, where.api, where.metrics)):
@@ -282,12 +266,10 @@ def _handler(environment: CheckEnvironment) -> type[BaseHTTPRequestHandler]:
 
 @dataclass(frozen=True)
 class Check:
-    """One requirement.
+    """One requirement, numbered as in the contract.
 
     Attributes:
-        id: As the contract numbers it.
-        level: How binding it is.
-        title: The requirement, in short.
+        level: MUST, SHOULD, ...: how binding it is.
         needs: Without which it is skipped.
         work: Returns what was seen.
     """
@@ -302,9 +284,7 @@ class Check:
 class CheckContext:
     """One check's own objects and subscribers; a context manager that removes the objects.
 
-    Args:
-        environment: Shared by all checks.
-        name: Of the check: part of every object's name.
+    The name is that of the check, and part of every object's name.
     """
 
     def __init__(self, environment: CheckEnvironment, name: str) -> None:

@@ -23,13 +23,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """A file as it is sent.
-
-    Attributes:
-        body: Its bytes.
-        media_type: What `Content-Type` says.
-        etag: Its tag, with the quotes.
-    """
+    """A file as it is sent; its tag has the quotes."""
 
     body: bytes
     media_type: str

@@ -23,12 +23,7 @@ _METHODS: Final = ["GET"]
 
 
 class ConsoleRoutes:
-    """The handlers.
-
-    Args:
-        sign_in: How people sign in.
-        on_open: Called when somebody opens the console.
-    """
+    """The handlers; `on_open` is called when somebody opens the console."""
 
     def __init__(self, sign_in: SignIn, on_open: Callable[[], None] = lambda: None) -> None:
         self._on_open = on_open
@@ -75,8 +70,7 @@ class ConsoleRoutes:
 def headers(issuer: str) -> dict[str, str]:
     """Of every answer with a file.
 
-    Args:
-        issuer: Scheme, host and port of the OpenID provider that the console may ask; empty for none.
+    `issuer` is scheme, host and port of the OpenID provider that the console may ask; empty for none.
     """
     policy = {
         "default-src": "'none'",

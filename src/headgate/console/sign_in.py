@@ -14,12 +14,9 @@ from headgate.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """What the console says of signing in.
+    """What the console says of signing in: whether the server knows users at all, and the console's id at the issuer.
 
-    Attributes:
-        available: Whether the server knows users at all.
-        issuer: URL of the OpenID provider; empty where a token is pasted.
-        client_id: Of the console at that provider.
+    `issuer` is the URL of the OpenID provider; empty where a token is pasted.
     """
 
     available: bool = False
@@ -39,12 +36,9 @@ class SignIn:
 
 
 def sign_in_of(issuers: Iterable[JwtSettings], client_id: str, *, available: bool) -> SignIn:
-    """How people sign in.
+    """How people sign in, by the issuers whose tokens the server believes.
 
-    Args:
-        issuers: Those whose tokens the server believes.
-        client_id: Of the console; empty where it has none. Its tokens have it as their audience.
-        available: Whether the server knows users at all.
+    A token for the console has its `client_id` as an audience; empty where the console has none.
 
     Raises:
         InvalidInputError: No issuer makes tokens for this client.

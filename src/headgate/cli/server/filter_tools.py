@@ -203,12 +203,7 @@ def _dialect_text(given: str) -> str:
 
 @contextlib.contextmanager
 def asking(data: Path, broker: str) -> Iterator[AskPage]:
-    """Asks the objects and the log of a data directory, which it only reads.
-
-    Args:
-        data: The data directory.
-        broker: namespace/name.
-    """
+    """Asks the objects and the log of a data directory, which it only reads; `broker` is namespace/name."""
     objects = ObjectReader(data)
     with ThreadPoolExecutor(1) as threads, asyncio.Runner() as runner:
         log = ChunkLog(LogDirectory(data / "log", "stop"))
