@@ -74,15 +74,7 @@ def apply(
     documents = list(_documents(file))
     if not documents:
         fail(f"{file}: no objects", hint="files end in .yaml, .yml or .json")
-    failed = False
-    for document, done in _applied(server, documents, namespace):
-        if isinstance(done, InvalidInputError):
-            failed = True
-            print_error(f"{document.source}: {done.message}", hint=done.hint)
-        else:
-            typer.echo(done)
-    if failed:
-        raise typer.Exit(1)
+    _tell((f"{document.source}: ", done) for document, done in _applied(server, documents, namespace))
 
 
 def get(
@@ -151,18 +143,28 @@ def delete(
     else:
         found = _kind(kind)
         wanted = [(_label(found, name), named_path(found, name, namespace)) for name in names or ()]
+    _tell(("", _deleted(server, shown, path, missing_ok=ignore_not_found)) for shown, path in wanted)
+
+
+def _deleted(server: str, shown: str, path: str, *, missing_ok: bool) -> str | InvalidInputError:
+    try:
+        answer = request(server, "DELETE", path, missing_ok=missing_ok)
+    except InvalidInputError as error:  # not that there is no server
+        return error
+    finalizers = answer["metadata"].get("finalizers") if answer is not None else None
+    left = f" once its finalizers are gone: {', '.join(finalizers)}" if finalizers else ""
+    return f"{shown} deleted{left}" if answer is not None else ""
+
+
+def _tell(done: Iterable[tuple[str, str | InvalidInputError]]) -> None:
+    """Prints what became of each object, or why it was refused, with the place before it; then the exit status is 1."""
     failed = False
-    for shown, path in wanted:
-        try:
-            answer = request(server, "DELETE", path, missing_ok=ignore_not_found)
-        except InvalidInputError as error:  # not that there is no server
+    for place, said in done:
+        if isinstance(said, InvalidInputError):
             failed = True
-            print_error(error.message, hint=error.hint)
-            continue
-        if answer is not None:
-            finalizers = answer["metadata"].get("finalizers")
-            left = f" once its finalizers are gone: {', '.join(finalizers)}" if finalizers else ""
-            typer.echo(f"{shown} deleted{left}")
+            print_error(f"{place}{said.message}", hint=said.hint)
+        elif said:
+            typer.echo(said)
     if failed:
         raise typer.Exit(1)
 
@@ -214,19 +216,17 @@ def resume(names: Names, namespace: Namespace = NAMESPACE_DEFAULT, server: Serve
 
 
 def _annotate(server: str, namespace: str, names: list[str], value: str | None, done: str) -> None:
+    _tell(("", _annotated(server, namespace, name, value, done)) for name in names)
+
+
+def _annotated(server: str, namespace: str, name: str, value: str | None, done: str) -> str | InvalidInputError:
     change = {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}}
-    failed = False
-    for name in names:
-        path = named_path(Kind.TRIGGER, name, namespace)
-        try:
-            request(server, "PATCH", path, body=change, content_type=MERGE_PATCH)
-        except InvalidInputError as error:  # not that there is no server
-            failed = True
-            print_error(error.message, hint=error.hint)
-            continue
-        typer.echo(f"trigger {full_name(name, namespace)} {done}")
-    if failed:
-        raise typer.Exit(1)
+    path = named_path(Kind.TRIGGER, name, namespace)
+    try:
+        request(server, "PATCH", path, body=change, content_type=MERGE_PATCH)
+    except InvalidInputError as error:  # not that there is no server
+        return error
+    return f"trigger {full_name(name, namespace)} {done}"
 
 
 # --- apply: in the order of the file, those of which there may be many in few requests -----------
