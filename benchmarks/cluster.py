@@ -13,7 +13,7 @@ Of each form, one after the other on the same machine:
 * As many single POSTs as `--connections` connections send one after the other: events/s stored, and delivered.
 
 Two cores cannot carry the full set; its figures say where the time goes. The brokers' JVM compiles with C1 alone
-(`headgate.testing.kafka`), so a broker in production needs less.
+(`clusters.kafka`), so a broker in production needs less.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvloop
+from clusters.kafka import Kafka
 from examples.cluster.machines import Sizes, running
 from rich.console import Console
 from rich.table import Table
@@ -46,7 +47,6 @@ from benchmarks.shards import own_s, processor_s, request, rounded, steady
 from benchmarks.system import arrived, load
 from benchmarks.tables import print_whole
 from headgate.testing import Server
-from headgate.testing.kafka import Kafka
 
 ROLES: Final = ("front", "control", "matcher", "dispatcher", "reader", "supervisor", "broker", "executor", "spark")
 """`matcher` is the driver; `executor` runs its tasks in the full set; `spark` is the master and the workers."""

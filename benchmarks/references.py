@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from clusters.kafka import Kafka
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
@@ -47,7 +48,6 @@ from headgate.store.kafka.outbox_records import (
     decode_event,
 )
 from headgate.store.kafka.records import KafkaRecord, decode_stored, encode_record
-from headgate.testing.kafka import Kafka
 
 OUTBOX: Final = 4
 """Partitions of the outbox, each with a dispatcher."""

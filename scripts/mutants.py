@@ -354,7 +354,7 @@ MUTANTS: Final = (
            "who reads on at the position misses events", "tests/client/test_reader.py"),
     Mutant("refusal-untold", "client/producer.py", "self._refused = self._refused or error", "pass",
            "flush does not say that something was not stored", "tests/client/test_producer.py"),
-    Mutant("old-labels-win", "cli/applying.py", "kept | given if", "given | kept if",
+    Mutant("old-labels-win", "cli/objects.py", "kept | given if", "given | kept if",
            "apply does not change a label that is there", "tests/control/test_cli_objects.py"),
     Mutant("discarded-unasked", "cli/deadletter.py", "if not yes and not typer.confirm(",
            "if yes and not typer.confirm(",

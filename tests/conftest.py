@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
+from clusters.kafka import Kafka
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
@@ -18,7 +19,6 @@ from headgate.event.json_text import allow_deep_json
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, task_slots
 from headgate.store.kafka.spark_jars import spark_jars
-from headgate.testing.kafka import Kafka
 from tests.support import DEPTH, examples
 
 pytest_plugins = ["tests.gate"]

@@ -47,7 +47,7 @@ def test_the_version_imports_no_command() -> None:
 def test_help_imports_no_command() -> None:
     assert {name for name in _loaded("--help") if name.startswith("headgate.")} == CORE
     below = {name for name in _loaded("filter", "--help") if name.startswith("headgate.cli.")}
-    assert not below & {"headgate.cli.filter_tools", "headgate.cli.backtest"}
+    assert not below & {"headgate.cli.server.filter_tools", "headgate.cli.backtest"}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,9 @@ def _groups() -> Iterator[tuple[LazyGroup, str]]:
 
 def test_a_command_that_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in headgate-client, which lists all commands (tests/packaging/test_client_wheel.py runs them there)."""
-    monkeypatch.setattr(lazy, "find_spec", lambda module: None if module == "headgate.cli.serve" else find_spec(module))
+    monkeypatch.setattr(
+        lazy, "find_spec", lambda module: None if module == "headgate.cli.server" else find_spec(module)
+    )
     done = CliRunner().invoke(app, ["serve", "--data", "x"])
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "error: headgate serve needs the package headgate-broker\nhint: pip install headgate-broker\n"
@@ -129,12 +131,15 @@ def test_a_command_that_is_not_installed_says_what_to_install(monkeypatch: pytes
 
 def test_every_app_of_a_module_is_a_command_or_all_its_commands_are() -> None:
     places = {group.table[name][0] for group, name in _groups()}
-    for found in pkgutil.iter_modules(headgate.cli.__path__):
-        module = importlib.import_module(f"headgate.cli.{found.name}")
-        own = getattr(module, "app", None)
-        if found.name != "main" and isinstance(own, typer.Typer) and f"{found.name}:app" not in places:
-            names = {one.callback.__name__ for one in own.registered_commands if one.callback}
-            assert {f"{found.name}:{name}" for name in names} <= places
+    apps = 0
+    for found in pkgutil.walk_packages(headgate.cli.__path__, "headgate.cli."):
+        name = found.name.removeprefix("headgate.cli.")
+        for attribute, own in vars(importlib.import_module(found.name)).items():
+            if isinstance(own, typer.Typer) and own is not app and f"{name}:{attribute}" not in places:
+                names = {one.callback.__name__ for one in own.registered_commands if one.callback}
+                assert {f"{name}:{command}" for command in names} <= places
+            apps += isinstance(own, typer.Typer)
+    assert apps > 8
 
 
 def test_a_name_that_is_nearly_one_is_told() -> None:

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from conformance.__main__ import SUITES, app
+from conformance.cases import judged
 from typer.testing import CliRunner
 
-from headgate.conformance.__main__ import SUITES, app
-from headgate.conformance.cases import CaseStatus, judged
+from headgate.conformance.broker import CaseStatus
 
 MATCH = {"name": "right", "event": {"a": 1}, "pattern": {"a": [1]}, "expect": "match"}
 WRONG = {"name": "wrong", "event": {"a": 1}, "pattern": {"a": [2]}, "expect": "match"}

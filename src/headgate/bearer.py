@@ -10,12 +10,7 @@ from headgate.limits import TOKEN_BYTES_MAX
 
 
 class TokenSource:
-    """A token, from a text or a file. Any thread may ask.
-
-    Args:
-        text: The token itself; empty for none.
-        path: File of the token; empty for none.
-    """
+    """A token, from a text or a file, empty for none. Any thread may ask."""
 
     def __init__(self, text: str = "", path: str | Path = "") -> None:
         self._text = _checked(text, "the token") if text else ""

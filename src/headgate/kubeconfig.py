@@ -41,14 +41,7 @@ class KubeconfigError(InvalidInputError):
 class KubeContext:
     """What a context says; each text is empty where it says nothing.
 
-    Attributes:
-        server: URL.
-        namespace: Of objects that do not say theirs.
-        cacert: File of the CAs that are trusted.
-        client_cert: File of the certificate to show.
-        client_key: File of its key.
-        token: The token to show.
-        token_file: File of the token to show.
+    `namespace` is that of objects that do not say theirs; what follows are files, but for the token itself.
     """
 
     server: str
@@ -63,12 +56,8 @@ class KubeContext:
 def read_context(name: str, paths: str | None = None) -> KubeContext:
     """A context of the kubeconfig.
 
-    Certificates and keys that the file holds itself are put into files that go with the process.
-
-    Args:
-        name: Of the context.
-        paths: Files with `:` between them, of which the first that has a name counts; None for KUBECONFIG, else
-            `~/.kube/config`.
+    Certificates and keys that the file holds itself are put into files that go with the process. `paths` are files with
+    `:` between them, of which the first that has the name counts; None for KUBECONFIG, else `~/.kube/config`.
 
     Raises:
         KubeconfigError: It cannot be used; the message says why.

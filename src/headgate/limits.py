@@ -1266,7 +1266,3 @@ BACKUP_MANIFEST_BYTES_MAX: Final = 32 << 20
 """The manifest of a backup: 200 bytes a file, and room."""
 BACKUP_PIECE_BYTES: Final = 4 << 20
 """What is read at once of a file that is copied."""
-
-# --- conformance ----------------------------------------------------------------------------------
-CONFORMANCE_LINE_BYTES_MAX: Final = 8 << 20
-"""One case of a conformance file: a body of a batch in Base64, and room."""

@@ -158,12 +158,7 @@ class FairPlaces:
 
 
 class FairThreads:
-    """Threads that give turns by namespace, in each by user, and then in the order in which work came.
-
-    Args:
-        count: How many.
-        name: Of the threads.
-    """
+    """Threads that give turns by namespace, in each by user, and then in the order in which work came."""
 
     def __init__(self, count: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(count, thread_name_prefix=name)

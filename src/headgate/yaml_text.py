@@ -63,11 +63,7 @@ def _invalid(problem: str, mark: Mark) -> MarkedYAMLError:
 
 
 def documents(body: bytes, bounds: YamlLimits) -> Iterator[object]:
-    """The documents of a text that are not empty.
-
-    Args:
-        body: UTF-8, with a byte order mark or without.
-        bounds: What it may hold; reading ends where it holds more.
+    """The documents of a text that are not empty: UTF-8, with a byte order mark or without.
 
     Raises:
         YamlTextError: It is no YAML, or over its bounds; the message has the line.
@@ -91,11 +87,7 @@ def documents(body: bytes, bounds: YamlLimits) -> Iterator[object]:
 
 
 def only_document(body: bytes, bounds: YamlLimits) -> object:
-    """The document of a text that has one.
-
-    Args:
-        body: See `documents`.
-        bounds: Likewise.
+    """The document of a text that has one; see `documents`.
 
     Raises:
         YamlTextError: It is no YAML, over its bounds, or holds another number of documents.
@@ -111,13 +103,10 @@ class _Open:
     """A list or an object whose end has not come.
 
     Attributes:
-        value: What it holds so far.
-        mark: Where it begins.
         anchor: Its name for aliases.
         size: Values in it and itself, aliases written out.
         height: Levels below it and itself.
         has_key: An object's next value belongs to `key`.
-        key: The key before its value.
         merged: Objects that merge keys named, in their order.
     """
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from headgate.conformance import broker
-from headgate.conformance.broker_environment import BrokerAddress, CheckEnvironment
-from headgate.conformance.cases import CaseStatus
+from headgate.conformance.broker import CaseStatus
+from headgate.conformance.broker_context import BrokerAddress, CheckEnvironment
 from headgate.testing import Server
 
 ROOT = Path(__file__).parents[2]

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from headgate.cli.main import app
 from headgate.conformance import broker
-from headgate.conformance.broker_environment import BrokerAddress, CheckEnvironment
-from headgate.conformance.cases import CaseStatus
+from headgate.conformance.broker import CaseStatus
+from headgate.conformance.broker_context import BrokerAddress, CheckEnvironment
 from headgate.testing import free_port
 
 WRONG = {

@@ -15,9 +15,7 @@ from starlette.applications import Starlette
 
 from headgate.auth.configuration import ClaimMappings, ClaimOrExpression, IssuerSettings, JwtSettings
 from headgate.cli.main import COMMANDS
-from headgate.console.files import FOLDER, read_files
-from headgate.console.routes import ConsoleRoutes
-from headgate.console.sign_in import SignIn, sign_in_of
+from headgate.console.routes import FOLDER, ConsoleRoutes, SignIn, read_files, sign_in_of
 from headgate.control import conditions
 from headgate.control.http import ERROR_HANDLERS
 from headgate.errors import InvalidInputError

@@ -15,8 +15,7 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Route, expect
 
-from headgate.console.files import read_files
-from headgate.console.routes import headers
+from headgate.console.routes import headers, read_files
 from tests.console.browser import Console, opened
 from tests.support import times
 

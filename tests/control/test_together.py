@@ -13,7 +13,7 @@ import pytest
 from headgate.auth.authorizer import ForbiddenError
 from headgate.auth.rules import Attributes
 from headgate.auth.user import authenticated
-from headgate.cli import applying
+from headgate.cli import objects as commands
 from headgate.cli.client import request
 from headgate.control.admission import Admission, Admitted
 from headgate.control.bootstrap import bootstrap
@@ -249,7 +249,7 @@ def test_the_command_sends_many_in_a_request(server: Server, monkeypatch: pytest
         calls.append((method, path.partition("?")[0].rpartition("/")[2]))
         return request(url, method, path, **options)
 
-    monkeypatch.setattr(applying, "request", counted)
+    monkeypatch.setattr(commands, "request", counted)
     count = APPLY_OBJECTS_MAX + 10
     items = [wanting(f"t{number}") for number in range(count)]
     items.insert(5, broker("b1"))
@@ -268,7 +268,7 @@ def test_the_command_sends_one_by_one_what_is_refused_as_a_whole(
     def refused(url: str, method: str, path: str, **options: Any) -> Any:
         return request(url, method, path.replace("triggerapplies", "no-such-path"), **options)
 
-    monkeypatch.setattr(applying, "request", refused)
+    monkeypatch.setattr(commands, "request", refused)
     text = json.dumps({"kind": "List", "items": [wanting("t1"), trigger("bad", filter={"cel": "1 +"}), wanting("t2")]})
     done = run(server.url, "apply", "-f", "-", stdin=text)
     assert done.stdout.count(" created\n") == 2

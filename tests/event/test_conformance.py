@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from headgate.conformance import http
-from headgate.conformance.cases import CaseStatus
+from conformance import http
+from headgate.conformance.broker import CaseStatus
 from headgate.event.errors import EventError
 from headgate.event.http import decode_request
 from tests.support import conformance

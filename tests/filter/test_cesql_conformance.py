@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.conformance import cesql
-from headgate.conformance.cases import CaseStatus
+from conformance import cesql
+from headgate.conformance.broker import CaseStatus
 from tests.support import conformance
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headgate.cli.filter import app
+from headgate.cli.main import filters as app
 from headgate.filter.cel.evaluate import program
 
 EVENTS = [

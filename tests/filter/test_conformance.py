@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from headgate.conformance import cel
-from headgate.conformance.cases import CaseStatus, judged, read
+from conformance.cases import judged, read
+
+from conformance import cel
+from headgate.conformance.broker import CaseStatus
 from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.rewrite import rewrite
 from headgate.filter.cel.unparse import unparse

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from headgate.conformance import eventbridge
-from headgate.conformance.cases import CaseStatus
+from conformance import dialects
+from headgate.conformance.broker import CaseStatus
 from headgate.event.model import DataKind, Event, ExtensionValue
 from headgate.filter.cel.cost import static_cost
 from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
@@ -38,7 +38,7 @@ def outcome(pattern: Any, of: Event) -> OutcomeKind:
 
 def test_public_cases() -> None:
     with conformance("eventbridge.jsonl").open("rb") as file:
-        results = list(eventbridge.run(file))
+        results = list(dialects.event_patterns(file))
     assert len(results) >= 410
     assert [result for result in results if result.verdict is CaseStatus.FAILED] == []
     assert len([result for result in results if result.verdict is CaseStatus.KNOWN]) == 1

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.conformance import selectors
-from headgate.conformance.cases import CaseStatus
+from conformance import dialects
+from headgate.conformance.broker import CaseStatus
 from headgate.event.model import Event
 from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
@@ -46,7 +46,7 @@ def truth(selector: str, attributes: dict[str, object]) -> bool | None:
 
 def test_public_cases() -> None:
     with conformance("selectors.jsonl").open("rb") as lines:
-        results = list(selectors.run(lines))
+        results = list(dialects.selectors(lines))
     assert [result for result in results if result.verdict not in {CaseStatus.PASSED, CaseStatus.SKIPPED}] == []
     assert sum(result.verdict is CaseStatus.PASSED for result in results) >= 451
 
@@ -60,7 +60,7 @@ def test_a_wrong_expectation_fails() -> None:
         "invalid": CaseStatus.FAILED,
     }
     for expect, verdict in expected.items():
-        (result,) = selectors.run([json.dumps({**case, "expect": expect}).encode()])
+        (result,) = dialects.selectors([json.dumps({**case, "expect": expect}).encode()])
         assert result.verdict is verdict
 
 

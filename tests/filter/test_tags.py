@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.conformance import pulsar as cases
-from headgate.conformance.cases import CaseStatus
+from conformance import dialects
+from headgate.conformance.broker import CaseStatus
 from headgate.event.model import Event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
@@ -22,7 +22,7 @@ from tests.support import conformance, examples
 
 def test_public_cases() -> None:
     with conformance("pulsar.jsonl").open("rb") as lines:
-        results = list(cases.run(lines))
+        results = list(dialects.tags(lines))
     assert [result for result in results if result.verdict is not CaseStatus.PASSED] == []
     assert len(results) >= 7
 
@@ -30,7 +30,7 @@ def test_public_cases() -> None:
 def test_a_wrong_expectation_fails() -> None:
     case = {"name": "n", "predicate": {"anytag": "a"}, "properties": {"tag": "a"}}
     for expect, verdict in (("match", CaseStatus.PASSED), ("no_match", CaseStatus.FAILED)):
-        (result,) = cases.run([json.dumps({**case, "expect": expect}).encode()])
+        (result,) = dialects.tags([json.dumps({**case, "expect": expect}).encode()])
         assert result.verdict is verdict
 
 

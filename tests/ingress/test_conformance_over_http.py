@@ -7,8 +7,8 @@ import threading
 
 import uvicorn
 
-from headgate.conformance import http
-from headgate.conformance.cases import CaseStatus
+from conformance import http
+from headgate.conformance.broker import CaseStatus
 from headgate.ingress.protocol import http_config
 from headgate.testing import free_port
 from tests.ingress.support import FakeLog, ingress

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from headgate.cli.log import app
+from headgate.cli.server.log import app
 from headgate.errors import NotFoundError
 from headgate.log.directory import Partition
 from headgate.log.format import CHUNK_HEADER_BYTES

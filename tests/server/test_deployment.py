@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters.kafka import Kafka
 
 from headgate.errors import InvalidInputError
 from headgate.server import parts
@@ -16,7 +17,6 @@ from headgate.server.kafka import instance
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.server.test_preflight import refused, serve
 from tests.store.stores import kafka_config
 

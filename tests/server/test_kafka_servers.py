@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from clusters.kafka import Kafka
 
 from headgate.client import AsyncClient, AsyncProducer, new_event
 from headgate.event.arrow import from_batch_all
@@ -30,7 +31,6 @@ from headgate.limits import KAFKA_APPEND_S_MAX
 from headgate.store.config import ClusterConfig, KafkaConfig
 from headgate.store.kafka.events import KafkaReader
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from headgate.testing.server import START_S_MAX, ApiError, Server, object_of, parts_of
 from tests.store.contract import PARTITIONS
 from tests.store.stores import kafka_config

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.serve import exit_status
+from headgate.cli.server.serve import exit_status
 from headgate.errors import InvalidInputError
 from headgate.server import datadir, listening, preflight
 from headgate.settings import Settings

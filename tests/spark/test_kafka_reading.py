@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +29,6 @@ from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.records import encode_record
 from headgate.store.kafka.topics import Admin
 from headgate.testing import free_port
-from headgate.testing.kafka import Kafka
 from tests.filter.hostile_events import random_event
 from tests.store.stores import EmbeddedStore, KafkaStore, kafka_config
 from tests.support import DEPTH

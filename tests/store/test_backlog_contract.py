@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka import TopicPartition
 
 from headgate.delivery.events import Events, LogEvents
@@ -29,7 +30,6 @@ from headgate.store.kafka.outbox_walk import Checkpoints, KnownPlace, TopicBackl
 from headgate.store.kafka.partition_views import CheckpointRowPlaces, RowsAhead
 from headgate.store.kafka.topics import Admin
 from headgate.subscriptions.sources import ChunkRowPlaces, RowPlaces
-from headgate.testing.kafka import Kafka
 from tests.delivery.harness import run
 from tests.store.dispatch_feed import SOURCES, Feed, made_event
 from tests.store.outbox_stream import BROKER, OUTBOX_PARTITIONS, outbox_config

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from headgate.store.config import TopicsConfig
 from headgate.testing import free_port
-from headgate.testing.kafka import Kafka
 
 pytestmark = pytest.mark.kafka
 TOPICS = len(TopicsConfig.model_fields)

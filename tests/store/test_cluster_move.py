@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from clusters.kafka import Kafka
 
 from headgate.control.admission import Admission
 from headgate.control.objects import Kind
@@ -35,7 +36,6 @@ from headgate.store.kafka.numbered_producers import NumberedWriter
 from headgate.store.kafka.objects import KafkaObjects
 from headgate.store.kafka.records import records_of
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.control.support import broker, trigger
 from tests.delivery.harness import Request, Routes, Subscriber, run
 from tests.store.dispatch_feed import SOURCES, Feed, made_target

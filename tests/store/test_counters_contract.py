@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from clusters.kafka import Kafka
 from starlette.applications import Starlette
 from starlette.requests import Request as ClientRequest
 
@@ -34,7 +35,6 @@ from headgate.server.target_stats import (
 from headgate.settings import Settings
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
 from tests.store.dispatch_feed import Feed, made_event, made_target
 from tests.store.outbox_stream import BROKER, OUTBOX_PARTITIONS, outbox_config

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from clusters.kafka import Kafka
 
 from headgate.errors import InvalidInputError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumer_groups import Election, Loss
 from headgate.store.kafka.matcher import is_followed
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.store.stores import kafka_config
 from tests.support import eventually
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from clusters.kafka import Kafka
 
 from headgate.control.specs import DEFAULT_RULE
 from headgate.event.hops import place_root, with_lineage
@@ -23,7 +24,6 @@ from headgate.log.directory import LogDirectory
 from headgate.store.kafka import scan
 from headgate.store.kafka.scan import InspectedTopic
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.store.contract import BROKER, PARTITIONS, OpenStore, event
 from tests.store.stores import EmbeddedStore, KafkaStore, kafka_config
 

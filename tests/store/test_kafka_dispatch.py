@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from pathlib import Path
 
 import pytest
+from clusters.kafka import Kafka
 
 from headgate import limits
 from headgate.server.kafka.group import KafkaDispatcher, KafkaDispatcherOptions, kafka_dispatcher
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_reader import OutboxMember
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.delivery.harness import Request, Routes, Subscriber, run
 from tests.store.dispatch_feed import KEYS, SOURCES, Feed, in_order, made_target
 from tests.store.outbox_stream import OUTBOX_PARTITIONS, outbox_config

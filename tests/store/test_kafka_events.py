@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headgate.errors import UnavailableError
@@ -16,7 +17,6 @@ from headgate.store.kafka.events import KafkaReader
 from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.topics import Admin
 from headgate.testing import free_port
-from headgate.testing.kafka import Kafka
 from tests.store.contract import EventStoreContract, entries, event, stored
 from tests.store.stores import KafkaStore, kafka_config
 

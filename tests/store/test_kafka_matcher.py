@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from clusters.kafka import Kafka
 from pyspark.sql import SparkSession
 
 from headgate.match.errors import SparkSlotsError
@@ -20,7 +21,6 @@ from headgate.store.kafka.consumer_groups import Election, Loss
 from headgate.store.kafka.matcher import KafkaMatcher, MatcherHooks, wait_slots
 from headgate.store.kafka.runs import follow_generations
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.store.matcher_world import (
     Filters,
     Load,

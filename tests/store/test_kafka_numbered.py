@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -27,7 +28,6 @@ from headgate.store.kafka.events import KafkaReader
 from headgate.store.kafka.numbered_producers import FencedProducers, NumberedWriter
 from headgate.store.kafka.records import records_of
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.calls import Client, Refused, served
 from tests.ingress.test_publish_rpc import BROKER, names, opened, request, run, said
 from tests.store.contract import PARTITIONS

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
@@ -26,7 +27,6 @@ from headgate.store.kafka.objects import OBJECT_ROWS, KafkaObjects, ObjectsLostE
 from headgate.store.kafka.rows import RowRecordError
 from headgate.store.kafka.topics import Admin
 from headgate.testing import free_port
-from headgate.testing.kafka import Kafka
 from tests.store.object_stores import ControlProcess
 from tests.store.objects_contract import (
     ObjectStoreContract,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -33,7 +34,6 @@ from headgate.settings import Settings
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.topics import Admin
 from headgate.subscriptions.api import METHODS, PREFIX
-from headgate.testing.kafka import Kafka
 from tests.delivery.harness import BROKER, Routes, event, run
 from tests.store.dispatch_feed import SOURCES, Feed
 from tests.store.outbox_stream import OUTBOX_PARTITIONS, outbox_config

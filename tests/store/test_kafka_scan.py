@@ -9,6 +9,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -25,7 +26,6 @@ from headgate.store.kafka.topics import Admin
 from headgate.stream.follow import Turn
 from headgate.stream.request import read_request
 from headgate.testing import free_port
-from headgate.testing.kafka import Kafka
 from tests.store.contract import BROKER, entries
 from tests.store.scan_contract import SERVED, ScanContract, known, offsets_of, places, scanned, wanted
 from tests.store.stores import KafkaStore, kafka_config

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
@@ -25,7 +26,6 @@ from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, Topic
 from headgate.store.kafka.match_run import KafkaRun, OutboxDriver, check_slots, start_kafka_run
 from headgate.store.kafka.records import encode_record
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_atom, random_filter
 from tests.support import eventually, times

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -21,7 +22,6 @@ from headgate.store.kafka.outbox_reader import OutboxMember
 from headgate.store.kafka.outbox_records import HEADER, Checkpoint, OutboxPage, OutboxState
 from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.store.outbox_stream import OUTBOX_PARTITIONS, Record, Run, outbox_config
 from tests.support import eventually
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from clusters.kafka import Kafka
 from starlette.requests import Request as ClientRequest
 
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
@@ -27,7 +28,6 @@ from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestio
 from headgate.server.kafka.partition_questions import AskedRecords, OwnerRefusedError, partition_path, partitions_api
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
 from tests.store.dispatch_feed import Feed, made_event, made_target
 from tests.store.outbox_stream import BROKER, OUTBOX_PARTITIONS, outbox_config

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
@@ -21,7 +22,6 @@ from headgate.store.kafka.matcher import REHEARSAL_RUN, Rehearsal
 from headgate.store.kafka.outbox_records import EventRecord, PassedRecord, decode
 from headgate.store.kafka.outbox_takeover import OutboxTakeover
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.store.matcher_world import OUTBOX, SOURCES, WAIT_S_MAX, Filters, Load, world_config
 
 EVENTS = 60

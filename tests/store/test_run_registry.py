@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka import Producer
 
 from headgate.control.database import NotLeaderError
@@ -18,7 +19,6 @@ from headgate.store.kafka.kafka_runner import OutboxPlaces
 from headgate.store.kafka.match_run import OutboxDriver
 from headgate.store.kafka.runs import MatcherLeadLostError, RunRegistry, follow_generations
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.store.matcher_world import OUTBOX, SOURCES, WAIT_S_MAX, Reader, Worker, world_config
 from tests.store.outbox_stream import Run
 from tests.support import eventually

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -24,7 +25,6 @@ from headgate.store.config import KafkaConfig, SourceConfig
 from headgate.store.kafka.client import Faults, committed_reader
 from headgate.store.kafka.source import SourceReader
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.store.contract import BROKER, PARTITIONS
 from tests.store.scan_contract import known
 from tests.store.source_member import identity, topics

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from clusters.kafka import Kafka
 
 from headgate.control.routing import Target, TargetReport
 from headgate.control.target_reports import ToldFindings
@@ -17,7 +18,6 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, PartitionFencedError, group_identity, restore
 from headgate.store.kafka.target_reports import PartitionReports, follow_reports
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.store.dispatch_feed import made_target
 from tests.store.outbox_stream import outbox_config
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from clusters.kafka import Kafka
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
@@ -23,7 +24,6 @@ from headgate.cli.main import app
 from headgate.client import Client
 from headgate.store.config import ClusterConfig, SourceConfig, SparkConfig
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from headgate.testing.server import ApiError, Object, Server, condition
 from tests.store.contract import PARTITIONS
 from tests.store.outbox_stream import outbox_config

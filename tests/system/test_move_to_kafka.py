@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters.kafka import Kafka
 
 from headgate.store.config import ClusterConfig, SparkConfig
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from headgate.testing.server import Object, Server, parts_of
 from tests.store.contract import PARTITIONS
 from tests.store.outbox_stream import outbox_config

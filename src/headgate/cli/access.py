@@ -37,15 +37,7 @@ class TlsFailedError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class AccessOptions:
-    """What a command knows servers by, and shows them.
-
-    Attributes:
-        cacert: File of the CAs that are trusted; empty for those of the system.
-        client_cert: File of the client's certificate; empty for none.
-        client_key: File of its key.
-        token_file: File of the token to show; empty for none.
-        context: Context of the kubeconfig that says what the others do not; empty for none.
-    """
+    """What a command knows servers by, and shows them: files, and a context of the kubeconfig; empty for none."""
 
     cacert: str = ""
     client_cert: str = ""
@@ -193,53 +185,37 @@ def _kept_context(ctx: typer.Context, parameter: typer.CallbackParam, value: str
     return value
 
 
+def _option(help: str, callback: Any = _kept, **more: Any) -> Any:  # noqa: ANN401 - typer's
+    """An option that keeps its value by itself."""
+    return typer.Option(help=help, callback=callback, expose_value=False, **more)
+
+
 def _parameters() -> list[Any]:
-    """The parameters of access as typer makes them; each keeps its value by itself."""
+    """The parameters of access as typer makes them."""
 
     def options(
         cacert: Annotated[
             str | None,
-            typer.Option(
+            _option(
+                "PEM file of the CAs that sign the server's certificate. Default: the system's.",
                 envvar="HEADGATE_CACERT",
-                help="PEM file of the CAs that sign the server's certificate. Default: the system's.",
-                callback=_kept,
-                expose_value=False,
             ),
         ] = None,
         client_cert: Annotated[
-            str | None,
-            typer.Option(
-                envvar="HEADGATE_CLIENT_CERT",
-                help="PEM file of the client certificate to present.",
-                callback=_kept,
-                expose_value=False,
-            ),
+            str | None, _option("PEM file of the client certificate to present.", envvar="HEADGATE_CLIENT_CERT")
         ] = None,
         client_key: Annotated[
-            str | None,
-            typer.Option(
-                envvar="HEADGATE_CLIENT_KEY",
-                help="PEM file of the client certificate's key.",
-                callback=_kept,
-                expose_value=False,
-            ),
+            str | None, _option("PEM file of the client certificate's key.", envvar="HEADGATE_CLIENT_KEY")
         ] = None,
         token_file: Annotated[
-            str | None,
-            typer.Option(
-                envvar="HEADGATE_TOKEN_FILE",
-                help="File of the bearer token to send.",
-                callback=_kept,
-                expose_value=False,
-            ),
+            str | None, _option("File of the bearer token to send.", envvar="HEADGATE_TOKEN_FILE")
         ] = None,
         context: Annotated[
             str | None,
-            typer.Option(
+            _option(
+                "Context of the kubeconfig (KUBECONFIG): server, CA, certificate, token.",
+                _kept_context,
                 envvar="HEADGATE_CONTEXT",
-                help="Context of the kubeconfig (KUBECONFIG): server, CA, certificate, token.",
-                callback=_kept_context,
-                expose_value=False,
                 is_eager=True,
             ),
         ] = None,

@@ -120,7 +120,7 @@ def _asking(data: Path | None, server: str, broker: str) -> Iterator[AskPage]:
 
         yield ask
         return
-    with module_of("backtest_files", "headgate filter backtest --data").asking(data, broker) as ask_files:
+    with module_of("server.filter_tools", "headgate filter backtest --data").asking(data, broker) as ask_files:
         yield ask_files
 
 

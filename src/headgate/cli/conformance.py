@@ -8,8 +8,8 @@ import msgspec
 import typer
 
 from headgate.conformance import broker
-from headgate.conformance.broker_environment import BrokerAddress, CheckEnvironment
-from headgate.conformance.cases import EXIT_FAILED, CaseStatus
+from headgate.conformance.broker import CaseStatus
+from headgate.conformance.broker_context import BrokerAddress, CheckEnvironment
 from headgate.errors import InvalidInputError
 
 
@@ -54,4 +54,4 @@ def conformance(
     elif not markdown:
         typer.echo(", ".join(f"{count} {name}" for name, count in counts.items() if count))
     if counts[CaseStatus.FAILED]:
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(1)

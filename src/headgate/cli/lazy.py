@@ -19,17 +19,15 @@ if TYPE_CHECKING:
     from typer._click import Command, Context
 
 CommandTable = Mapping[str, tuple[str, str]]
-"""By name, in the order of help: a module of this package, and in it a function or a typer app; and what help says."""
+"""By name, in the order of help: a module of this package, and in it a function or a typer app; and what help says.
+
+The modules of `server/` come with the package headgate-broker."""
 
 _PANEL: Final = f"Commands that need the package {DISTRIBUTION}"
 
 
 class MissingPackageError(NotFoundError):
-    """What a command needs is in the package headgate-broker; here is only headgate-client.
-
-    Args:
-        what: The command.
-    """
+    """What a command needs is in the package headgate-broker; here is only headgate-client."""
 
     code = "missing-package"
 
@@ -38,15 +36,7 @@ class MissingPackageError(NotFoundError):
 
 
 def module_of(name: str, what: str) -> ModuleType:
-    """A module of this package, imported.
-
-    Args:
-        name: Of the module, without the package's.
-        what: The command that needs it.
-
-    Raises:
-        MissingPackageError: It is not installed.
-    """
+    """A module of this package, for the command `what`; raises MissingPackageError where it is not installed."""
     if not _is_installed(name):
         raise MissingPackageError(what)
     return import_module(f"{__package__}.{name}")
@@ -70,15 +60,7 @@ class LazyGroup(TyperGroup):
         return name, listed and self.loaded(listed.name or "", ctx.command_path), rest
 
     def loaded(self, name: str, above: str = "headgate") -> Command:
-        """The command `name`, imported.
-
-        Args:
-            name: Of the table.
-            above: The words before it.
-
-        Raises:
-            MissingPackageError: It is not installed.
-        """
+        """The command `name`, of which `above` are the words before it; raises MissingPackageError."""
         module, _, attribute = self.table[name][0].partition(":")
         found = getattr(module_of(module, f"{above} {name}"), attribute)
         # Here, because help and --version need nothing of it.
@@ -114,4 +96,5 @@ def group_of(commands: CommandTable) -> type[LazyGroup]:
 
 
 def _is_installed(module: str) -> bool:
-    return find_spec(f"{__package__}.{module}") is not None
+    folder, is_below, _ = module.partition(".")  # a look into the folder would import it
+    return not is_below or find_spec(f"{__package__}.{folder}") is not None

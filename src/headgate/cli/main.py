@@ -10,31 +10,31 @@ from headgate import __version__
 from headgate.cli.lazy import CommandTable, group_of
 
 COMMANDS: Final[CommandTable] = {
-    "serve": ("serve:serve", "Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C."),
+    "serve": ("server.serve:serve", "Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C."),
     "demo": (
-        "demo:demo",
+        "server.serve:demo",
         "Show Headgate at work: a server, triggers in several dialects, a producer and a subscriber, "
         "all on this machine.",
     ),
     "doctor": (
-        "doctor:doctor",
+        "server.machine:doctor",
         "Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock, data directory.",
     ),
-    "config": ("config:app", "Check headgate.yaml, and show the effective settings."),
-    "backup": ("backup:app", "Save the data directory, also while its server runs, and verify backups."),
+    "config": ("server.config:app", "Check headgate.yaml, and show the effective settings."),
+    "backup": ("server.backup:app", "Save the data directory, also while its server runs, and verify backups."),
     "restore": (
-        "backup:restore",
+        "server.backup:restore",
         "Create a data directory from a backup. It must not exist, or must be empty.",
     ),
     "upgrade": (
-        "upgrade:upgrade",
+        "server.machine:upgrade",
         "Say what the first start of this version would change in a data directory: tables, compiled filters, disk.",
     ),
-    "health": ("health:health", "Ask the server on this machine whether every part of it works."),
-    "token": ("token:app", "Create, list and revoke tokens in the file that the server reads."),
-    "send": ("send:send", "Publish CloudEvents: one from options, or many from a file of JSON lines."),
+    "health": ("server.machine:health", "Ask the server on this machine whether every part of it works."),
+    "token": ("server.token:app", "Create, list and revoke tokens in the file that the server reads."),
+    "send": ("events:send", "Publish CloudEvents: one from options, or many from a file of JSON lines."),
     "tail": (
-        "tail:tail",
+        "events:tail",
         "Print a broker's events, one on each line, and wait for new ones. Ctrl-C ends it and prints the position.",
     ),
     "consume": (
@@ -51,7 +51,7 @@ COMMANDS: Final[CommandTable] = {
         "given up.",
     ),
     "trace": (
-        "trace:trace",
+        "why:trace",
         "Show the whole path of an event: where it is stored, its matches, every attempt and its answer.",
     ),
     "conformance": (
@@ -68,7 +68,7 @@ COMMANDS: Final[CommandTable] = {
         "objects:delete",
         "Delete objects by kind and name, or from a file. Objects with finalizers wait for them.",
     ),
-    "trigger": ("trigger:app", "Pause and resume the deliveries of triggers."),
+    "trigger": ("objects:triggers", "Pause and resume the deliveries of triggers."),
     "summary": ("summary:summary", "Show parts, rates, backlog, and what needs attention."),
     "deadletter": ("deadletter:app", "Events that could not be delivered."),
     "replay": ("replay:app", "Send a broker's stored events to one target again."),
@@ -77,13 +77,33 @@ COMMANDS: Final[CommandTable] = {
         "Show a subscription's state, and count what a filter would match in its backlog.",
     ),
     "filter": (
-        "filter:app",
+        "main:filters",
         "Try a filter on events, explain how it is matched, and count the stored events that it matches.",
     ),
-    "log": ("log:app", "Verify, count and dump the log. Safe beside a running server."),
+    "log": ("server.log:app", "Verify, count and dump the log. Safe beside a running server."),
     "cluster": (
-        "cluster:app",
+        "server.cluster:app",
         "Create and check the topics of a deployment on Kafka; move a server to Kafka or back.",
+    ),
+}
+"""Every command; what needs the package headgate-broker is in `server/`."""
+FILTER_COMMANDS: Final[CommandTable] = {
+    "test": (
+        "server.filter_tools:try_filter",
+        "Evaluate a filter on events: print true, false or the error for each.",
+    ),
+    "explain": (
+        "server.filter_tools:explain_filter",
+        "Explain a filter: its CEL, the index it is matched by, the part that decides, and its cost.",
+    ),
+    "convert": ("server.filter_tools:convert", "Translate a filter of any dialect to CEL."),
+    "backtest": (
+        "backtest:backtest",
+        "Count the stored events that a filter would have matched: by hour, and compared with other filters.",
+    ),
+    "dialects": (
+        "server.filter_tools:dialects",
+        "List the dialects, with those of installed packages and their faults.",
     ),
 }
 
@@ -108,6 +128,20 @@ def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """A CloudEvents broker that evaluates every subscriber's filter on the server."""
+
+
+filters = typer.Typer(
+    name="filter",
+    cls=group_of(FILTER_COMMANDS),
+    help="Try a filter on events, explain how it is matched, and count the stored events that it matches.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@filters.callback()
+def _filters() -> None:
+    """The commands of the table, whose app has no other."""
 
 
 def main() -> None:

@@ -13,11 +13,10 @@ from typing import Final, Self, Unpack
 import grpc
 
 from headgate.bearer import TokenSource
-from headgate.client.connection import Connection
+from headgate.client.connection import Connection, address_of, channel_credentials
 from headgate.client.consumer import AsyncConsumer
 from headgate.client.producer import AsyncProducer
 from headgate.client.reader import AsyncReader, ReadOptions
-from headgate.client.tls import address_of, channel_credentials
 from headgate.client.values import (
     Analysis,
     Filter,
@@ -108,15 +107,10 @@ class AsyncClient:
         await self._connection.close()
 
     async def publish(self, broker: str, events: Event | Iterable[Event], *, filter_value: str = "") -> None:
-        """Publishes events; returns when all of them are on disk.
+        """Publishes one event or any number; returns when all of them are on disk.
 
         What is on its way when the connection breaks is sent again, so it may be stored twice: a `producer` with a name
-        is idempotent.
-
-        Args:
-            broker: To which broker.
-            events: One, or any number.
-            filter_value: What readers skip chunks by; by default the broker's own rule.
+        is idempotent. `filter_value` is what readers skip chunks by; by default the broker's own rule says it.
 
         Raises:
             RefusedError: The server will never store them.
@@ -142,7 +136,7 @@ class AsyncClient:
         """A stream of events to a broker: many on their way at a time, idempotent if it has a name.
 
         Args:
-            broker: To which broker.
+            broker: "name" or "namespace/name".
             name: Who publishes; one process at a time.
             first: Sequence of the first event, where the program numbers events; None: behind the newest stored one.
         """
@@ -158,7 +152,7 @@ class AsyncClient:
         """A consumer of a durable subscription.
 
         Args:
-            subscription: Which one.
+            subscription: "name" or "namespace/name".
             consumer: The consumer's name, each its own; by default of this host and process, and a number.
             window: Events that may be on their way. Small: consumers share evenly; large: they wait less.
         """

@@ -1,12 +1,16 @@
-"""The connection to a server: one channel, streams with our errors, and pauses between tries."""
+"""The connection to a server: one channel, streams with our errors, pauses between tries, and what outlives it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import random
 import time
-from collections.abc import Callable
-from typing import Final, Generic, TypeVar, cast
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -15,7 +19,7 @@ from grpc import aio
 from headgate import limits
 from headgate.bearer import TokenSource
 from headgate.client.errors import ClosedError, DisconnectedError, error_of
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InvalidInputError
 from headgate.rpc import headgate_pb2 as pb
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -30,15 +34,14 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", int(limits.CLIENT_BACKOFF_S_MIN * 1_000)),
     ("grpc.use_local_subchannel_pool", 1),
 )
+_SCHEMES: Final = {"https://": True, "http://": False}
+"""Of targets, and whether TLS is spoken there."""
 
 
 class Retry:
     """When to try again, and when to give up. An error that is not retriable is raised as it is.
 
-    Args:
-        patience_s: How long to try again what has worked before.
-        clock_s: A monotonic clock.
-        chance: A number of [0, 1), so that clients which lost one server do not come back all at once.
+    `chance` gives a number of [0, 1), so that clients which lost one server do not come back all at once.
     """
 
     def __init__(
@@ -154,13 +157,9 @@ class Stream(Generic[RequestT, ResponseT]):
 
 
 class Connection:
-    """The way to one server; belongs to the event loop that first uses it.
+    """The way to one server, at HOST:PORT; belongs to the event loop that first uses it.
 
-    Args:
-        target: HOST:PORT, as gRPC takes it.
-        credentials: For TLS; None for none.
-        patience_s: How long a lost connection is tried again.
-        tokens: The token to show; None for none.
+    It is tried again for `patience_s` after it was lost.
     """
 
     def __init__(
@@ -242,3 +241,140 @@ class Connection:
         host = self.target.rpartition(":")[0]
         header = self._tokens.header(host, is_tls=self._credentials is not None)
         return (("authorization", header),) if header else ()
+
+
+def address_of(target: str, *, is_tls: bool) -> tuple[str, bool]:
+    """HOST:PORT of a target, and whether TLS is spoken there.
+
+    A target may begin with `https://` or `http://`; `is_tls` is what it means without.
+
+    Raises:
+        InvalidInputError: It is something else.
+    """
+    scheme, is_secure = next(((one, tls) for one, tls in _SCHEMES.items() if target.startswith(one)), ("", is_tls))
+    address = target.removeprefix(scheme).rstrip("/")
+    if not address or "/" in address:
+        raise InvalidInputError(
+            f"{target!r} is no HOST:PORT", hint="the address that `headgate serve --grpc` has, with https:// for TLS"
+        )
+    if scheme == "http://" and is_tls:
+        raise InvalidInputError(f"{target} is without TLS, and certificates are given", hint="https://HOST:PORT")
+    return address, is_secure
+
+
+def channel_credentials(cacert: str | Path, client_cert: str | Path, client_key: str | Path) -> grpc.ChannelCredentials:
+    """Credentials from files in PEM format: of the CAs that are trusted, of a certificate to show, and of its key.
+
+    A file that is not named is HEADGATE_CACERT, HEADGATE_CLIENT_CERT or HEADGATE_CLIENT_KEY; without these gRPC's own
+    CAs are trusted, and nothing is shown.
+
+    Raises:
+        InvalidInputError: A file cannot be read, or the certificate or the key is missing.
+    """
+    trusted = _content("cacert", cacert)
+    certificate, key = _content("client_cert", client_cert), _content("client_key", client_key)
+    if (certificate is None) is not (key is None):
+        raise InvalidInputError("client_cert and client_key go together", hint="two files in PEM format")
+    return grpc.ssl_channel_credentials(trusted, key, certificate)
+
+
+def _content(name: str, path: str | Path) -> bytes | None:
+    chosen = str(path) or os.environ.get(f"HEADGATE_{name.upper()}", "")
+    if not chosen:
+        return None
+    try:
+        content = Path(chosen).read_bytes()
+    except OSError as error:
+        raise InvalidInputError(f"{name} {chosen} cannot be read: {error.strerror}", hint="a PEM file") from error
+    if b"-----BEGIN" not in content:
+        raise InvalidInputError(f"{name} {chosen} is not in PEM format", hint="it begins with -----BEGIN")
+    return content
+
+
+class Session(ABC):
+    """A stream that outlives its connection: a task opens it, and opens it again when it ends."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._retry = connection.retry()
+        self._task: asyncio.Task[None] | None = None
+        self._error: HeadgateError | None = None
+        self._begun = asyncio.Event()
+        self._wake = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    @property
+    def error(self) -> HeadgateError | None:
+        """What ended it; None while it lasts."""
+        return self._error
+
+    async def start(self) -> None:
+        """Opens it; returns when the server has agreed. Idempotent.
+
+        Raises:
+            HeadgateError: The server has not, or there is none.
+        """
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        await self._begun.wait()
+        self._check()
+
+    async def stop(self) -> None:
+        """Ends it at once; idempotent."""
+        self._end(ClosedError(f"{self} is closed"))
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _end(self, error: HeadgateError) -> None:
+        if self._error is None:
+            self._error = error
+            self._ended(error)
+        self._begun.set()
+        self._wake.set()
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._talk(self._retry)
+                except HeadgateError as error:
+                    await asyncio.sleep(self._retry.pause_s(error))
+        except HeadgateError as error:
+            self._end(error)
+        except Exception as error:
+            self._end(HeadgateError(f"{self} failed: {error!r}"))
+            raise
+
+    @abstractmethod
+    async def _talk(self, retry: Retry) -> None:
+        """One stream, from its opening to its end; returns to begin the next one at once.
+
+        Raises:
+            HeadgateError: It failed; if that is retriable the next one follows.
+        """
+
+    @abstractmethod
+    def _ended(self, error: HeadgateError) -> None:
+        """Wakes everybody who waits."""
+
+
+async def both(sending: Coroutine[Any, Any, None], receiving: Coroutine[Any, Any, None]) -> None:
+    """Runs both until one of them ends; raises what it raised."""
+    tasks = [asyncio.create_task(sending), asyncio.create_task(receiving)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        await task

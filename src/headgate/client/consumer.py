@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from headgate.client.connection import Connection, Retry, Stream
+from headgate.client.connection import Connection, Retry, Session, Stream, both
 from headgate.client.errors import DisconnectedError
-from headgate.client.session import Session, both
 from headgate.client.values import Received
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.limits import CLIENT_ACKS_MAX, CLIENT_CLOSE_S_MAX, CLIENT_HELD_MAX, CLIENT_WINDOW_DEFAULT
@@ -46,15 +45,10 @@ def _add(ids: _Ids, id_: str) -> None:
 
 
 class AsyncConsumer(Session):
-    """Consumes a subscription; an async context manager and iterator.
+    """Consumes a subscription, "namespace/name"; an async context manager and iterator.
 
-    At its end it waits for acknowledgements on their way; what was not acknowledged goes to the next consumer.
-
-    Args:
-        connection: The way to the server.
-        subscription: "namespace/name".
-        name: Of the consumer.
-        window: Events that the server may send before they were handed out.
+    At its end it waits for acknowledgements on their way; what was not acknowledged goes to the next consumer. The
+    server may send `window` events before they were handed out.
     """
 
     def __init__(
@@ -112,10 +106,9 @@ class AsyncConsumer(Session):
         return (await self.next_batch(1))[0]
 
     async def next_batch(self, count_max: int | None = None, *, wait_s: float | None = None) -> list[Received]:
-        """The events that are there, at least one.
+        """The events that are there, at least one, at most `count_max`.
 
         Args:
-            count_max: No more than so many.
             wait_s: How long to wait for a first one, then it is empty; None: for as long as it takes.
 
         Raises:
@@ -144,9 +137,8 @@ class AsyncConsumer(Session):
     def ack(self, *received: Received) -> asyncio.Future[list[str]]:
         """These events are done.
 
-        Returns:
-            Is done when that is on disk; the caller may ignore it. Its result are the ids for which it came too
-            late: there was a seek, or the event went elsewhere because the subscription's `ackTimeout` was over.
+        The result is there when that is on disk; the caller may ignore it. It has the ids for which it came too late:
+        there was a seek, or the event went elsewhere because the subscription's `ackTimeout` was over.
         """
         return self._settle_later([one.ack_id for one in received], None)
 
@@ -160,12 +152,7 @@ class AsyncConsumer(Session):
         return self._settle_later([received.ack_id], None)
 
     def nack(self, *received: Received, delay_s: float = 0.0) -> asyncio.Future[list[str]]:
-        """These events are to be handed out again, to whom they may come; see `ack`.
-
-        Args:
-            received: The events.
-            delay_s: Not before so long.
-        """
+        """These events are to be handed out again, to whom they may come, not before `delay_s`; see `ack`."""
         return self._settle_later([one.ack_id for one in received], delay_s)
 
     async def flush(self) -> None:

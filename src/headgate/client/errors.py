@@ -68,9 +68,7 @@ class HandshakeError(HeadgateError):
 class RefusedError(HeadgateError):
     """Events that the server will never store; none of their request was stored.
 
-    Attributes:
-        first: Sequence of the request's first event.
-        last: Of its last one.
+    `first` and `last` are the sequences of the request's events.
     """
 
     code = "refused"

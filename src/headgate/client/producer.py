@@ -12,9 +12,8 @@ from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
 
-from headgate.client.connection import Connection, Retry, Stream
+from headgate.client.connection import Connection, Retry, Session, Stream, both
 from headgate.client.errors import ProducerNameTakenError, SequenceUnknownError, refusal_of
-from headgate.client.session import Session, both
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.event.errors import EventTooLargeError
 from headgate.event.model import Event
@@ -121,14 +120,9 @@ class AsyncProducer(Session):
         return len(self._waiting)
 
     async def send(self, events: Event | Iterable[Event], *, filter_value: str = "") -> asyncio.Future[None]:
-        """Takes events; waits only while CLIENT_UNACKED_EVENTS_MAX are not acknowledged.
+        """Takes one event or any number; waits only while CLIENT_UNACKED_EVENTS_MAX are not acknowledged.
 
-        Args:
-            events: One, or any number.
-            filter_value: What readers skip chunks by; by default the broker's own rule.
-
-        Returns:
-            Is done when all of them are on disk, else fails with what `flush` raises, too.
+        The result is done when all of them are on disk, else it fails with what `flush` raises, too.
 
         Raises:
             HeadgateError: The producer has ended.
@@ -137,11 +131,7 @@ class AsyncProducer(Session):
         return (await self._send(events, filter_value, watched=False)).done
 
     async def publish(self, events: Event | Iterable[Event], *, filter_value: str = "") -> None:
-        """Publishes events; returns when all of them are on disk.
-
-        Args:
-            events: One, or any number.
-            filter_value: What readers skip chunks by; by default the broker's own rule.
+        """Publishes one event or any number; returns when all of them are on disk. See `AsyncClient.publish`.
 
         Raises:
             RefusedError: The server will never store them, or others that went with them in one request.

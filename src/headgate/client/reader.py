@@ -50,12 +50,9 @@ class ReadOptions(TypedDict, total=False):
 
 
 class AsyncReader:
-    """Reads a broker's log; an async context manager and iterator. An error of the server's ends it, as a `Session`.
+    """Reads a broker's log, as `ReadOptions` say; an async context manager and iterator.
 
-    Args:
-        connection: The way to the server.
-        broker: "namespace/name".
-        start: This and what follows: see `ReadOptions`.
+    An error of the server's ends it, as a `Session`.
     """
 
     def __init__(
@@ -115,8 +112,7 @@ class AsyncReader:
     async def next_batch(self, *, wait_s: float | None = None) -> list[ReadEvent]:
         """The events that are there, at least one; empty at the end of the log, unless the reader follows.
 
-        Args:
-            wait_s: How long to wait for a first one, then it is empty, too; None: for as long as it takes.
+        After `wait_s` it is empty, too; None: it waits for as long as it takes.
 
         Raises:
             HeadgateError: The server refuses, or is away for too long.

@@ -12,11 +12,8 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
-
-import grpc
 
 from headgate.client.aio import AsyncClient
 from headgate.client.consumer import AsyncConsumer
@@ -24,8 +21,9 @@ from headgate.client.producer import AsyncProducer
 from headgate.client.reader import AsyncReader, ReadOptions
 from headgate.client.values import Place, Progress, ReadEvent, Received, SeekProgress, SeekResult, Single
 from headgate.event.model import Event
-from headgate.limits import CLIENT_PATIENCE_S_DEFAULT, CLIENT_WINDOW_DEFAULT
+from headgate.limits import CLIENT_WINDOW_DEFAULT
 
+S = TypeVar("S")
 T = TypeVar("T")
 P = ParamSpec("P")
 M = TypeVar("M", AsyncClient, AsyncProducer, AsyncReader, AsyncConsumer)
@@ -62,11 +60,7 @@ _loop: Final = _Loop()
 
 
 class _Blocking(Generic[M]):
-    """A context manager that enters and leaves one of `aio`.
-
-    Args:
-        wrapped: That one.
-    """
+    """A context manager that enters and leaves one of `aio`."""
 
     def __init__(self, wrapped: M) -> None:
         self._async: M = wrapped
@@ -93,47 +87,25 @@ def _waited(
     return method
 
 
+def _of(make: Callable[P, M]) -> Callable[[Callable[[S, M], None]], Callable[Concatenate[S, P], None]]:
+    """An `__init__` that takes what `make` takes, and is given what it makes."""
+
+    def taking(init: Callable[[S, M], None]) -> Callable[Concatenate[S, P], None]:
+        @functools.wraps(make.__init__)
+        def made(self: S, /, *arguments: P.args, **options: P.kwargs) -> None:
+            init(self, make(*arguments, **options))
+
+        return made
+
+    return taking
+
+
 class Client(_Blocking[AsyncClient]):
-    """A server, as a program without asyncio sees it; a context manager. See `AsyncClient`, of which all rules hold.
+    """A server, as a program without asyncio sees it; a context manager. It takes what `AsyncClient` takes."""
 
-    Args:
-        target: HOST:PORT of the server's gRPC, with `https://` before it where it speaks TLS.
-        cacert: PEM file of the CAs that sign the server's certificate, for TLS; without it HEADGATE_CACERT names one.
-        client_cert: PEM file of the certificate to show; without it HEADGATE_CLIENT_CERT names one.
-        client_key: PEM file of its key; without it HEADGATE_CLIENT_KEY names one.
-        credentials: For TLS, instead of files.
-        token: The token to show.
-        token_file: File of the token to show, read again when it changes; without it HEADGATE_TOKEN_FILE names one.
-        context: Context of the kubeconfig (KUBECONFIG) that says what the others do not, but for the target.
-        patience_s: How long a connection that was there is tried again before an error is raised.
-    """
-
-    def __init__(
-        self,
-        target: str,
-        *,
-        cacert: str | Path = "",
-        client_cert: str | Path = "",
-        client_key: str | Path = "",
-        credentials: grpc.ChannelCredentials | None = None,
-        token: str = "",
-        token_file: str | Path = "",
-        context: str = "",
-        patience_s: float = CLIENT_PATIENCE_S_DEFAULT,
-    ) -> None:
-        super().__init__(
-            AsyncClient(
-                target,
-                cacert=cacert,
-                client_cert=client_cert,
-                client_key=client_key,
-                credentials=credentials,
-                token=token,
-                token_file=token_file,
-                context=context,
-                patience_s=patience_s,
-            )
-        )
+    @_of(AsyncClient)
+    def __init__(self, client: AsyncClient) -> None:
+        super().__init__(client)
 
     close = _waited(AsyncClient.close)
     publish = _waited(AsyncClient.publish)

@@ -41,13 +41,7 @@ Place = str | datetime
 
 @dataclass(frozen=True, slots=True)
 class ReadEvent:
-    """An event of the log.
-
-    Attributes:
-        event: The event.
-        partition: Of the log.
-        offset: Its place in the partition.
-    """
+    """An event of the log, and its place there."""
 
     event: Event
     partition: int
@@ -60,14 +54,11 @@ class ReadEvent:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An event of a subscription.
+    """An event of a subscription, and its place in the log.
 
     Attributes:
-        event: The event.
         ack_id: What names it in acknowledgements.
         deliveries: 1 the first time that the server hands it out.
-        partition: Of the log.
-        offset: Its place in the partition.
     """
 
     event: Event
@@ -110,12 +101,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class SeekProgress:
-    """How far a seek is.
-
-    Attributes:
-        events_scanned: Events looked at.
-        events_total: About as many as there are.
-    """
+    """How far a seek is: events looked at, of about as many as there are."""
 
     events_scanned: int
     events_total: int
@@ -123,12 +109,7 @@ class SeekProgress:
 
 @dataclass(frozen=True, slots=True)
 class SeekResult:
-    """Where a subscription goes on after a seek.
-
-    Attributes:
-        position: The place.
-        epoch: Counts the subscription's seeks.
-    """
+    """Where a subscription goes on after a seek; `epoch` counts its seeks."""
 
     position: str
     epoch: int
@@ -175,14 +156,9 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What a filter would take of a backlog.
+    """What a filter would take of a backlog, in events.
 
-    Attributes:
-        events: Looked at.
-        accepted: Of them, those that it wants.
-        rejected: Those that it does not.
-        errors: Those for which it is an error.
-        complete: That was all of the backlog.
+    `events` are those that were looked at: accepted, rejected, or errors of the filter. `complete`: that was all of it.
     """
 
     events: int

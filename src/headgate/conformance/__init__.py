@@ -1,1 +1,1 @@
-"""Conformance: programs for files of public cases, and checks of any broker against the Broker contract."""
+"""Conformance: checks of any broker against the Broker contract."""

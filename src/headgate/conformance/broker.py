@@ -10,21 +10,22 @@ what a bare publish URL shows is checked. What a check cannot see from outside i
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 from headgate.conformance import broker_control, broker_data, broker_routing
-from headgate.conformance.broker_context import Check, CheckContext
-from headgate.conformance.broker_environment import (
+from headgate.conformance.broker_context import (
     BrokerApiError,
+    Check,
+    CheckContext,
     CheckEnvironment,
     Facility,
     SkippedError,
     ViolationError,
 )
-from headgate.conformance.cases import CaseStatus
 
 CHECKS: Final[tuple[Check, ...]] = (*broker_control.CHECKS, *broker_routing.CHECKS, *broker_data.CHECKS)
 """All of them, in the order of their ids."""
@@ -38,17 +39,18 @@ _WITHOUT: Final = {
 }
 
 
+class CaseStatus(enum.StrEnum):
+    """What came of a check, or of a case of a file of public cases."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    KNOWN = "known"  # fails, and is listed with its reason; no check is
+    SKIPPED = "skipped"  # cannot be checked here, or binds only its source, as it states itself
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What came of a check.
-
-    Attributes:
-        id: Of the requirement.
-        level: MUST, SHOULD, ...: how binding it is.
-        title: The requirement, in short.
-        result: Passed, failed or skipped.
-        seen: What was seen, or why it was skipped.
-    """
+    """What came of a check: what was seen, or why it was skipped."""
 
     id: str
     level: str
@@ -58,12 +60,7 @@ class Finding:
 
 
 def run(environment: CheckEnvironment, only: Iterable[str] = ()) -> list[Finding]:
-    """Run checks; those that kill the broker come last, one by one.
-
-    Args:
-        environment: Where the broker is; entered.
-        only: Ids; empty for all.
-    """
+    """Runs these checks, or all; those that kill the broker come last, one by one. The environment is entered."""
     wanted = frozenset(only)
     chosen = [check for check in CHECKS if not wanted or check.id in wanted]
     together = [check for check in chosen if Facility.RESTART not in check.needs]

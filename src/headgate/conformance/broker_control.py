@@ -5,8 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from headgate.conformance.broker_context import MAY, MUST, SHOULD, Check, CheckContext, expect, ready_of
-from headgate.conformance.broker_environment import NAMESPACE, Facility, Object, ViolationError, answer
+from headgate.conformance.broker_context import (
+    MAY,
+    MUST,
+    NAMESPACE,
+    SHOULD,
+    Check,
+    CheckContext,
+    Facility,
+    Object,
+    ViolationError,
+    answer,
+    expect,
+    ready_of,
+)
 
 _CLASS: Final = "eventing.knative.dev/broker.class"
 _NOBODY: Final = {"ref": {"apiVersion": "v1", "kind": "Service", "name": "nobody-there", "namespace": NAMESPACE}}

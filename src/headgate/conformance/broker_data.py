@@ -8,8 +8,19 @@ import threading
 import time
 from typing import Final
 
-from headgate.conformance.broker_context import MAY, MUST, SHOULD, Check, CheckContext, expect
-from headgate.conformance.broker_environment import Answered, Facility, ReceivedRequest, SkippedError, answer
+from headgate.conformance.broker_context import (
+    MAY,
+    MUST,
+    SHOULD,
+    Answered,
+    Check,
+    CheckContext,
+    Facility,
+    ReceivedRequest,
+    SkippedError,
+    answer,
+    expect,
+)
 from headgate.conformance.broker_routing import FAST, reply_to
 
 _EVENT: Final = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/c", "ce-type": "t"}

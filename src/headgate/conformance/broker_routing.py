@@ -6,15 +6,19 @@ import itertools
 import time
 from typing import Final
 
-from headgate.conformance.broker_context import MAY, MUST, Check, CheckContext, expect
-from headgate.conformance.broker_environment import (
+from headgate.conformance.broker_context import (
+    MAY,
+    MUST,
     Answered,
+    Check,
+    CheckContext,
     Facility,
     ReceivedRequest,
     Respond,
     SkippedError,
     ViolationError,
     answer,
+    expect,
 )
 
 FAST: Final = {"backoffDelay": "PT0.05S", "backoffPolicy": "linear"}

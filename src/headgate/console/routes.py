@@ -1,4 +1,6 @@
-"""The paths of the console. They need no token: the pages hold no data, and ask the API as their user.
+"""The paths of the console, the files behind them, and how people sign in.
+
+They need no token: the pages hold no data, and ask the API as their user.
 
 The headers keep a page to what it is: no script but its own files, no other site, no frame around it. So an event that
 holds HTML would stay text even where a page forgot that it is hostile.
@@ -6,29 +8,105 @@ holds HTML would stay text even where a page forgot that it is hostile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from headgate.console.files import INDEX, StaticFile, read_files
-from headgate.console.sign_in import SignIn
+from headgate.auth.configuration import JwtSettings
+from headgate.errors import InvalidInputError
 
 PREFIX: Final = "/ui"
 SIGN_IN: Final = "sign-in.json"
 _METHODS: Final = ["GET"]
+FOLDER: Final = Path(__file__).parent / "static"
+INDEX: Final = "index.html"
+_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """A file as it is sent; its tag has the quotes."""
+
+    body: bytes
+    media_type: str
+    etag: str
+
+    @classmethod
+    def of(cls, body: bytes, suffix: str) -> StaticFile:
+        """A file of these bytes; `suffix` is that of its name, with the dot."""
+        return cls(body, _TYPES[suffix], f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+
+def read_files(folder: Path = FOLDER) -> Mapping[str, StaticFile]:
+    """Every file below a folder by its path there, with slashes. A file of an unknown type is a KeyError."""
+    return {
+        path.relative_to(folder).as_posix(): StaticFile.of(path.read_bytes(), path.suffix)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """What the console says of signing in: whether the server knows users at all, and the console's id at the issuer.
+
+    `issuer` is the URL of the OpenID provider; empty where a token is pasted.
+    """
+
+    available: bool = False
+    issuer: str = ""
+    client_id: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port of the issuer; empty without one."""
+        split = urlsplit(self.issuer)
+        return f"{split.scheme}://{split.netloc}" if self.issuer else ""
+
+    def json(self) -> bytes:
+        """As the console reads it."""
+        said = {"available": self.available, "issuer": self.issuer, "clientId": self.client_id}
+        return msgspec.json.encode(said)
+
+
+def sign_in_of(issuers: Iterable[JwtSettings], client_id: str, *, available: bool) -> SignIn:
+    """How people sign in, by the issuers whose tokens the server believes.
+
+    A token for the console has its `client_id` as an audience; empty where the console has none.
+
+    Raises:
+        InvalidInputError: No issuer makes tokens for this client.
+    """
+    if not client_id:
+        return SignIn(available)
+    for one in issuers:
+        if client_id in one.issuer.audiences:
+            return SignIn(available, one.issuer.url, client_id)
+    raise InvalidInputError(
+        f"HEADGATE_CONSOLE_CLIENT_ID: no issuer of --authentication-config has the audience {client_id!r}",
+        hint="add the client's id to the audiences of its issuer: docs/howto/console.md",
+    )
 
 
 class ConsoleRoutes:
-    """The handlers.
-
-    Args:
-        sign_in: How people sign in.
-        on_open: Called when somebody opens the console.
-    """
+    """The handlers; `on_open` is called when somebody opens the console."""
 
     def __init__(self, sign_in: SignIn, on_open: Callable[[], None] = lambda: None) -> None:
         self._on_open = on_open
@@ -75,8 +153,7 @@ class ConsoleRoutes:
 def headers(issuer: str) -> dict[str, str]:
     """Of every answer with a file.
 
-    Args:
-        issuer: Scheme, host and port of the OpenID provider that the console may ask; empty for none.
+    `issuer` is scheme, host and port of the OpenID provider that the console may ask; empty for none.
     """
     policy = {
         "default-src": "'none'",

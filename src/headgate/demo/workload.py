@@ -25,10 +25,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class DemoTrigger:
-    """A trigger with what is true about it.
+    """A trigger, whose name is also the path of its subscriber, with what is true about it.
 
     Attributes:
-        name: The trigger's name, also the path of its subscriber.
         why: What it shows.
         filter: `spec.filter` as a user writes it.
         wanted: Which events it must get.

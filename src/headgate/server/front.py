@@ -19,8 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from headgate.auth.configuration import read
-from headgate.console.routes import ConsoleRoutes
-from headgate.console.sign_in import sign_in_of
+from headgate.console.routes import ConsoleRoutes, sign_in_of
 from headgate.control.copies import ServedBrokers
 from headgate.control.grants import Grants
 from headgate.control.http import ERROR_HANDLERS

@@ -1,4 +1,4 @@
-"""Real servers for tests, benchmarks and examples: Headgate itself and Kafka. Nothing in the server imports it."""
+"""A real server for the demo, tests, benchmarks and examples. Nothing in the server imports it."""
 
 from headgate.testing.server import START_S_MAX, ApiError, Server, condition, free_port, object_of, parts_of
 

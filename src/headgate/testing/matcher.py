@@ -41,19 +41,7 @@ Wanted = Mapping[str, list[tuple[int, int, Program]]]
 
 
 class PlainRun:
-    """Reads the partitions along in a thread, and tells the dispatchers who wants what.
-
-    Args:
-        log: The event log.
-        table: The filters.
-        number: Of the run.
-        start: First offset of every partition.
-        link: Where the dispatchers listen.
-
-    Attributes:
-        number: Of the run.
-        generation: Version of the set of filters.
-    """
+    """Reads the partitions along in a thread, from `start` on, and tells the dispatchers who wants what."""
 
     def __init__(
         self, log: LogDirectory, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress
@@ -143,12 +131,7 @@ class _Followed:
 
 
 class PlainRunner:
-    """Starts runs.
-
-    Args:
-        log: The event log.
-        partitions: Partitions of the log, from 0 on.
-    """
+    """Starts runs."""
 
     def __init__(self, log: LogDirectory, partitions: int) -> None:
         self._log = log

@@ -226,11 +226,7 @@ def object_of(kind: str, namespace: str, name: str, spec: Object) -> Object:
 
 
 def parts_of(supervisor: int) -> dict[str, int]:
-    """The processes of a server that live now: process ids by the names of the parts.
-
-    Args:
-        supervisor: Process id of `headgate serve`.
-    """
+    """Process ids of a server's parts that live now, by their names; `supervisor` is that of `headgate serve`."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

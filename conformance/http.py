@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.conformance.cases import CaseError, Result, judged, read
+from conformance.cases import CaseError, Result, judged, read
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.model import DataKind, Event
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context, context_of

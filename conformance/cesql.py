@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.conformance.cases import Result, judged, read
+from conformance.cases import Result, judged, read
 from headgate.event.attributes import OPTIONAL_ATTRIBUTES, REQUIRED_ATTRIBUTES
 from headgate.event.model import Event
 from headgate.filter.cel.engine import OutcomeKind, compile_expression

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
+from headgate.conformance.broker import CaseStatus
 from headgate.errors import InvalidInputError
-from headgate.limits import CONFORMANCE_LINE_BYTES_MAX
 
 _Case = TypeVar("_Case", bound=msgspec.Struct)
-
-
-class CaseStatus(enum.StrEnum):
-    """What came of a case."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    KNOWN = "known"  # fails, and is listed with its reason
-    SKIPPED = "skipped"  # binds only its source, as it states itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +31,10 @@ class Result:
 
 Run = Callable[[Iterable[bytes]], Iterator[Result]]
 """A suite: lines of its file to results, in order."""
+EXIT_FAILED: Final = 1
+EXIT_UNUSABLE: Final = 2
+LINE_BYTES_MAX: Final = 8 << 20
+"""One case: a body of a batch in Base64, and room."""
 NONE_KNOWN: Final[Mapping[str, str]] = {}
 """The cases that fail, by id, with the reason: none."""
 
@@ -58,8 +52,8 @@ def read(lines: Iterable[bytes], form: type[_Case]) -> Iterator[_Case]:
         CaseError: A line has another form.
     """
     for number, line in enumerate(lines, start=1):
-        if len(line) > CONFORMANCE_LINE_BYTES_MAX:
-            raise CaseError(f"line {number} is longer than {CONFORMANCE_LINE_BYTES_MAX} bytes")
+        if len(line) > LINE_BYTES_MAX:
+            raise CaseError(f"line {number} is longer than {LINE_BYTES_MAX} bytes")
         if not line.strip():
             continue
         try:
@@ -80,7 +74,3 @@ def judged(id: str, fault: str, known: Mapping[str, str] = NONE_KNOWN) -> Result
 def compared(id: str, found: str, wanted: str, known: Mapping[str, str] = NONE_KNOWN) -> Result:
     """The result of a case that gave `found`; see `judged`."""
     return judged(id, "" if found == wanted else f"{found} instead of {wanted}", known)
-
-
-EXIT_FAILED: Final = 1
-EXIT_UNUSABLE: Final = 2

@@ -1,4 +1,4 @@
-"""`python -m headgate.conformance SUITE FILE`: runs the cases of a file and counts those that pass.
+"""`python -m conformance SUITE FILE`: runs the cases of a file and counts those that pass.
 
 Exit status: 0 when nothing failed, 1 when a case did, 2 when the file cannot be used.
 """
@@ -14,16 +14,17 @@ from typing import Annotated, Final, NoReturn
 import msgspec
 import typer
 
-from headgate.conformance import cel, cesql, eventbridge, http, pulsar, selectors
-from headgate.conformance.cases import EXIT_FAILED, EXIT_UNUSABLE, CaseError, CaseStatus, Run
+from conformance import cel, cesql, dialects, http
+from conformance.cases import EXIT_FAILED, EXIT_UNUSABLE, CaseError, Run
+from headgate.conformance.broker import CaseStatus
 from headgate.event.json_text import allow_deep_json
 
 SUITES: Final[Mapping[str, Run]] = {
     "cel": cel.run,
     "cesql": cesql.run,
-    "selectors": selectors.run,
-    "eventbridge": eventbridge.run,
-    "pulsar": pulsar.run,
+    "selectors": dialects.selectors,
+    "eventbridge": dialects.event_patterns,
+    "pulsar": dialects.tags,
     "http": http.run,
 }
 """Suites by name."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.conformance.cases import Result, judged, read
+from conformance.cases import Result, judged, read
 from headgate.filter.cel.engine import Activation, Environment, Expression, OutcomeKind, Signature, TypeName, timestamp
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import string_literal

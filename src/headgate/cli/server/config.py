@@ -102,7 +102,7 @@ def show(context: typer.Context, as_json: JsonLinesOption = False) -> None:
       headgate config show --config headgate.yaml --listen 0.0.0.0:8080
       headgate config show --config headgate.yaml --json
     """  # noqa: D301 - click reads \b as "keep these lines"
-    from headgate.cli import serve  # here: `check` needs no server
+    from headgate.cli.server import serve  # here: `check` needs no server
 
     holder = typer.Typer()
     holder.command("serve")(serve.serve)

@@ -1,4 +1,4 @@
-"""`headgate cluster import` and `export`: the move between a server without Kafka and a deployment on it."""
+"""`headgate cluster`: the topics of a deployment on Kafka, and the move of a server there and back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,24 +14,34 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from headgate.cli.client import JsonLinesOption, print_error
+from headgate.cli.client import JsonLinesOption, print_error, print_table
 from headgate.errors import HeadgateError
+from headgate.store.config_file import load
+from headgate.store.kafka.topics import Admin, Misfit
 
 if TYPE_CHECKING:
     from headgate.store.kafka.cluster_import import Moved
 
+EXIT_MISFIT = 1
 EXIT_LEFT = 1
 EXIT_ERROR = 2
 
-ConfigOption = Annotated[Path, typer.Option("--config", help="The configuration file.")]
+_ConfigOption = Annotated[Path, typer.Option("--config", help="The configuration file.")]
 _LeaveOption = Annotated[
     bool,
     typer.Option("--leave-behind", help="Move even if something stays behind, after showing its numbers."),
 ]
 
+app = typer.Typer(
+    name="cluster",
+    help="Create and check the topics of a deployment on Kafka; move a server to Kafka or back.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
 
 @contextlib.contextmanager
-def errors() -> Iterator[None]:
+def _errors() -> Iterator[None]:
     """Known errors become `error:` and `hint:` lines and exit code 2."""
     try:
         yield
@@ -39,9 +50,51 @@ def errors() -> Iterator[None]:
         raise typer.Exit(EXIT_LEFT if error.code == "left-behind" else EXIT_ERROR) from error
 
 
+@app.command()
+def init(config: _ConfigOption = Path("headgate.yaml"), as_json: JsonLinesOption = False) -> None:
+    """Create the missing topics, then check all topics.
+
+    Existing topics are not changed, so you can run the command again.
+
+    Exit status: 0 when every topic is as it must be; 1 when a setting does not fit; 2 when the file is invalid or the
+    cluster does not answer.
+
+    \b
+    Examples:
+      headgate cluster init
+      headgate cluster init --config headgate.yaml --json
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    with _errors():
+        admin = Admin(load(config).kafka)
+        for name in admin.create_missing():
+            typer.echo(json.dumps({"topic": name, "made": True}) if as_json else f"made {name}")
+        found = admin.check()
+    _report(found, as_json)
+
+
+@app.command()
+def check(config: _ConfigOption = Path("headgate.yaml"), as_json: JsonLinesOption = False) -> None:
+    """Compare the topics with the configuration: partitions, replicas, settings, rights, and in-sync replicas.
+
+    It changes nothing. With --json it prints a line for each wrong setting, and nothing when all are right.
+
+    Exit status: 0 when everything fits; 1 when a setting does not, with what to do; 2 when the file is invalid or the
+    cluster does not answer.
+
+    \b
+    Examples:
+      headgate cluster check
+      headgate cluster check --config headgate.yaml --json
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    with _errors():
+        found = Admin(load(config).kafka).check()
+    _report(found, as_json)
+
+
+@app.command("import")
 def import_(
     data: Annotated[Path, typer.Option("--data", help="The data directory of the stopped server.")],
-    config: ConfigOption = Path("headgate.yaml"),
+    config: _ConfigOption = Path("headgate.yaml"),
     leave_behind: _LeaveOption = False,
     as_json: JsonLinesOption = False,
 ) -> None:
@@ -64,23 +117,23 @@ def import_(
     # Here, because most commands need neither the log nor Kafka.
     from headgate.observe import logs
     from headgate.server.datadir import stopped_server
-    from headgate.store.config_file import load
     from headgate.store.kafka.cluster_import import check_fresh, import_state
 
     logs.configure("cluster")
-    with errors():
+    with _errors():
         found = load(config).kafka
         with stopped_server(data) as state:
             check_fresh(found)
             state.left.check(is_accepted=leave_behind)
             with _progress() as tell:
                 moved = import_state(found, state, tell)
-    _report(moved, as_json)
+    _report_moved(moved, as_json)
 
 
+@app.command()
 def export(
     data: Annotated[Path, typer.Option("--data", help="The new data directory.")],
-    config: ConfigOption = Path("headgate.yaml"),
+    config: _ConfigOption = Path("headgate.yaml"),
     leave_behind: _LeaveOption = False,
     as_json: JsonLinesOption = False,
 ) -> None:
@@ -99,19 +152,35 @@ def export(
     # Here, because most commands need neither the log nor Kafka.
     from headgate.observe import logs
     from headgate.server.datadir import new_directory
-    from headgate.store.config_file import load
     from headgate.store.kafka.cluster_export import export_state
 
     logs.configure("cluster")
-    with errors():
+    with _errors():
         found = load(config).kafka
         with new_directory(data) as own, _progress() as tell:
             moved = export_state(found, data, own, tell, leave_behind=leave_behind)
-    _report(moved, as_json)
+    _report_moved(moved, as_json)
     typer.echo(f"next: headgate serve --data {data} --partitions {found.topics.events.partitions}", err=True)
 
 
-def _report(moved: Moved, as_json: bool) -> None:
+def _report(found: list[Misfit], as_json: bool) -> None:
+    if as_json:
+        for misfit in found:
+            typer.echo(json.dumps(asdict(misfit)))
+    elif found:
+        _print(found)
+    else:
+        typer.echo("every topic is as it must be")
+    if found:
+        raise typer.Exit(EXIT_MISFIT)
+
+
+def _print(found: list[Misfit]) -> None:
+    rows = [[each.topic, each.setting, each.found or "-", each.wanted, each.hint] for each in found]
+    print_table([["topic", "setting", "is", "must be", "what to do"], *rows])
+
+
+def _report_moved(moved: Moved, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({name: getattr(moved, name) for name in moved.__slots__}))
         return

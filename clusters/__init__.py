@@ -1,0 +1,1 @@
+"""Real clusters on loopback for tests, benchmarks and examples: Kafka and Spark."""
