@@ -20,12 +20,11 @@ from benchmarks.dispatch import BROKER, PARALLEL, cpu_s, event, subscriber
 from headgate.control.auth_spec import AuthSpec, SecretAuth, SecretReference
 from headgate.control.metadata import Metadata
 from headgate.control.secret_object import Secret
-from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication
+from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication, message_id
 from headgate.delivery.clock import SYSTEM
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.retry import Outcome
-from headgate.delivery.signature import message_id
 
 _TAKEN = Outcome(202)
 

@@ -10,12 +10,11 @@ import pytest
 
 from headgate import limits
 from headgate.delivery import encoding
-from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
+from headgate.delivery.attempt_service import AttemptService, AttemptTracing, OutgoingMessage, Recipient
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.replies import Answered
 from headgate.delivery.retry import Answer, Fate, Outcome
-from headgate.delivery.spans import AttemptTracing
 from headgate.delivery.subscribers import Subscriber
 from headgate.event.trace import Context
 from tests.delivery.harness import attempt_service, event, run, spec, target

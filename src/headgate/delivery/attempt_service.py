@@ -9,6 +9,7 @@ The callers differ in what they persist: deliveries in `dispatch.db`, dead lette
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -18,23 +19,21 @@ from headgate.auth.service_accounts import sender_of
 from headgate.auth.user import User
 from headgate.control.routing import DeliveryRules
 from headgate.control.specs import delivery_rules
-from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication, SecretStore
+from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication, SecretStore, batch_id, message_id
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.encoding import Headers, traced
-from headgate.delivery.health import SubscriberHealth
-from headgate.delivery.identity_tokens import IdentityTokens
 from headgate.delivery.journal import AttemptRecorder, Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
 from headgate.delivery.retry import DELIVERED, Decision, Fate, Outcome, decide, judge
-from headgate.delivery.signature import batch_id, message_id
-from headgate.delivery.spans import AttemptTracing, end
-from headgate.delivery.subscribers import Subscriber, Subscribers
+from headgate.delivery.subscribers import Subscriber, SubscriberHealth, Subscribers
+from headgate.delivery.tokens import IdentityTokens
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.event.identity import path_of
 from headgate.event.model import Event
 from headgate.event.trace import context_of
+from headgate.observe.tracing import Span, Tracing, Value, destination, event_attributes
 
 TURN_S: Final = 0.2
 """How often those look again who wait for somebody else's attempt, which decides whether a circuit closes."""
@@ -204,7 +203,7 @@ class AttemptService:
             context = span.context if span is not None else context_of(event)
             outcome = await self._replies.store(Answered(to.replies_to, answered, root), outcome.reply, context)
         if span is not None:
-            end(span, outcome)
+            end_span(span, outcome)
         return outcome
 
     async def send_in_turn(self, to: Recipient, delivery: Delivery, message: OutgoingMessage) -> Outcome:
@@ -250,3 +249,47 @@ class AttemptService:
         """Write an attempt into the journal: why it failed, or nothing when the event has been delivered."""
         number = delivery.failures + 1
         self.journal.attempt(delivery.partition, delivery.offset, to.target, number, outcome.status, reason, to.origin)
+
+
+class AttemptTracing:
+    """Spans of deliveries.
+
+    Args:
+        tracing: Makes and exports them.
+    """
+
+    def __init__(self, tracing: Tracing) -> None:
+        self._tracing = tracing
+
+    def attempt(
+        self, trigger: str, event: Event, failures: int, count: int, origin: Origin, stored_us: int = 0
+    ) -> Span:
+        """An attempt with `count` events, of which this is the first, begins.
+
+        Before the first attempt of a delivery the match has ended, which began when the event was stored.
+        """
+        attributes: dict[str, Value] = event_attributes(
+            destination("trigger", trigger),
+            "http",
+            event.id,
+            event.source,
+            event.type,
+            event.specversion,
+            event.subject,
+        )
+        parent = context_of(event)
+        if origin is not Origin.DELIVERY:
+            attributes["headgate.origin"] = origin.value
+        elif not failures:
+            match = self._tracing.start("match", parent, attributes, at_us=stored_us)
+            match.end(at_us=max(stored_us, time.time_ns() // 1_000))
+        attributes["headgate.attempt"] = failures + 1
+        if count > 1:
+            attributes["messaging.batch.message_count"] = count
+        return self._tracing.start("deliver", parent, attributes)
+
+
+def end_span(span: Span, outcome: Outcome) -> None:
+    """The attempt has ended, its reply is stored."""
+    attributes: dict[str, Value] = {"http.response.status_code": outcome.status} if outcome.status else {}
+    span.end(attributes, error="" if judge(outcome) is Fate.DELIVERED else outcome.label)

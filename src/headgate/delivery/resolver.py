@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from headgate import limits
 from headgate.control.credentials import ClientTls, CredentialsError
 from headgate.control.egress import Address, Endpoint, UrlPolicy, UrlRefusedError
-from headgate.delivery.http_pool import ConnectionPool, ConnectionPools, tls_context
+from headgate.delivery.http_connections import ConnectionPool, ConnectionPools, tls_context
 from headgate.delivery.retry import CREDENTIALS, Outcome
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]

@@ -27,13 +27,12 @@ from headgate import limits
 from headgate.control.routing import RoutingTable, Target
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.attempts import Attempts
-from headgate.delivery.counts import GIVEN_UP
 from headgate.delivery.cursors import CursorChange, TargetCursor
 from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import Events
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.permits import PermitCounts
-from headgate.delivery.targets import Lag, TargetState
+from headgate.delivery.targets import GIVEN_UP, Lag, TargetState
 from headgate.delivery.verdicts import LastLook
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics

@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 from headgate import limits
 from headgate.control.handshake_grants import PATH, Grant, allowed_per_s
 from headgate.control.routing import DeliveryRules
-from headgate.delivery.circuit import Rate
 from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import HANDSHAKE, Outcome
-from headgate.delivery.tasks import tell_failure
+from headgate.delivery.subscribers import Rate
 from headgate.errors import UnavailableError
+from headgate.observe.logs import tell_failure
 
 ORIGIN: Final = "webhook-request-origin"
 _ANSWERS: Final = ("webhook-allowed-origin", "webhook-allowed-rate")

@@ -35,13 +35,12 @@ from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, left_s
 from headgate.delivery.subscribers import Subscriber
-from headgate.delivery.tasks import tell_failure
 from headgate.errors import HeadgateError, NotFoundError
 from headgate.event.hops import place_root
 from headgate.event.identity import path_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
-from headgate.observe.logs import Recurring
+from headgate.observe.logs import Recurring, tell_failure
 from headgate.outbox.errors import EventGoneError
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore

@@ -12,18 +12,17 @@ from headgate.control.routing import RoutingTable
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.deadletters.sender import DeadLetters
-from headgate.delivery.attempt_service import AttemptService
+from headgate.delivery.attempt_service import AttemptService, AttemptTracing
 from headgate.delivery.authentication import SecretStore
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import CursorStore, Flusher
 from headgate.delivery.events import Events
-from headgate.delivery.health import SubscriberHealth
-from headgate.delivery.identity_tokens import IdentityTokens, NoSigner, Signer
 from headgate.delivery.journal import AttemptRecorder
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Replies
 from headgate.delivery.scheduler import Scheduler, SchedulerListener
-from headgate.delivery.spans import AttemptTracing
+from headgate.delivery.subscribers import SubscriberHealth
+from headgate.delivery.tokens import IdentityTokens, NoSigner, Signer
 from headgate.delivery.verdicts import FilterErrors, Judge, LastLook, evaluate
 from headgate.delivery.webhook_handshake import GrantStore, Handshakes
 from headgate.observe.tracing import Tracing

@@ -28,10 +28,9 @@ from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.scheduler import Scheduler
-from headgate.delivery.tasks import tell_failure
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.observe import metrics
-from headgate.observe.logs import Recurring
+from headgate.observe.logs import Recurring, tell_failure
 from headgate.outbox.shards import Shard
 from headgate.outbox.writer import OutboxChunk, RowGroup
 from headgate.replay.api import ReplaysApi
