@@ -1,6 +1,6 @@
 """The search for an event by its id: newest first, a bounded piece of the log a call.
 
-Two stores have an `InspectedLog`: the embedded log (`chunks.py`) and Kafka (`store/kafka/scan.py`). One
+Two stores have an `InspectedLog`: the embedded log (`file_records.py`) and Kafka (`store/kafka/scan.py`). One
 suite of tests holds both to what is said here (`tests/store/test_inspected_log.py`).
 """
 

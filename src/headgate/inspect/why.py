@@ -33,13 +33,14 @@ from headgate.filter.cel.evaluate import program
 from headgate.filter.cel.view import EventView
 from headgate.filter.compile.plan import Verdict
 from headgate.filter.tools.trace import Trace, trace
-from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, EventExplanation, EventFate
-from headgate.inspect.find import EventSearch, FoundEvent, SearchResult, find_event
-from headgate.inspect.records import KnownEvent, Records, RowRecord, Unfinished
-from headgate.inspect.sentences import (
+from headgate.inspect.explanation import (
     CHANGED_SINCE,
     DELIVERED,
     ENDS,
+    AttemptSummary,
+    BrokerExplanation,
+    EventExplanation,
+    EventFate,
     attempts_of_delivery,
     condition,
     dead_letter_text,
@@ -50,6 +51,8 @@ from headgate.inspect.sentences import (
     time_text,
     undelivered_text,
 )
+from headgate.inspect.find import EventSearch, FoundEvent, SearchResult, find_event
+from headgate.inspect.records import KnownEvent, Records, RowRecord, Unfinished
 
 
 class Why:

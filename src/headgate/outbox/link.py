@@ -23,7 +23,7 @@ from headgate.outbox.errors import LinkProtocolError
 from headgate.outbox.protocol import HELLO_ACCEPTED, HELLO_BYTES, FrameParser, Hello, decode_hello
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.takeover import Accepted, RunActive, RunRejected, Step, Takeover
-from headgate.storage.whole_file import replace_whole
+from headgate.storage.files import replace_whole
 
 ADDRESS_FILE: Final = "match-link-{}.json"
 """Of each dispatcher, by its number."""

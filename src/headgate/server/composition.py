@@ -49,7 +49,7 @@ from headgate.server.matches import MatchReceiver
 from headgate.server.routing_cache import ReportingStore
 from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity, ShardDeliveries, ShardState
 from headgate.server.target_stats import TargetStatsApi
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView, SubscriptionResources
 

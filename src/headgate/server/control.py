@@ -29,8 +29,7 @@ from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
 from headgate.inspect.api import InspectApi
-from headgate.inspect.backtest import Backtests
-from headgate.inspect.backtest_api import BacktestApi
+from headgate.inspect.backtest import BacktestApi, Backtests
 from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.event_type_creator import EventTypeCreator
 from headgate.inspect.file_records import FileRecords

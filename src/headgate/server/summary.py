@@ -24,7 +24,7 @@ from headgate.control.attention import ObjectTrouble
 from headgate.control.http import json_response
 from headgate.control.objects import OWN_API_VERSION, Kind
 from headgate.control.store import Store
-from headgate.deadletters.counts import DeadLetterCount, counts_of
+from headgate.deadletters.store import DeadLetterCount, counts_of
 from headgate.event import rfc3339
 from headgate.limits import ATTENTION_MAX, HISTORY_POINT_S, RATE_WINDOW_S
 from headgate.observe.history import NumbersHistory, Rates
@@ -32,7 +32,7 @@ from headgate.observe.logs import Recurring
 from headgate.server import ready
 from headgate.server.target_stats import BacklogCount, TargetStatsReader
 from headgate.settings import Settings
-from headgate.storage.dispatcher_directory import directories_of
+from headgate.storage.files import directories_of
 
 SUMMARY: Final = f"/apis/{OWN_API_VERSION}/summary"
 SUMMARY_OF_NAMESPACE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/summary"

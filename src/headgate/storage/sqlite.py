@@ -16,8 +16,16 @@ import structlog
 
 from headgate import __version__
 from headgate.errors import FatalError
-from headgate.storage.commit import Committer, SqliteCommitter
-from headgate.storage.commit_record import SUFFIX, TABLE, damaged_page, read_record, record_path, wal_path
+from headgate.storage.commit import (
+    SUFFIX,
+    TABLE,
+    Committer,
+    SqliteCommitter,
+    damaged_page,
+    read_record,
+    record_path,
+    wal_path,
+)
 
 _log = structlog.get_logger(__name__)
 

@@ -20,8 +20,7 @@ from headgate.scan.counting import CountPage, CountRequest, LogCounter
 from headgate.scan.pages import LogScanner, ScanPage, ScanRequest
 from headgate.scan.source import ReadableLog
 from headgate.shares import FairPlaces, FairThreads
-from headgate.stream.follow import Turn, turns
-from headgate.stream.growth import LogGrowth
+from headgate.stream.follow import LogGrowth, Turn, turns
 from headgate.stream.request import ReadRequest
 
 

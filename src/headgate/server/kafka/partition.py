@@ -41,7 +41,7 @@ from headgate.scan.source import ReadableLog
 from headgate.server.kafka.partition_pulls import PartitionPulls
 from headgate.server.kafka.partition_questions import PartitionRecordsApi, PartitionStatsApi, api_of
 from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, ShardState
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, restore
 from headgate.store.kafka.events import TopicEvents, shared_event
