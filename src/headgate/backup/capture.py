@@ -328,9 +328,6 @@ class DatabaseCopies:
     """Copies of SQLite files, each of one moment.
 
     Args:
-        data: The data directory.
-        staging: Where copies go.
-        stack: Closes them.
         is_stopped: No process writes them.
     """
 

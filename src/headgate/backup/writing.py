@@ -66,11 +66,7 @@ class DirectoryTarget:
 
 
 class TarTarget:
-    """A tar archive, written from its beginning to its end.
-
-    Args:
-        stream: Where it goes.
-    """
+    """A tar archive, written from its beginning to its end."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._tar = tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT)  # noqa: SIM115 - `close`

@@ -155,7 +155,6 @@ class StoredDeadLetter(DeadLetter):
 
     Attributes:
         id: Grows with time; 0 before it is stored.
-        state: What is to become of it.
         failures: Attempts to bring it to the sink, or to the subscriber again, that failed.
         since_us: When the first of them ended, microseconds since 1970 UTC; 0 before.
         due_us: When the next one may start, microseconds since 1970 UTC.
@@ -191,9 +190,6 @@ class DeadLetterSummary:
     """A stored dead letter without its event; what has the same name as in `StoredDeadLetter` is the same.
 
     Attributes:
-        source: Of the event.
-        event_id: Of the event.
-        type: Of the event.
         bytes: Of the event in the store.
     """
 
@@ -237,7 +233,6 @@ class Ended:
     """An attempt after which a stored dead letter goes away.
 
     Attributes:
-        id: Of the dead letter.
         began: Its state when the attempt began; a dead letter that is in another one now stays as it is.
     """
 
@@ -257,11 +252,7 @@ class Reschedule(Ended):
 
 
 class DeadLetterReader:
-    """What is read of the file. Blocking; one thread at a time.
-
-    Args:
-        connection: To the file.
-    """
+    """What is read of the file. Blocking; one thread at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -316,10 +307,8 @@ class DeadLetterStore(StoreFile):
     Args:
         path: `deadletters.db`, made when absent.
         shard: Which dispatcher's; ids of dead letters are another one's nowhere.
-        committer: Ends its transactions; None for SQLite alone.
 
     Attributes:
-        reader: What is read of it.
         held: Dead letters by namespace, as the last transaction left them; other threads may read it.
     """
 
@@ -356,7 +345,6 @@ class DeadLetterStore(StoreFile):
 
         Args:
             source: Where they are; their ids stay.
-            owns: Whether those of a target are copied.
             place: The position of one by its id, its target and the position that it had.
             ids: Of those that are copied; None for all.
         """

@@ -49,13 +49,10 @@ class Recipient:
 
     Attributes:
         url: Absolute.
-        rules: Time-out, retries and pauses.
         target: Id of the trigger; 0 without one.
         name: Of the trigger, `namespace/name`; empty without one.
-        origin: Why attempts are made.
         replies_to: The broker that replies go to, `namespace/name`; empty where none are taken.
         subscriber: Whose health an attempt tells of; None when it goes elsewhere.
-        access: How requests authenticate; None when they do not.
         sender: As whom events enter the server's own brokers; None: as the trigger.
     """
 
@@ -89,12 +86,9 @@ class OutgoingMessage(NamedTuple):
     """What one attempt sends.
 
     Attributes:
-        headers: Of the request.
-        body: Of the request.
         event: The event, the first one of a batch: its trace goes on.
         answered: The event that a reply descends from: of a batch the one with the most hops.
         root: The root of that one.
-        event_count: How many events there are.
         stored_us: When the event was stored, microseconds since 1970 UTC.
     """
 
@@ -111,19 +105,7 @@ class AttemptService:
     """Makes attempts and judges them. Lives on one event loop.
 
     Args:
-        transport: The HTTP client.
-        replies: For answers that are events.
-        journal: Remembers attempts for people.
-        health: Hears how subscribers do.
-        secrets: What requests authenticate by.
-        identities: Tokens that this server signs; None for none.
         handshakes: Ask receivers first; None: nobody is asked.
-        tracing: Makes spans; None for none.
-        clocks: Time, and the jitter of pauses.
-
-    Attributes:
-        authentication: Of requests.
-        subscribers: Those that somebody sends to.
     """
 
     def __init__(
@@ -165,9 +147,7 @@ class AttemptService:
         """Make one attempt, as the recipient's sender, else as the user that the trigger is.
 
         Args:
-            to: Where.
             delivery: What was tried before; of a batch the first one.
-            message: What.
             heard: Called with the subscriber's answer, before a reply in it is stored.
 
         Returns:
@@ -225,9 +205,6 @@ class AttemptService:
         """What follows from an attempt for one of its events: written into the journal, a failure is counted.
 
         Args:
-            to: Where it went.
-            delivery: The event's.
-            outcome: Of the attempt.
             at: When it ended, monotonic seconds.
         """
         if judge(outcome) is Fate.DELIVERED:
@@ -252,11 +229,7 @@ class AttemptService:
 
 
 class AttemptTracing:
-    """Spans of deliveries.
-
-    Args:
-        tracing: Makes and exports them.
-    """
+    """Spans of deliveries."""
 
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing

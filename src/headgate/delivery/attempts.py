@@ -53,16 +53,7 @@ class DeliveryOwner(Protocol):
 
 
 class Attempts:
-    """The attempts of all targets. Lives on one event loop.
-
-    Args:
-        owner: Keeps the deliveries.
-        events: The log.
-        service: Makes attempts.
-        look: Decides what the matcher left open.
-        dead_letters: For events that are given up.
-        counts: How many attempts there may be.
-    """
+    """The attempts of all targets. Lives on one event loop."""
 
     def __init__(
         self,

@@ -37,7 +37,6 @@ def message_id(event: Event, more: str = "") -> str:
     """The id of what is sent: the same for every attempt, and without a dot, which separates what is signed.
 
     Args:
-        event: Its source and id name it.
         more: What tells another sending of the same event apart, such as a replay.
     """
     name = "\0".join((event.source, event.id, more)).encode()
@@ -53,10 +52,7 @@ def signed(keys: Sequence[bytes], id_: str, time_s: int, body: bytes) -> list[tu
     """The headers `webhook-id`, `webhook-timestamp` and `webhook-signature`.
 
     Args:
-        keys: One for each signature.
-        id_: Of the message.
         time_s: Of the attempt, seconds since 1970.
-        body: As it is sent.
     """
     text = b"%b.%d.%b" % (id_.encode(), time_s, body)
     made = (base64.b64encode(hmac.digest(key, text, "sha256")).decode() for key in keys)
@@ -73,9 +69,7 @@ class Access(NamedTuple):
 
     Attributes:
         namespace: Of the Secrets.
-        auth: By which of them; None for none.
         ca_certs: CA of the place, as PEM, beside the system's; empty for none.
-        identity: Of a token that this server signs; None for none.
     """
 
     namespace: str
@@ -123,10 +117,9 @@ class NoSecrets:
     """A store without Secrets."""
 
     def get(self, namespace: str, name: str) -> Secret | None:
-        """See `SecretStore`."""
+        return None
 
     def changed(self, since: int) -> tuple[int, frozenset[str] | None]:
-        """See `SecretStore`."""
         return since, frozenset()
 
 
@@ -140,14 +133,7 @@ class _Ready:
 
 
 class RequestAuthentication:
-    """Makes requests that authenticate. Lives on one event loop.
-
-    Args:
-        transport: The HTTP client of deliveries.
-        secrets: The Secrets.
-        clocks: Time.
-        identities: Tokens that this server signs; None for none.
-    """
+    """Makes requests that authenticate. Lives on one event loop."""
 
     def __init__(
         self, transport: Transport, secrets: SecretStore, clocks: Clocks, identities: IdentityTokens | None = None
@@ -189,11 +175,7 @@ class RequestAuthentication:
         """One attempt, see `Transport.post`.
 
         Args:
-            access: How it authenticates.
             id_: What is signed as the id of the message.
-            url: Where it goes.
-            headers: The event's.
-            body: The event's.
             timeout_s: For the request itself; a token has a time of its own.
             handshakes: Ask the receiver first; None: it is not asked.
             rate_per_s: How often it would be sent to, for the question; None for no bound.

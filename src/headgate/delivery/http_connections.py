@@ -34,7 +34,6 @@ class RequestFailedError(Exception):
 
     Args:
         reason: As of an `Outcome`: `refused`, `certificate`, `tls`, `connection`, `timeout` or `protocol`.
-        detail: What happened.
         unsent: Whether there was no connection to send by.
         left_s: Seconds that are left for the same request by a new connection; 0 where none may be tried.
     """
@@ -62,7 +61,6 @@ class HttpConnection(asyncio.Protocol):
 
     Args:
         released: Called when the connection may take another request.
-        opened: Holds it while it is open.
 
     Attributes:
         idle_since_s: Loop time at which the last answer was whole; 0 before the first one.
@@ -108,8 +106,6 @@ class HttpConnection(asyncio.Protocol):
 
         Args:
             head: Request line and header lines, with the empty line.
-            body: As long as the head says.
-            answer: Takes what comes.
             timeout_s: From now to the answer's end.
 
         Returns:
@@ -299,9 +295,6 @@ class ConnectionPool:
     """Connections to one address.
 
     Args:
-        pools: Whose it is.
-        host: An address.
-        port: Its port.
         tls: None for plain HTTP.
         server_name: What the certificate must bear.
     """
@@ -325,9 +318,6 @@ class ConnectionPool:
         the request: the same request goes at once into a new one.
 
         Args:
-            head: Request line and header lines.
-            body: What follows.
-            answer: Takes what comes.
             timeout_s: For all of it.
             connect_s: For a new connection, of that.
 
@@ -396,12 +386,7 @@ class ConnectionPool:
 
 
 class ConnectionPools:
-    """The pools of all addresses. Lives on one event loop.
-
-    Attributes:
-        loop: That one.
-        opened: Every connection.
-    """
+    """The pools of all addresses. Lives on one event loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()

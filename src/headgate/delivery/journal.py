@@ -62,14 +62,11 @@ class JournalEntry:
 
     Attributes:
         time_us: Microseconds since 1970 UTC.
-        partition: Of the event.
-        offset: Of the event.
         target: The trigger's id; 0 for a replay to a URL.
         attempt: From 1; 0 for an end.
         status: HTTP status of the answer; 0 for none.
         reason: Why the attempt failed; empty when it did not.
         result: How the delivery ended; empty for an attempt.
-        origin: Why the attempt was made.
     """
 
     time_us: int
@@ -178,9 +175,7 @@ def rewrite(sources: Sequence[Path], directory: Path, wants: Callable[[int], boo
     """Write the newest entries of several journals as one; no process writes any of them.
 
     Args:
-        sources: Their directories.
         directory: Of the new one, made when absent.
-        wants: Whether the entries of a target are written.
     """
     newest = deque[bytes](maxlen=limits.JOURNAL_BYTES_MAX // _FORM.size)
     wanted: dict[int, bool] = {}

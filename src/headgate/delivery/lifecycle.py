@@ -129,11 +129,7 @@ class Delivery:
 
     Attributes:
         position: Of its outbox row: the identity.
-        partition: Of the event.
-        offset: Of the event.
-        verdict: The matcher's.
         state: Changed by `TargetDeliveries` alone.
-        failures: Attempts that failed so far.
         due_us: When the next one may start, microseconds since 1970 UTC; 0 at once.
         since: See `begun`; None before the first attempt of this process has ended.
         tried_us: Microseconds from there to the last failure.

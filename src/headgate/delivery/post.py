@@ -76,7 +76,6 @@ class HttpTransport:
     """The HTTP client of all deliveries; an async context manager.
 
     Args:
-        policy: Which URLs may be sent to.
         resolve: From a host and a port to its addresses; None for the system's resolver.
     """
 
@@ -109,10 +108,7 @@ class HttpTransport:
 
         Args:
             url: Absolute http or https URL.
-            headers: The event's, in order.
-            body: The event's data, sent as it is.
             timeout_s: For all of it: resolving the name, connecting, sending, the answer's last byte.
-            options: None for the usual ones.
 
         Returns:
             The status, or why there is none. Of a body is kept what somebody needs, the rest is read and dropped; over
@@ -175,15 +171,7 @@ class HttpTransport:
 
 
 class _Answer:
-    """What is kept of an answer.
-
-    Args:
-        transport: Counts replies.
-        options: Of the request.
-
-    Attributes:
-        reply_bytes: How many bytes are counted there.
-    """
+    """What is kept of an answer."""
 
     __slots__ = (
         "_body",

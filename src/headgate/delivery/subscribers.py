@@ -114,8 +114,6 @@ class Subscriber:
 
     Attributes:
         target: The trigger, as routing has it now.
-        circuit: Its breaker.
-        in_flight: Attempts now.
         answered_at: When it last answered in good time, monotonic seconds.
         taken_at: When it last took an event, monotonic seconds.
         failing_since: Start of the attempts since then that are tried again; None without one.
@@ -221,7 +219,6 @@ class SubscriberHealth:
     Args:
         report: Called with a target's id and what is wrong with its subscriber now, as "Reason: message"; empty for
             nothing.
-        clocks: Time.
     """
 
     def __init__(self, report: Callable[[int, str], None], clocks: Clocks) -> None:

@@ -48,12 +48,9 @@ class TargetCounts:
     """The counters of one target.
 
     Attributes:
-        delivered: Deliveries that the subscriber took.
         failed: Given up: dead letters, and what was dropped.
         filtered: Pairs that the filter refused after all.
         filter_errors: Pairs for which the filter was an error.
-        attempts_failed: Attempts.
-        rate: Of what was delivered.
     """
 
     __slots__ = ("attempts_failed", "delivered", "failed", "filter_errors", "filtered", "rate")
@@ -111,15 +108,10 @@ class TargetState:
     """A target and its deliveries.
 
     Attributes:
-        counts: What became of its deliveries.
         target: As routing has it now.
-        subscriber: What is known of its subscriber.
-        recipient: Where its attempts go.
-        deliveries: Those in memory.
         gathering: The timer of a batch that waits for events.
         ripe: Whether the batch has waited for long enough.
         lag: What it has not read; None when it reads along.
-        refilling: Whether a piece is being read.
         slow: Whether it counts as one that does not answer.
         waiting_for_permit: Whether it stands in line for a permit.
         gone: Whether the target was deleted.

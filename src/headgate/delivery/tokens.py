@@ -54,7 +54,6 @@ class _Kept:
 
     Attributes:
         value: The token; empty while there is none.
-        problem: Why there is none.
         got_at: When it was asked for, monotonic seconds.
         until: When it is asked for again, monotonic seconds.
     """
@@ -66,12 +65,7 @@ class _Kept:
 
 
 class Tokens:
-    """Tokens of all clients. Lives on one event loop.
-
-    Args:
-        transport: The HTTP client of deliveries.
-        clocks: Time.
-    """
+    """Tokens of all clients. Lives on one event loop."""
 
     def __init__(self, transport: Transport, clocks: Clocks) -> None:
         self._transport = transport
@@ -158,12 +152,7 @@ _RENEWED: Final = 0.8
 
 
 class Identity(NamedTuple):
-    """Who a token is of, and for.
-
-    Attributes:
-        subject: Of the token.
-        audience: Of the token.
-    """
+    """Who a token is of, and for."""
 
     subject: str
     audience: str
@@ -180,17 +169,11 @@ class NoSigner:
     """Has no key."""
 
     def current(self) -> SigningKey | None:
-        """See `Signer`."""
+        return None
 
 
 class IdentityTokens:
-    """Tokens of all triggers. Lives on one event loop.
-
-    Args:
-        signer: Has the key.
-        issuer: URL of this server.
-        clocks: Time.
-    """
+    """Tokens of all triggers. Lives on one event loop."""
 
     def __init__(self, signer: Signer, issuer: str, clocks: Clocks) -> None:
         self._signer = signer

@@ -61,10 +61,7 @@ class Handshakes:
     """Permissions of all URLs. Lives on one event loop.
 
     Args:
-        transport: The HTTP client of deliveries.
-        grants: Permissions by callback.
         public_url: Of this server: its host is the origin.
-        clocks: Time.
         is_own: Whether a URL is a broker of this server, which needs no permission.
         always: Whether everybody is asked, and not only whose rules say so.
     """
@@ -104,9 +101,7 @@ class Handshakes:
         """Why nothing may be sent to a URL now; None when it may, and an attempt has been counted.
 
         Args:
-            url: Where.
             rate_per_s: How often it would be sent to; None for no bound.
-            options: Of requests there.
             wait_s: How long to wait for a turn at most.
         """
         known = self._known.get(url)

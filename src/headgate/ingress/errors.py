@@ -81,12 +81,8 @@ class ProblemDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         type: "urn:headgate:problem:" and the code.
         title: The status in words.
-        status: The HTTP status.
-        detail: What was wrong and where.
-        code: Names the error for machines.
         attribute: The CloudEvents attribute that breaks a rule, or "data".
         index: The event's position in its batch.
-        hint: What to do about it.
     """
 
     type: str

@@ -45,11 +45,7 @@ class AppendChunk(msgspec.Struct, array_like=True, tag=0, frozen=True):
     Attributes:
         front: Who sends it.
         epoch: Of that front.
-        partition: Where it goes.
         filter_values: See `log.writer.Encoded`, as all that follow.
-        also: More values for the chunk's filter.
-        bloom_bytes: Size of the chunk's filter.
-        codec: Compression of the chunk.
         sizes: About its bytes, by namespace.
     """
 
@@ -161,12 +157,7 @@ class OwnerLink:
 
 
 class RemotePartition:
-    """A partition that another front writes, as group commit's writer. Called in one thread.
-
-    Args:
-        owner: The front that writes it.
-        partition: Its number.
-    """
+    """A partition that another front writes, as group commit's writer. Called in one thread."""
 
     def __init__(self, owner: OwnerLink, partition: int) -> None:
         self._owner = owner
@@ -196,7 +187,6 @@ class RemotePartition:
             raise
 
     def probe(self) -> None:
-        """See `log.commit.Appender`."""
         self._owner.newest("", "")
 
     def close(self) -> None:
@@ -205,11 +195,7 @@ class RemotePartition:
 
 
 class FrontConnection:
-    """A connection that waits for each answer; opened when it is needed, and anew where it broke meanwhile.
-
-    Args:
-        path: Where the other front listens.
-    """
+    """A connection that waits for each answer; opened when it is needed, and anew where it broke meanwhile."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -280,7 +266,6 @@ class FrontOwner:
 
     Args:
         commits: The partitions that this front writes, by number.
-        producers: What it knows of the producers whose events they hold.
     """
 
     def __init__(self, commits: Mapping[int, GroupCommit[Entries | Forwarded]], producers: Producers) -> None:

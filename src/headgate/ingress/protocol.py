@@ -140,10 +140,6 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
 
     What comes with a body and is no data of it (trailers, extensions of chunks) is dropped, and bounded like a head:
     from one piece of data to the next, or to the end.
-
-    Args:
-        connections: The server's connections.
-        uvicorn: What uvicorn gives.
     """
 
     _bare_bytes = 0
@@ -365,9 +361,6 @@ def http_config(
     """How uvicorn serves ingress: nothing per request but the protocol and the application.
 
     Args:
-        app: The application.
-        host: Where it listens, for messages.
-        port: The same.
         protocol: Makes the protocol of a new connection from what uvicorn gives; None for plain HTTP with connections
             of its own.
         proxies: Addresses and networks whose header X-Forwarded-For says where a client is.
@@ -395,13 +388,7 @@ _log = structlog.get_logger(__name__)
 
 
 class TlsAcceptor:
-    """Accepts connections on one socket and makes HTTP of those whose handshake succeeds. Belongs to an event loop.
-
-    Args:
-        connections: The server's connections.
-        context: Says what a handshake uses.
-        make_http: The protocol of a new connection.
-    """
+    """Accepts connections on one socket and makes HTTP of those whose handshake succeeds. Belongs to an event loop."""
 
     def __init__(
         self,

@@ -74,13 +74,7 @@ class _Progress:
 
 
 class Backtests:
-    """Answers requests.
-
-    Args:
-        store: The objects.
-        log: What is counted.
-        counter: Counts events.
-    """
+    """Answers requests."""
 
     def __init__(self, store: Store | ObjectReader, log: ReadableLog, counter: EventCounter) -> None:
         self._store = store
@@ -94,7 +88,6 @@ class Backtests:
         Args:
             broker: `namespace/name`.
             request: The same for all pages, but for `next`.
-            user: Who asks.
 
         Raises:
             ObjectNotFoundError: There is no such broker.
@@ -200,11 +193,7 @@ _CLIENT_GONE: Final = 499  # nobody sees it
 
 
 class BacktestApi:
-    """The handler.
-
-    Args:
-        backtests: Answers requests.
-    """
+    """The handler."""
 
     def __init__(self, backtests: Backtests) -> None:
         self._backtests = backtests

@@ -68,8 +68,6 @@ class BacktestPage(msgspec.Struct, frozen=True, rename="camel"):
     """One answer.
 
     Attributes:
-        api_version: headgate.dev/v1.
-        kind: FilterBacktest.
         of: Which filter this page counted: `filter` or `against`.
         stored: Stored events, of all brokers, from the beginning to the end.
         passed: How many of them have been passed for `of`.
@@ -219,7 +217,6 @@ class TriggerResult(msgspec.Struct, frozen=True):
     """What of the events taken a trigger takes too.
 
     Attributes:
-        name: The trigger.
         both: Events that both take.
         share: Of the events that the filter takes; 0 where it takes none.
     """
@@ -275,12 +272,7 @@ class BacktestSummary(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class BacktestResult:
-    """Adds up pages.
-
-    Args:
-        share: That was asked for.
-        has_second: Whether there is a second filter.
-    """
+    """Adds up pages."""
 
     def __init__(self, share: float, *, has_second: bool) -> None:
         self._share = share

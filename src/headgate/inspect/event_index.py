@@ -84,7 +84,6 @@ class EventIndex:
         """Take up events that were stored one behind the other.
 
         Args:
-            partition: Theirs.
             first: The offset of the first one.
             ids: Theirs, in order.
             roots: What they descend from, in order; empty when none descends from another one.

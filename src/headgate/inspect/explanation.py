@@ -39,7 +39,6 @@ class AttemptSummary:
     """What is known of the attempts.
 
     Attributes:
-        failed: How many failed so far.
         next_us: When the next one is due, microseconds since 1970 UTC; 0 when it is not known.
         code: HTTP status of the last one, 0 when it is not known, or no answer came.
         reason: Why the last one failed; empty when it is not known.
@@ -58,9 +57,6 @@ class EventExplanation:
     """What became of an event for a trigger, and why.
 
     Attributes:
-        fate: In one word.
-        message: In one sentence.
-        found: The event, when it is in the log.
         trace: What the filter says of the event, part by part, where that matters.
         attempts: Of a delivery that has not ended, or of a dead letter.
         result: How a delivery has ended, as the journal has it: `delivered`, `dead_lettered`, `failed`, ...; "" when it

@@ -50,10 +50,6 @@ class InspectedChunks:
     """See `InspectedLog`: a piece is a chunk, and so is a page.
 
     Where a follower has read the log, its index names the chunks; the others are read one after the other.
-
-    Args:
-        log: Directory of the partitions.
-        follower: Follows it; None for nobody.
     """
 
     def __init__(self, log: LogDirectory, follower: LogFollower | None = None) -> None:
@@ -61,7 +57,6 @@ class InspectedChunks:
         self._follower = follower
 
     def newest(self, search: EventSearch) -> Iterator[SearchedPiece]:
-        """See `InspectedLog`."""
         pieces = merge(*(self._newest(number, search) for number in self._log.partitions()), key=_newest_key)
         return iter(pieces)
 
@@ -96,7 +91,6 @@ class InspectedChunks:
             yield _piece(number, chunk, search)
 
     def at(self, partition: int, offset: int) -> FoundEvent | None:
-        """See `InspectedLog`."""
         with PartitionReader(self._log.partition(partition), start=offset) as reader:
             chunk = reader.read()
             if chunk is None or chunk.first_offset != offset:
@@ -164,14 +158,7 @@ _SINCE_US = (1_000_000, 60_000_000, _CLOCK_SLACK_US)
 class FileRecords:
     """See `Records`: files of the data directory.
 
-    Args:
-        data: The data directory.
-        log: The event log.
-        dispatchers: How many there are.
-        follower: Follows the log; None for nobody.
-
     Attributes:
-        log: The event log.
         dispatchers: What each dispatcher has written, by their numbers.
     """
 
@@ -189,7 +176,6 @@ class FileRecords:
         return self.dispatchers[dispatcher_of(target, len(self.dispatchers))]
 
     def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
-        """See `Records`."""
         count = len(self.dispatchers)
         return KnownEvent(
             {one: self.dispatchers[one].of_event(found, target) for one in asked_for(target, count)}, count
@@ -200,7 +186,6 @@ class DeliveryRecords:
     """What a dispatcher has written of its deliveries. Blocking; any number of calls at the same time.
 
     Args:
-        own: Its directory.
         attempts: Directory of its journal.
     """
 
@@ -272,12 +257,7 @@ class DeliveryRecords:
 
 
 class DispatcherRecords(DeliveryRecords):
-    """Files of one dispatcher. Blocking; any number of calls at the same time.
-
-    Args:
-        own: Its directory.
-        on_corrupt: What is done at damaged chunks.
-    """
+    """Files of one dispatcher. Blocking; any number of calls at the same time."""
 
     def __init__(self, own: DispatcherDirectory, on_corrupt: OnCorrupt) -> None:
         super().__init__(own, own.attempts)
@@ -380,7 +360,6 @@ def _unfinished(position: int, handed: int, cursor: TargetCursor | None) -> Unfi
     """What is known of a delivery that has not ended; None when it has.
 
     Args:
-        position: Of its row.
         handed: Every row below it has been handed out.
         cursor: Of the target; None where it is not behind.
     """

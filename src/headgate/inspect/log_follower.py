@@ -53,15 +53,7 @@ class _Span:
 
 
 class LogFollower:
-    """Reads the log along. Its methods may block; any thread may call them.
-
-    Args:
-        log: The event log.
-
-    Attributes:
-        log: The event log.
-        index: Finds events by id and root.
-    """
+    """Reads the log along. Its methods may block; any thread may call them."""
 
     def __init__(self, log: LogDirectory) -> None:
         self.index = EventIndex(INDEXED_EVENTS_MAX)

@@ -39,12 +39,7 @@ class EventTree:
 
 
 def tree_of(log: InspectedLog, found: FoundEvent) -> EventTree:
-    """The tree that an event belongs to: a bounded search, forward from its root.
-
-    Args:
-        log: What is searched.
-        found: The event.
-    """
+    """The tree that an event belongs to: a bounded search, forward from its root."""
     event = found.stored.event
     root = root_of(event) or place_root(event, found.partition, found.offset)
     first = _root(log, root, found)
@@ -92,7 +87,6 @@ class MatchTrace:
     """A row of the outbox and what followed.
 
     Attributes:
-        row: The row.
         key: The trigger or subscription; None when it is deleted.
         attempts: What is still known of them, the oldest first; ends, replays and dead letters among them.
         dead_letter: While it is kept.
@@ -111,7 +105,6 @@ class EventTrace:
     """Everything that is known of one stored event.
 
     Attributes:
-        found: The event, and where it is stored.
         evaluated: Whether the matcher has passed it.
         matches: Every trigger and subscription that it was matched for, in order.
         tree: What the event descends from, and what has come of it.
@@ -126,12 +119,7 @@ class EventTrace:
 
 
 class Tracer:
-    """Traces events. Blocking; any number of calls at the same time.
-
-    Args:
-        records: Where events are, and what became of them.
-        store: The objects.
-    """
+    """Traces events. Blocking; any number of calls at the same time."""
 
     def __init__(self, records: Records, store: Store) -> None:
         self._records = records

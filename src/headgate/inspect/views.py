@@ -35,12 +35,7 @@ class TimelineEntry(msgspec.Struct, frozen=True, omit_defaults=True, rename={"de
         says: The same as a sentence.
         kind: `Trigger` or `Subscription`, where it is about one that exists.
         name: `namespace/name` of it.
-        generation: Of the filters that matched.
-        verdict: The matcher's.
         attempt: From 1.
-        status: HTTP status of the answer.
-        reason: Why an attempt failed.
-        origin: Why it was made.
         result: How a delivery ended: `delivered`, `dead_lettered`, `failed`, ...
         dead_letter: Its id.
         event: Id, source, type, hops and place of a related event.

@@ -56,12 +56,7 @@ from headgate.inspect.records import KnownEvent, Records, RowRecord, Unfinished
 
 
 class Why:
-    """Explains what became of an event. Blocking; any number of calls at the same time.
-
-    Args:
-        records: Where events are, and what became of them.
-        store: The objects.
-    """
+    """Explains what became of an event. Blocking; any number of calls at the same time."""
 
     def __init__(self, records: Records, store: Store) -> None:
         self._records = records
@@ -69,10 +64,6 @@ class Why:
 
     def of_trigger(self, key: ObjectKey, search: EventSearch) -> EventExplanation:
         """What became of an event for a trigger.
-
-        Args:
-            key: The trigger.
-            search: The event.
 
         Raises:
             ObjectNotFoundError: There is no such trigger.
@@ -97,10 +88,7 @@ class Why:
         """What became of an event for the triggers of a broker, a page of them.
 
         Args:
-            key: The broker.
-            search: The event.
             after: The name of the trigger behind which the page begins.
-            limit: Triggers of a page.
 
         Raises:
             ObjectNotFoundError: There is no such broker.

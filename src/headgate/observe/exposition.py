@@ -67,7 +67,6 @@ class Publisher:
 
     Args:
         directory: `run/metrics`.
-        part: Whose file it is.
         clock: Seconds since 1970.
     """
 

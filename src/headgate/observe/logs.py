@@ -87,7 +87,6 @@ class Recurring:
     """A failure that recurs: logged once, until it works again or fails in another way.
 
     Args:
-        log: The logger.
         event: The message, at level error with the field `error`, and `hint` if the error has one.
         expected: The errors that one more try may be without; all others are raised.
     """

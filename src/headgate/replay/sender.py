@@ -62,15 +62,7 @@ class Replaying:
     """Does the replays, on the dispatcher's event loop.
 
     Args:
-        path: `replays.db`.
-        scanner: Looks through the log.
-        events: The log.
-        service: Makes attempts.
-        dead_letters: For events that are given up.
         trigger: The trigger "namespace/name", as routing has it now.
-        rule_of: How events get their filter values.
-        shard: Which dispatcher's they are.
-        committer: Ends the transactions of the file; None for SQLite alone.
     """
 
     def __init__(

@@ -130,7 +130,6 @@ class FloorFinder:
 
     Args:
         own: The dispatcher's directory; its databases need not exist.
-        outbox: The partition in it.
     """
 
     def __init__(self, own: DispatcherDirectory, outbox: Partition) -> None:

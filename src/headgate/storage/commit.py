@@ -61,7 +61,6 @@ class Seal:
     """The pages of a database's file after a checkpoint of all changes.
 
     Attributes:
-        page_bytes: Size of a page.
         row_page: The one with the row that counts commits, from 1 on.
         changed_ns: When the file had been changed last.
         checksums: CRC-32 of each page.
@@ -165,11 +164,7 @@ def _logged_pages(path: Path, page_bytes: int) -> set[int]:
 
 
 class CommitRecord:
-    """The record, for who writes the database. Calls come one after the other.
-
-    Args:
-        path: The database.
-    """
+    """The record, for who writes the database. Calls come one after the other."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -337,13 +332,11 @@ class SqliteCommitter:
         self.is_synced = True
 
     def attach(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.attach`."""
         connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut, not only a crash
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # a checkpoint has its seal
         connection.execute(SCHEMA)
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.begin`."""
         syncs = self._synced or time.monotonic() >= self._due_s
         if syncs is not self._syncs:
             connection.execute(f"PRAGMA synchronous = {'FULL' if syncs else 'NORMAL'}")
@@ -351,7 +344,6 @@ class SqliteCommitter:
         connection.execute("BEGIN IMMEDIATE")
 
     def commit(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.commit`."""
         (number,) = connection.execute(COUNT).fetchone()
         connection.execute("COMMIT")
         self._has_written, self.is_synced = True, self._syncs
@@ -365,7 +357,6 @@ class SqliteCommitter:
             _log.warning("the record of commits cannot be written", file=str(self._path), error=str(error))
 
     def detach(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.detach`."""
         try:
             if self._has_written:
                 self._record.checkpoint(connection)

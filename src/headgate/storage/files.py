@@ -13,11 +13,7 @@ PARENT: Final = "dispatcher"
 
 @dataclass(frozen=True, slots=True)
 class DispatcherDirectory:
-    """One dispatcher's directory. It alone writes there.
-
-    Attributes:
-        path: The directory.
-    """
+    """One dispatcher's directory. It alone writes there."""
 
     path: Path
 
@@ -77,7 +73,6 @@ def replace_whole(path: Path, data: bytes) -> None:
 
     Args:
         path: Only its owner may read it.
-        data: All of it.
 
     Raises:
         OSError: The disk does not take it; the old file stays.

@@ -177,9 +177,6 @@ def damage_named(path: Path) -> Iterator[None]:
 def examine(data: Path) -> None:
     """Reads all of the files, to find out which one an error of SQLite was about; blocks for seconds.
 
-    Args:
-        data: The data directory.
-
     Raises:
         DatabaseDamagedError: Of the first damaged one.
     """
@@ -215,7 +212,6 @@ def check_commits(path: Path, *, is_at_rest: bool = False) -> None:
     """Looks whether a file has everything that was committed; changes nothing.
 
     Args:
-        path: The file.
         is_at_rest: No process has it open, this one neither: its pages are compared as well, at some 800 MB/s.
 
     Raises:
@@ -409,7 +405,6 @@ def read_only(path: Path, *, is_at_rest: bool = False) -> Iterator[sqlite3.Conne
     """A file that another process writes, and which exists.
 
     Args:
-        path: The file.
         is_at_rest: No process has it open: SQLite looks for no change, and makes no files beside it.
 
     Raises:

@@ -31,9 +31,6 @@ class LogGrowth:
 
     One task looks at the partitions' ends for as long as anybody waits: a reader that waits costs nothing by itself.
     For one event loop.
-
-    Args:
-        log: What is watched.
     """
 
     def __init__(self, log: ReadableLog) -> None:
@@ -45,12 +42,7 @@ class LogGrowth:
         self._watching: asyncio.Task[None] | None = None
 
     async def beyond(self, positions: Mapping[int, int], timeout_s: float) -> None:
-        """Wait until a partition has a record at or behind its position, or the time is over.
-
-        Args:
-            positions: Where the reader stands, by partition.
-            timeout_s: At most so long.
-        """
+        """Wait until a partition has a record at or behind its position, or the time is over."""
         self._waiting += 1
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())
@@ -131,10 +123,7 @@ async def turns(
     Closing the iterator closes the files.
 
     Args:
-        log: What is read.
-        request: What is wanted.
         threads: Where the log is read; shared by all readers, a turn holds one for SCAN_TURN_S.
-        growth: Wakes the reader at the end of the log.
         credits: How many events may be given; then the first turn has none and says where the reader begins. None: any
             number.
 

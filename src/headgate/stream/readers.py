@@ -86,11 +86,6 @@ class Readers:
     ) -> AsyncGenerator[Turn, None]:
         """One reader's turns, see `follow.turns`.
 
-        Args:
-            wanted: What he reads.
-            credits: How many events he may have.
-            user: Who he is.
-
         Raises:
             PlacesTakenError: There are as many as may be.
             UnknownBrokerError: The broker has been deleted, and nothing more comes.

@@ -38,7 +38,6 @@ class ReadRequest:
     """What a reader requests.
 
     Attributes:
-        query: Which events.
         start: Where to begin; see `starts.start_offsets`.
         first: CEL text: begin at the first event from there on of which it is true; None to begin at once.
         limit: Events at most; None: no bound.
@@ -60,7 +59,6 @@ def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *,
     """Reads the parameters of a request.
 
     Args:
-        broker: Whose events are read.
         parameters: Names and values, decoded.
         follow: Whether following is the default.
 

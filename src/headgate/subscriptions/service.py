@@ -55,8 +55,6 @@ class Subscriptions:
     """All subscriptions. Lives on the dispatcher's event loop.
 
     Args:
-        store: Their cursors.
-        resources: What they share.
         quotas: How many consumers the subscriptions of a namespace may have; None: any number.
     """
 
@@ -92,7 +90,6 @@ class Subscriptions:
 
         Args:
             name: `namespace/name` of the subscription.
-            consumer: Who is connected.
             user: Whose request or stream it is.
 
         Raises:
@@ -119,10 +116,7 @@ class Subscriptions:
 
         Args:
             name: `namespace/name` of the subscription.
-            consumer: Who asks.
-            count_max: How many at most.
             wait_s: How long to wait for a first one.
-            is_gone: Whether the consumer has left meanwhile.
 
         Raises:
             SubscriptionNotFoundError: There is none.
@@ -294,7 +288,6 @@ class Subscriptions:
 
         Args:
             name: `namespace/name` of the subscription.
-            goal: Where to.
             on_progress: Called with how many events were scanned for an expression, and of about how many.
 
         Raises:
