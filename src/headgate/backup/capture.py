@@ -369,9 +369,7 @@ class DatabaseCopies:
         """
         for path, copy in self._copies:
             with _told(path), sqlite.read_only(copy, is_at_rest=True) as connection:
-                (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            if found != "ok":
-                raise sqlite.DatabaseDamagedError(path, " ".join(str(found).split()))
+                sqlite.check_integrity(connection, path)
 
 
 @contextmanager

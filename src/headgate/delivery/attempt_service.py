@@ -18,11 +18,12 @@ from headgate.auth.context import current_user
 from headgate.auth.service_accounts import sender_of
 from headgate.auth.user import User
 from headgate.control.routing import DeliveryRules
+from headgate.control.secret_store import SecretTable
 from headgate.control.specs import delivery_rules
-from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication, SecretStore, batch_id, message_id
+from headgate.delivery.authentication import Access, RequestAuthentication, batch_id, message_id
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.encoding import Headers, traced
-from headgate.delivery.journal import AttemptRecorder, Origin
+from headgate.delivery.journal import Journal, Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
@@ -112,13 +113,13 @@ class AttemptService:
         self,
         transport: Transport,
         replies: Replies,
-        journal: AttemptRecorder,
+        journal: Journal,
         health: SubscriberHealth,
         *,
-        secrets: SecretStore | None = None,
+        secrets: SecretTable | None = None,
         identities: IdentityTokens | None = None,
         handshakes: Handshakes | None = None,
-        tracing: AttemptTracing | None = None,
+        tracing: Tracing | None = None,
         clocks: Clocks = SYSTEM,
     ) -> None:
         self._transport = transport
@@ -128,7 +129,7 @@ class AttemptService:
         self.health = health
         self._tracing = tracing
         self.clocks = clocks
-        self.authentication = RequestAuthentication(transport, secrets or NoSecrets(), clocks, identities)
+        self.authentication = RequestAuthentication(transport, secrets, clocks, identities)
         self.subscribers = Subscribers()
 
     async def refresh(self) -> None:
@@ -157,7 +158,7 @@ class AttemptService:
         current_user.set(to.sender or sender_of(to.name))
         span = None
         if self._tracing is not None:
-            span = self._tracing.attempt(to.name, event, delivery.failures, count, to.origin, stored_us)
+            span = _attempt_span(self._tracing, to, event, delivery.failures, count, stored_us)
             headers = traced(headers, span.context)
         handshakes = self._handshakes
         if handshakes is not None and not handshakes.wanted(to.rules, to.url):
@@ -183,7 +184,7 @@ class AttemptService:
             context = span.context if span is not None else context_of(event)
             outcome = await self._replies.store(Answered(to.replies_to, answered, root), outcome.reply, context)
         if span is not None:
-            end_span(span, outcome)
+            _end_span(span, outcome)
         return outcome
 
     async def send_in_turn(self, to: Recipient, delivery: Delivery, message: OutgoingMessage) -> Outcome:
@@ -228,41 +229,33 @@ class AttemptService:
         self.journal.attempt(delivery.partition, delivery.offset, to.target, number, outcome.status, reason, to.origin)
 
 
-class AttemptTracing:
-    """Spans of deliveries."""
+def _attempt_span(tracing: Tracing, to: Recipient, event: Event, failures: int, count: int, stored_us: int) -> Span:
+    """An attempt with `count` events, of which this is the first, begins: its span is a child of what stored the event.
 
-    def __init__(self, tracing: Tracing) -> None:
-        self._tracing = tracing
-
-    def attempt(
-        self, trigger: str, event: Event, failures: int, count: int, origin: Origin, stored_us: int = 0
-    ) -> Span:
-        """An attempt with `count` events, of which this is the first, begins.
-
-        Before the first attempt of a delivery the match has ended, which began when the event was stored.
-        """
-        attributes: dict[str, Value] = event_attributes(
-            destination("trigger", trigger),
-            "http",
-            event.id,
-            event.source,
-            event.type,
-            event.specversion,
-            event.subject,
-        )
-        parent = context_of(event)
-        if origin is not Origin.DELIVERY:
-            attributes["headgate.origin"] = origin.value
-        elif not failures:
-            match = self._tracing.start("match", parent, attributes, at_us=stored_us)
-            match.end(at_us=max(stored_us, time.time_ns() // 1_000))
-        attributes["headgate.attempt"] = failures + 1
-        if count > 1:
-            attributes["messaging.batch.message_count"] = count
-        return self._tracing.start("deliver", parent, attributes)
+    So is that of the match, which began when the event was stored, and has ended before a delivery's first attempt.
+    """
+    attributes: dict[str, Value] = event_attributes(
+        destination("trigger", to.name),
+        "http",
+        event.id,
+        event.source,
+        event.type,
+        event.specversion,
+        event.subject,
+    )
+    parent = context_of(event)
+    if to.origin is not Origin.DELIVERY:
+        attributes["headgate.origin"] = to.origin.value
+    elif not failures:
+        match = tracing.start("match", parent, attributes, at_us=stored_us)
+        match.end(at_us=max(stored_us, time.time_ns() // 1_000))
+    attributes["headgate.attempt"] = failures + 1
+    if count > 1:
+        attributes["messaging.batch.message_count"] = count
+    return tracing.start("deliver", parent, attributes)
 
 
-def end_span(span: Span, outcome: Outcome) -> None:
+def _end_span(span: Span, outcome: Outcome) -> None:
     """The attempt has ended, its reply is stored."""
     attributes: dict[str, Value] = {"http.response.status_code": outcome.status} if outcome.status else {}
     span.end(attributes, error="" if judge(outcome) is Fate.DELIVERED else outcome.label)

@@ -14,7 +14,7 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from headgate import limits
 from headgate.auth.service_accounts import subject_of
@@ -22,10 +22,11 @@ from headgate.control.auth_spec import AuthSpec
 from headgate.control.credentials import ClientTls, CredentialsError, DeliveryCredentials, credentials_of
 from headgate.control.objects import Secret
 from headgate.control.routing import Target
+from headgate.control.secret_store import SecretTable
 from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import CREDENTIALS, Outcome
-from headgate.delivery.tokens import Identity, IdentityTokens, NoSigner, Tokens
+from headgate.delivery.tokens import Identity, IdentityTokens, Tokens
 from headgate.delivery.webhook_handshake import ORIGIN, Handshakes
 from headgate.errors import UnavailableError
 from headgate.event.model import Event
@@ -103,26 +104,6 @@ def _identity(target: Target, audience: str) -> Identity | None:
     return Identity(subject_of(target.name), audience) if audience else None
 
 
-class SecretStore(Protocol):
-    """What is needed of `control.secret_store.SecretTable`."""
-
-    def get(self, namespace: str, name: str) -> Secret | None:
-        """A Secret; may block."""
-
-    def changed(self, since: int) -> tuple[int, frozenset[str] | None]:
-        """The newest version, and the namespaces where Secrets changed since, None for any; may block."""
-
-
-class NoSecrets:
-    """A store without Secrets."""
-
-    def get(self, namespace: str, name: str) -> Secret | None:
-        return None
-
-    def changed(self, since: int) -> tuple[int, frozenset[str] | None]:
-        return since, frozenset()
-
-
 @dataclass(frozen=True, slots=True)
 class _Ready:
     """What attempts carry, with the options of their requests."""
@@ -136,13 +117,17 @@ class RequestAuthentication:
     """Makes requests that authenticate. Lives on one event loop."""
 
     def __init__(
-        self, transport: Transport, secrets: SecretStore, clocks: Clocks, identities: IdentityTokens | None = None
+        self,
+        transport: Transport,
+        secrets: SecretTable | None,
+        clocks: Clocks,
+        identities: IdentityTokens | None = None,
     ) -> None:
         self._transport = transport
         self._secrets = secrets
         self._clocks = clocks
         self._tokens = Tokens(transport, clocks)
-        self._identities = identities or IdentityTokens(NoSigner(), "", clocks)
+        self._identities = identities or IdentityTokens(None, "", clocks)
         self._known: dict[str, dict[Access, _Ready | Outcome]] = {}
         self._count = 0
         self._epoch = 0
@@ -150,6 +135,8 @@ class RequestAuthentication:
 
     async def refresh(self) -> None:
         """Forget what Secrets held that have changed."""
+        if self._secrets is None:
+            return
         self._version, namespaces = await asyncio.to_thread(self._secrets.changed, self._version)
         if namespaces is None:
             self._forget(frozenset(self._known))
@@ -229,11 +216,14 @@ class RequestAuthentication:
             kept[access] = found
         return found.outcome if isinstance(found, _Unavailable) else found
 
+    def _secret(self, namespace: str, name: str) -> Secret | None:
+        return self._secrets.get(namespace, name) if self._secrets is not None else None
+
     def _found(self, access: Access) -> _Ready | Outcome | _Unavailable:
         credentials = DeliveryCredentials()
         if access.auth is not None:
             try:
-                credentials = credentials_of(access.auth, lambda name: self._secrets.get(access.namespace, name))
+                credentials = credentials_of(access.auth, lambda name: self._secret(access.namespace, name))
             except CredentialsError as error:
                 return Outcome(0, CREDENTIALS, str(error))
             except UnavailableError as error:

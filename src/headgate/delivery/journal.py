@@ -19,7 +19,7 @@ from enum import StrEnum
 from heapq import merge
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 import structlog
 
@@ -78,25 +78,6 @@ class JournalEntry:
     reason: str = ""
     result: str = ""
     origin: Origin = Origin.DELIVERY
-
-
-class AttemptRecorder(Protocol):
-    """What the scheduler needs of a journal."""
-
-    def attempt(
-        self,
-        partition: int,
-        offset: int,
-        target: int,
-        number: int,
-        status: int,
-        reason: str,
-        origin: Origin = Origin.DELIVERY,
-    ) -> None:
-        """An attempt has ended; `reason` is empty when it was good."""
-
-    def end(self, partition: int, offset: int, target: int, result: str) -> None:
-        """A delivery has ended otherwise than by a good attempt."""
 
 
 class Journal:

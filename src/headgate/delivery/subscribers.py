@@ -85,28 +85,29 @@ class Circuit:
 
 
 class Rate:
-    """At most so many attempts a second, evenly, with bursts of a tenth of a second's worth.
+    """At most so many attempts a second, evenly, with bursts of what `burst_s` brings where that is more than one.
 
     Args:
         per_s: Above 0.
     """
 
-    __slots__ = ("_due", "per_s")
+    __slots__ = ("_burst_s", "_due", "per_s")
 
-    def __init__(self, per_s: float) -> None:
+    def __init__(self, per_s: float, burst_s: float = _BURST_S) -> None:
         self.per_s = per_s
+        self._burst_s = burst_s if per_s * burst_s > 1 else 0.0
         self._due = 0.0
 
     def wait_s(self, now: float) -> float:
         """Seconds until the next attempt may start."""
-        return max(0.0, self._due - _BURST_S - now) if self.per_s * _BURST_S > 1 else max(0.0, self._due - now)
+        return max(0.0, self._due - self._burst_s - now)
 
     def take(self, now: float) -> None:
         """One starts."""
         self._due = max(self._due, now) + 1 / self.per_s
 
 
-NEVER = float("-inf")
+NEVER: Final = float("-inf")
 
 
 class Subscriber:

@@ -14,14 +14,14 @@ import asyncio
 import re
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import jwt
 import msgspec
 
 from headgate import limits
 from headgate.control.credentials import CredentialsError, OAuthClient
-from headgate.control.signing_keys import ALGORITHM, SigningKey
+from headgate.control.signing_keys import ALGORITHM, SigningKey, SigningKeys
 from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import Outcome
@@ -158,24 +158,10 @@ class Identity(NamedTuple):
     audience: str
 
 
-class Signer(Protocol):
-    """What is needed of `control.signing_keys.SigningKeys`."""
-
-    def current(self) -> SigningKey | None:
-        """The key that signs now; may block."""
-
-
-class NoSigner:
-    """Has no key."""
-
-    def current(self) -> SigningKey | None:
-        return None
-
-
 class IdentityTokens:
     """Tokens of all triggers. Lives on one event loop."""
 
-    def __init__(self, signer: Signer, issuer: str, clocks: Clocks) -> None:
+    def __init__(self, signer: SigningKeys | None, issuer: str, clocks: Clocks) -> None:
         self._signer = signer
         self._issuer = issuer
         self._clocks = clocks
@@ -213,7 +199,7 @@ class IdentityTokens:
 
     async def _current(self) -> SigningKey:
         try:
-            key = await asyncio.to_thread(self._signer.current)
+            key = await asyncio.to_thread(self._signer.current) if self._signer is not None else None
         except HeadgateError as error:
             raise CredentialsError("NoSigningKey", error.message) from error
         if key is None:

@@ -12,11 +12,11 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import urlsplit
 
 from headgate import limits
-from headgate.control.handshake_grants import PATH, Grant, allowed_per_s
+from headgate.control.handshake_grants import PATH, HandshakeGrants, allowed_per_s
 from headgate.control.routing import DeliveryRules
 from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
@@ -30,16 +30,6 @@ _ANSWERS: Final = ("webhook-allowed-origin", "webhook-allowed-rate")
 _S_MAX: Final = 10.0
 _LOOKED_AT: Final = 100
 """Refusals that are looked at when something has changed; the others wait for HANDSHAKE_RETRY_S."""
-
-
-class GrantStore(Protocol):
-    """What is needed of `control.handshake_grants.HandshakeGrants`."""
-
-    def get(self, url: str) -> Grant | None:
-        """A permission by callback; may block."""
-
-    def query(self, url: str) -> str:
-        """What its callback says; may block."""
 
 
 @dataclass(slots=True)
@@ -69,7 +59,7 @@ class Handshakes:
     def __init__(
         self,
         transport: Transport,
-        grants: GrantStore,
+        grants: HandshakeGrants,
         public_url: str,
         clocks: Clocks,
         *,

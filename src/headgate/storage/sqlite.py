@@ -185,13 +185,23 @@ def examine(data: Path) -> None:
             continue
         try:
             with read_only(path) as connection:
-                (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+                check_integrity(connection, path)
         except sqlite3.OperationalError:
             continue  # busy, or no room for what SQLite keeps beside it
         except sqlite3.DatabaseError as error:
             raise DatabaseDamagedError(path, str(error)) from error
-        if found != "ok":
-            raise DatabaseDamagedError(path, " ".join(str(found).split()))
+
+
+def check_integrity(connection: sqlite3.Connection, path: Path) -> None:
+    """Reads all of a file.
+
+    Raises:
+        DatabaseDamagedError: SQLite finds something wrong in it.
+        sqlite3.DatabaseError: It cannot be read.
+    """
+    (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if found != "ok":
+        raise DatabaseDamagedError(path, " ".join(str(found).split()))
 
 
 def is_missing(path: Path) -> bool:
@@ -284,11 +294,9 @@ def accept_loss(path: Path) -> None:
         return
     try:
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            check_integrity(connection, path)
     except sqlite3.DatabaseError as error:
         raise DatabaseDamagedError(path, str(error)) from error
-    if found != "ok":
-        raise DatabaseDamagedError(path, " ".join(str(found).split()))
 
 
 def copy(path: Path, to: Path, *, is_at_rest: bool) -> None:
@@ -304,7 +312,7 @@ def copy(path: Path, to: Path, *, is_at_rest: bool) -> None:
         OSError: There is no room.
     """
     with contextlib.ExitStack() as stack:
-        source, wal = path, path.with_name(f"{path.name}-wal")
+        source, wal = path, wal_path(path)
         has_changes = is_at_rest and not is_missing(wal)
         if has_changes:  # of a process that was killed: to read them SQLite would write beside the file
             folder = stack.enter_context(tempfile.TemporaryDirectory(dir=to.parent))
