@@ -288,7 +288,7 @@ MUTANTS: Final = (
     Mutant("given-up-untold", "retention/expiry.py", "            if state.target.id in told:\n",
            "            if _oldest(state) < position:\n",
            "events are given up before anybody was told", "tests/retention/test_expiry.py"),
-    Mutant("index-says-all", "inspect/event_index.py", "self._low[partition] = (oldest + 1) * _BLOCK",
+    Mutant("index-says-all", "inspect/log_follower.py", "self._low[partition] = (oldest + 1) * _BLOCK",
            "self._low[partition] = oldest * _BLOCK",
            "a search leaves out events that the index has given up", "tests/inspect/test_log_follower.py"),
     Mutant("old-flows", "inspect/catalogue.py", "                if flow.last_us >= not_before_us\n", "",

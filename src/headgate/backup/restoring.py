@@ -12,12 +12,12 @@ import os
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Final, Protocol, Self
+from typing import IO, Final, Self
 
 from headgate.backup.manifest import MANIFEST, BackupDamagedError, BackupFile, Manifest, check_path, manifest_bytes
 from headgate.backup.writing import STREAM, sync_folder
@@ -32,11 +32,8 @@ _PACKERS: Final = MappingProxyType(
 """Programs that compress, by how what they write begins."""
 
 
-class Keep(Protocol):
-    """Opens a place for a file of a backup."""
-
-    def __call__(self, path: str) -> AbstractContextManager[IO[bytes]]:
-        """Where the file with this path goes."""
+Keep = Callable[[str], AbstractContextManager[IO[bytes]]]
+"""Opens a place for the file of a backup with this path."""
 
 
 @dataclass(frozen=True, slots=True)
