@@ -20,17 +20,17 @@ from benchmarks.dispatch import BROKER, PARALLEL, cpu_s, event, subscriber
 from headgate.control.auth_spec import AuthSpec, SecretAuth, SecretReference
 from headgate.control.metadata import Metadata
 from headgate.control.secret_object import Secret
-from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication
+from headgate.control.secret_store import SecretTable
+from headgate.delivery.authentication import Access, RequestAuthentication, message_id
 from headgate.delivery.clock import SYSTEM
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.retry import Outcome
-from headgate.delivery.signature import message_id
 
 _TAKEN = Outcome(202)
 
 
-class OneSecret(NoSecrets):
+class OneSecret:
     """Any name is this Secret's."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ async def measured(url: str, posts: int, auth: AuthSpec | None) -> tuple[float, 
     """Seconds and processor seconds of so many POSTs, PARALLEL at a time."""
     access = Access.of("default", auth, "")
     async with HttpTransport() as transport:
-        authentication = RequestAuthentication(transport, OneSecret(), SYSTEM)
+        authentication = RequestAuthentication(transport, cast(SecretTable, OneSecret()), SYSTEM)
         numbers = count()
 
         async def worker() -> None:

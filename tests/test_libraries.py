@@ -12,8 +12,7 @@ from uvicorn.protocols.http import httptools_impl
 from uvicorn.server import ServerState
 
 from headgate.ingress.connections import Connections
-from headgate.ingress.protocol import BoundedHttpProtocol, http_config
-from headgate.ingress.write_timeout import WriteTimeoutProtocol
+from headgate.ingress.protocol import BoundedHttpProtocol, WriteTimeoutProtocol, http_config
 
 PROTOCOL = httptools_impl.HttpToolsProtocol
 CALLED = {

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from headgate.backup import capture, source, target
+from headgate.backup import capture, restoring
+from headgate.backup import writing as writing_module
+from headgate.backup.capture import BackupFailedError
 from headgate.backup.manifest import MANIFEST, BackupDamagedError, BackupNewerError, Manifest
-from headgate.backup.pins import BackupFailedError
-from headgate.backup.restoring import restore_backup
-from headgate.backup.source import examine
+from headgate.backup.restoring import examine, restore_backup
 from headgate.backup.writing import BackupUnwritableError, write_backup
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
@@ -35,7 +35,7 @@ from headgate.log.writer import PartitionWriter
 from headgate.server import datadir, layout
 from headgate.server.datadir import DataDirectoryError
 from headgate.settings import Settings
-from headgate.storage.commit_record import record_path
+from headgate.storage.commit import record_path
 from headgate.storage.sqlite import DatabaseDamagedError, DatabaseMissingError, DatabaseNewerError
 from tests.match.events import append, event, writing
 
@@ -128,7 +128,7 @@ def test_a_backup_is_on_disk_when_it_has_its_name(
         synced.add(os.fstat(descriptor).st_ino)
         fsync(descriptor)
 
-    monkeypatch.setattr(target.os, "fsync", noted)
+    monkeypatch.setattr(writing_module.os, "fsync", noted)
     write_backup(data, str(backup))
     assert {path.stat().st_ino for path in (tmp_path, backup, *backup.rglob("*"))} <= synced
 
@@ -263,7 +263,7 @@ def test_a_header_in_a_tar_takes_no_room_by_itself(tmp_path: Path, head: bytes) 
             return len(piece)
 
     with pytest.raises(BackupDamagedError, match="is no plain file"):
-        list(source._of_tar(Endless()))  # type: ignore[arg-type]
+        list(restoring._of_tar(Endless()))  # type: ignore[arg-type]
     (tmp_path / "backup.tar").write_bytes(head + bytes(2048))
     with pytest.raises(BackupDamagedError, match="is no plain file"):
         restore_backup(str(tmp_path / "backup.tar"), tmp_path / "restored")
@@ -356,7 +356,7 @@ def test_a_full_disk_is_told(data: Path, tmp_path: Path, monkeypatch: pytest.Mon
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(target.DirectoryTarget, "add", full)
+    monkeypatch.setattr(writing_module.DirectoryTarget, "add", full)
     with pytest.raises(BackupUnwritableError, match="No space left"):
         write_backup(data, str(tmp_path / "backup"))
     assert sorted(one.name for one in tmp_path.iterdir()) == ["data"]
@@ -378,7 +378,7 @@ def test_a_backup_takes_nobodys_name(data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["backup", "backup.tar"])
 def test_a_backup_that_came_first_stays(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Two commands at the same instant: neither has seen the other's file when it looks."""
-    monkeypatch.setattr(target, "_check", lambda *_: None)
+    monkeypatch.setattr(writing_module, "_check", lambda *_: None)
     partial = tmp_path / f"{name}.partial"
     if name == "backup":
         partial.mkdir()

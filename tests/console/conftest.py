@@ -20,7 +20,7 @@ from headgate.control.admission import Admission
 from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.storage.commit_record import record_path
+from headgate.storage.commit import record_path
 from headgate.testing import Server
 from headgate.testing.server import free_port
 from tests.auth.provider import Provider

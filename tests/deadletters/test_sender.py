@@ -29,7 +29,7 @@ from headgate.delivery import encoding
 from headgate.delivery.retry import Outcome
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from tests.delivery.harness import (
     EventLog,
     Request,

@@ -18,9 +18,9 @@ from headgate.control.routing import DeliveryRules, RoutingTable, Target, Target
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.clock import SYSTEM
-from headgate.delivery.health import SubscriberHealth
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Replies
+from headgate.delivery.subscribers import SubscriberHealth
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.identity import path_of
 from headgate.event.model import DataKind, Event

@@ -15,7 +15,6 @@ from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.replies import Answered
 from headgate.delivery.retry import Answer, Fate, Outcome
-from headgate.delivery.spans import AttemptTracing
 from headgate.delivery.subscribers import Subscriber
 from headgate.event.trace import Context
 from tests.delivery.harness import attempt_service, event, run, spec, target
@@ -75,7 +74,7 @@ def delivery(failures: int = 0) -> Delivery:
 def test_every_attempt_makes_a_span_and_only_the_first_of_a_delivery_one_for_its_match(origin: Origin):
     async def work() -> None:
         net, spans = Net(Outcome(503)), Spans()
-        service = attempt_service(net, net, tracing=AttemptTracing(cast(Any, spans)))
+        service = attempt_service(net, net, tracing=cast(Any, spans))
         to = Recipient(url="http://x/", rules=spec(), target=1, name="default/t1", origin=origin)
         for failures in range(2):
             await service.send(to, delivery(failures), message())

@@ -25,12 +25,11 @@ from headgate.control.store import Store
 from headgate.delivery.attempt_service import OutgoingMessage, Recipient
 from headgate.delivery.authentication import Access
 from headgate.delivery.clock import SYSTEM
-from headgate.delivery.health import SubscriberHealth
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import Fate, Outcome, judge
-from headgate.delivery.subscribers import Subscriber
+from headgate.delivery.subscribers import Subscriber, SubscriberHealth
 from headgate.storage.keyring import Keyring
 from tests.certificates import Authority
 from tests.delivery.harness import attempt_service, event, run, target

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headgate import limits
-from headgate.delivery.circuit import Circuit, Rate
 from headgate.delivery.retry import Outcome
+from headgate.delivery.subscribers import Circuit, Rate
 from headgate.testing import free_port
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.delivery.counts import Rate60, TargetCounts
+from headgate.delivery.targets import Rate60, TargetCounts
 from headgate.limits import RATE_WINDOW_S
 from headgate.observe.metrics import DELIVERIES
 

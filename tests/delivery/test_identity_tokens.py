@@ -15,9 +15,9 @@ from headgate.control.auth_spec import AuthSpec
 from headgate.control.store import Store
 from headgate.delivery.authentication import Access, RequestAuthentication
 from headgate.delivery.clock import SYSTEM
-from headgate.delivery.identity_tokens import Identity, IdentityTokens
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import Outcome
+from headgate.delivery.tokens import Identity, IdentityTokens
 from headgate.limits import SIGNING_KEY_EARLY_S, SIGNING_KEY_LIFE_S
 from headgate.storage.keyring import Keyring
 from tests.control.support import Server, running

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.delivery.key_queues import KeyQueues
+from headgate.delivery.lifecycle import KeyQueues
 from headgate.event.json_format import decode_batch
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until

@@ -13,9 +13,9 @@ from headgate.control.specs import delivery_rules
 from headgate.delivery import subscribers
 from headgate.delivery.clock import Clocks
 from headgate.delivery.cursors import Tried
-from headgate.delivery.health import SubscriberHealth
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome, backoff_s, is_left
+from headgate.delivery.subscribers import SubscriberHealth
 from headgate.delivery.targets import TargetState
 from headgate.testing import free_port
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, spec, target

@@ -13,7 +13,7 @@ import pytest
 from headgate import limits
 from headgate.control.credentials import ClientTls
 from headgate.control.egress import Listener, UrlPolicy
-from headgate.delivery import http_pool
+from headgate.delivery import http_connections
 from headgate.delivery import resolver as resolver_module
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.resolver import Hop
@@ -66,7 +66,7 @@ def test_a_name_is_sent_to_the_address_that_was_judged_with_its_host_header() ->
 
 
 def test_a_connection_that_a_subscriber_may_be_closing_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_pool, "IDLE_CONNECTION_S", 0.7)
+    monkeypatch.setattr(http_connections, "IDLE_CONNECTION_S", 0.7)
 
     async def work() -> None:
         async with Subscriber() as subscriber, HttpTransport() as transport:
@@ -257,7 +257,7 @@ def test_tls_names_are_pinned_and_their_certificates_checked(tmp_path: Path, mon
     ]
     command += ["-addext", "subjectAltName=DNS:shop.example", "-addext", "basicConstraints=critical,CA:FALSE"]
     subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    trusted = http_pool.tls_context(ClientTls(certificate.read_text()))
+    trusted = http_connections.tls_context(ClientTls(certificate.read_text()))
     monkeypatch.setattr(resolver_module, "tls_context", lambda _: trusted)
     heads: list[bytes] = []
     names: list[str | None] = []

@@ -12,7 +12,7 @@ import uvicorn
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from headgate.ingress import write_timeout
+from headgate.ingress import protocol
 from headgate.ingress.protocol import http_config
 
 ANSWER_BYTES = 8 << 20
@@ -51,7 +51,7 @@ def waiting_bytes(server: uvicorn.Server) -> int:
 
 
 def test_a_client_that_takes_nothing_loses_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_timeout, "WRITE_STALLED_S_MAX", 0.2)
+    monkeypatch.setattr(protocol, "WRITE_STALLED_S_MAX", 0.2)
 
     async def work() -> None:
         async with asked() as (server, _):
@@ -63,7 +63,7 @@ def test_a_client_that_takes_nothing_loses_its_answer(monkeypatch: pytest.Monkey
 
 
 def test_a_client_that_takes_its_answer_slowly_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_timeout, "WRITE_STALLED_S_MAX", 1.0)
+    monkeypatch.setattr(protocol, "WRITE_STALLED_S_MAX", 1.0)
 
     async def work() -> None:
         async with asked() as (_, client):

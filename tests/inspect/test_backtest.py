@@ -27,10 +27,8 @@ from headgate.errors import InvalidInputError
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.inspect import backtest as backtest_module
-from headgate.inspect.backtest import Backtests
-from headgate.inspect.backtest_api import BacktestApi
-from headgate.inspect.backtest_messages import BacktestPage, BacktestRequest
-from headgate.inspect.backtest_result import BacktestResult, BacktestSummary
+from headgate.inspect.backtest import BacktestApi, Backtests
+from headgate.inspect.backtest_result import BacktestPage, BacktestRequest, BacktestResult, BacktestSummary
 from headgate.log.directory import LogDirectory
 from headgate.log.errors import PositionError
 from headgate.scan import counting

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.inspect.backtest_margin import CONFIDENCE, Interval, SampleSums
+from headgate.inspect.backtest_result import CONFIDENCE, Interval, SampleSums
 from headgate.scan import counting
 from headgate.scan.counting import windows
 from headgate.scan.window_count import WindowCount

@@ -20,11 +20,10 @@ from headgate.event.data import kind_of
 from headgate.event.hops import with_lineage
 from headgate.event.model import Event
 from headgate.inspect import log_follower
-from headgate.inspect.chunks import InspectedChunks
-from headgate.inspect.event_index import EventIndex
+from headgate.inspect.file_records import InspectedChunks
 from headgate.inspect.find import EventSearch, find_event
 from headgate.inspect.flows import BrokerFlows, Flow, FlowKey, FlowSketch
-from headgate.inspect.log_follower import LogFollower
+from headgate.inspect.log_follower import EventIndex, LogFollower
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import Chunk
 from headgate.log.retention import retain

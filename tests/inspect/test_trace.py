@@ -15,11 +15,11 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.hops import place_root, with_lineage
 from headgate.event.model import Event
 from headgate.filter.compile.plan import Verdict
-from headgate.inspect import tree
+from headgate.inspect import trace as trace_module
 from headgate.inspect.file_records import FileRecords
 from headgate.inspect.find import EventSearch
-from headgate.inspect.timeline import timeline
 from headgate.inspect.trace import EventTrace, Tracer
+from headgate.inspect.views import timeline
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
@@ -181,7 +181,7 @@ def test_the_search_for_replies_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     for number in range(1, 6):
         log.append([replied(number, 1, root)])
     log.close()
-    monkeypatch.setattr(tree, "TREE_EVENTS_MAX", 3)
+    monkeypatch.setattr(trace_module, "TREE_EVENTS_MAX", 3)
     trace = traced(tmp_path, "e0")
     assert trace is not None
     assert ([one.stored.event.id for one in trace.tree.events], trace.tree.complete) == (["e1", "e2", "e3"], False)

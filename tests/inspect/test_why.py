@@ -28,16 +28,15 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect import find as find_module
 from headgate.inspect.api import InspectApi
-from headgate.inspect.explanation import EventExplanation, EventFate
+from headgate.inspect.explanation import EventExplanation, EventFate, condition
 from headgate.inspect.file_records import DispatcherRecords, FileRecords
 from headgate.inspect.find import EventSearch, FoundEvent
 from headgate.inspect.records import MatchRow
-from headgate.inspect.sentences import condition
 from headgate.inspect.why import Why
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from tests.control.support import broker, trigger
 
 CEL = 'ce.type == "order" && data.amount > 100'

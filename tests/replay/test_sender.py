@@ -23,7 +23,7 @@ from headgate.replay.store import (
     ReplayStore,
 )
 from headgate.shares import PlacesTakenError
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.testing import free_port
 from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, run, running, target
 from tests.support import until

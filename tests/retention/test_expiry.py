@@ -22,7 +22,7 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
 from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.retention.floor import FloorFinder
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.testing import free_port
 from tests.delivery.harness import BROKER, EventLog, Routes, Running, Subscriber, event, matcher, run, running, target
 from tests.support import until

@@ -22,7 +22,7 @@ from headgate.replay.store import ReplayStore
 from headgate.server import layout, preflight
 from headgate.settings import ACCEPTABLE_LOSSES, Settings
 from headgate.storage import sqlite
-from headgate.storage.commit_record import record_path
+from headgate.storage.commit import record_path
 from headgate.storage.sqlite import (
     LOSSES,
     DatabaseDamagedError,

@@ -31,7 +31,7 @@ from headgate.server.kafka.partition_owners import PartitionOwners
 from headgate.server.kafka.partition_questions import api_of, partitions_api
 from headgate.server.kafka.peers import PeerServers
 from headgate.settings import Settings
-from headgate.storage.dispatcher_directory import directories_of
+from headgate.storage.files import directories_of
 from headgate.testing import free_port
 from tests.deadletters.test_api import BASE
 from tests.deadletters.test_sender import letter

@@ -13,7 +13,7 @@ import pytest
 from headgate.server import layout
 from headgate.server.layout import LayoutError, arrange, by_cores, settled
 from headgate.settings import Settings
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 
 
 def spread(before: Sequence[DispatcherDirectory], after: Sequence[DispatcherDirectory]) -> None:

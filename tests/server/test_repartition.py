@@ -22,7 +22,7 @@ from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET, RowGroup, enc
 from headgate.replay.store import ReplayStore
 from headgate.retention.floor import FloorFinder
 from headgate.server import layout, repartition
-from headgate.storage.dispatcher_directory import DispatcherDirectory, directories_of
+from headgate.storage.files import DispatcherDirectory, directories_of
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore, UnackedEvent
 from tests.deadletters.test_sender import letter
 from tests.replay.test_sender import asked

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from clusters.kafka import Kafka
 
 from headgate import limits
 from headgate.observe.history import Snapshot, Sums
@@ -19,7 +20,6 @@ from headgate.server.summary import PartView
 from headgate.settings import Settings
 from headgate.store.kafka.server_numbers import NumbersWriter, hear_numbers
 from headgate.store.kafka.topics import Admin
-from headgate.testing.kafka import Kafka
 from tests.store.outbox_stream import outbox_config
 
 OWN, OTHER, THIRD = "http://127.0.0.1:8080", "http://two:8080", "http://three:8080"

@@ -25,7 +25,7 @@ from headgate.client import AsyncClient, HandshakeError, HeadgateError
 from headgate.control.egress import UrlPolicy
 from headgate.delivery.retry import Outcome
 from headgate.ingress.connections import Connections
-from headgate.ingress.problem import send_body
+from headgate.ingress.errors import send_body
 from headgate.observe.metrics import TLS_HANDSHAKES_FAILED
 from headgate.rpc.service import Service
 from headgate.server import http_listeners, local_http, rpc
@@ -136,7 +136,7 @@ def test_old_versions_of_tls_are_refused() -> None:
 
 
 def test_a_client_that_does_not_end_its_handshake_has_a_slot_and_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.ingress.handshake.TLS_HANDSHAKE_S_MAX", 0.5)
+    monkeypatch.setattr("headgate.ingress.protocol.TLS_HANDSHAKE_S_MAX", 0.5)
     monkeypatch.setattr(limits, "CONNECTIONS_A_CLIENT_MAX", 2)
     made: list[Connections] = []
 

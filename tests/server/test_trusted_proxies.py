@@ -9,7 +9,7 @@ import pytest
 import uvloop
 from pydantic import ValidationError
 
-from headgate.ingress.problem import send_body
+from headgate.ingress.errors import send_body
 from headgate.server.http_listeners import HttpListeners
 from headgate.settings import Settings
 from headgate.testing import free_port

@@ -33,7 +33,7 @@ from headgate.observe import metrics
 from headgate.outbox.shards import Shard
 from headgate.server import composition, inward
 from headgate.server.shard_deliveries import SenderIdentity
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from tests.delivery.harness import BROKER, Routes, Running, target
 from tests.simulation.ledger import PARTITIONS, Ledger, Life
 from tests.simulation.matcher import Link, Matcher

@@ -16,8 +16,8 @@ from headgate.control.store import Store
 from headgate.errors import FatalError
 from headgate.server import layout, preflight
 from headgate.settings import ACCEPTABLE_LOSSES, Settings
-from headgate.storage import commit_record, sqlite
-from headgate.storage.commit_record import read_record, record_path, wal_path
+from headgate.storage import commit, sqlite
+from headgate.storage.commit import read_record, record_path, wal_path
 from headgate.storage.sqlite import (
     DatabaseChangedError,
     DatabaseMissingError,
@@ -54,7 +54,7 @@ def content(data: Path) -> dict[str, list[str]]:
         if not path.exists():
             continue
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            found[path.name] = [line for line in connection.iterdump() if commit_record.TABLE not in line]
+            found[path.name] = [line for line in connection.iterdump() if commit.TABLE not in line]
     return found
 
 
@@ -271,7 +271,7 @@ def test_a_checkpoint_that_was_broken_off_is_no_alarm(tmp_path: Path) -> None:
 
 
 def test_a_large_log_is_brought_into_its_file_and_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_record, "WAL_FRAMES_MAX", 25)
+    monkeypatch.setattr(commit, "WAL_FRAMES_MAX", 25)
     path = tmp_path / "deadletters.db"
     with contextlib.closing(Rows(path)) as rows:
         for start in range(0, 2_000, 100):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.storage.whole_file import replace_whole
+from headgate.storage.files import replace_whole
 
 
 def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

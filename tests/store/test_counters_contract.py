@@ -33,7 +33,7 @@ from headgate.server.target_stats import (
     undelivered,
 )
 from headgate.settings import Settings
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.store.kafka.topics import Admin
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
 from tests.store.dispatch_feed import Feed, made_event, made_target

@@ -16,7 +16,7 @@ from headgate.filter.compile.plan import Verdict
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.store.embedded_state import EmbeddedState, LeftBehindError
 from tests.control.support import trigger
 from tests.control.test_subscriptions import subscription

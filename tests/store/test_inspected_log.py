@@ -16,10 +16,10 @@ from headgate.event.model import Event
 from headgate.ingress.encode import Entries
 from headgate.inspect import find as find_module
 from headgate.inspect import log_follower
-from headgate.inspect.chunks import InspectedChunks
+from headgate.inspect.file_records import InspectedChunks
 from headgate.inspect.find import EventSearch, InspectedLog, find_event
 from headgate.inspect.log_follower import LogFollower
-from headgate.inspect.tree import tree_of
+from headgate.inspect.trace import tree_of
 from headgate.log.directory import LogDirectory
 from headgate.store.kafka import scan
 from headgate.store.kafka.scan import InspectedTopic

@@ -20,7 +20,7 @@ from headgate.scan.pages import LogScanner, ScanRequest
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.source import Query, ReadableLog
 from headgate.stream import follow
-from headgate.stream.growth import LogGrowth
+from headgate.stream.follow import LogGrowth
 from headgate.stream.request import ReadRequest
 from tests.log.support import open_files
 from tests.scan.test_search import BROKER, RULE, store

@@ -72,7 +72,7 @@ def test_readers_over_the_quota_are_refused_until_another_one_ends(tmp_path: Pat
             await world.open(stack)
         world.quotas.show()
         assert not QUOTA_READERS.children
-        assert not world.readers._by_namespace
+        assert not world.readers._quota._held
         await world.readers.close()
         world.store.close()
 

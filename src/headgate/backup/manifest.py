@@ -48,7 +48,6 @@ class BackupFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         path: Its place in the data directory.
-        size_bytes: Its size.
         sha256: Of its content, hexadecimal.
     """
 
@@ -65,7 +64,6 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         headgate: Its version.
         began: RFC 3339: what was acknowledged before is in the backup.
         taken: RFC 3339: nothing later is.
-        files: All files, by their paths.
         digest: SHA-256 of the manifest with this field empty, hexadecimal.
     """
 
@@ -95,7 +93,6 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The manifest that a backup holds.
 
         Args:
-            body: The file.
             where: Its name, for errors.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A data directory from a backup: all of it, or nothing.
+"""A data directory from a backup: all of it, or nothing. Every file is compared with the manifest as it is read.
 
 Files are written and compared in `restoring/` within the new directory, and only then moved to their places. A server
 refuses a directory that holds it.
@@ -7,19 +7,185 @@ refuses a directory that holds it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from types import MappingProxyType
+from typing import IO, Final, Self
 
-from headgate.backup.manifest import Manifest
-from headgate.backup.source import examine
-from headgate.backup.target import sync_folder
+from headgate.backup.manifest import MANIFEST, BackupDamagedError, BackupFile, Manifest, check_path, manifest_bytes
+from headgate.backup.writing import STREAM, sync_folder
 from headgate.errors import InvalidInputError, UnavailableError
+from headgate.limits import BACKUP_FILES_MAX, BACKUP_MANIFEST_BYTES_MAX, BACKUP_PIECE_BYTES
 from headgate.server.datadir import RESTORING, locked
 from headgate.server.stored_formats import check_formats
+
+_PACKERS: Final = MappingProxyType(
+    {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
+)
+"""Programs that compress, by how what they write begins."""
+
+
+Keep = Callable[[str], AbstractContextManager[IO[bytes]]]
+"""Opens a place for the file of a backup with this path."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A file of a backup: its path in it, and its content, readable until the next one is asked for."""
+
+    path: str
+    content: IO[bytes]
+
+
+def examine(name: str, keep: Keep | None = None) -> Manifest:
+    """Reads a whole backup.
+
+    Args:
+        name: A directory, a tar, or `-` for a tar on standard input.
+        keep: Says where copies go; None for nowhere. They are worth nothing when this raises.
+
+    Returns:
+        Its manifest: every file is there, and is what was written.
+
+    Raises:
+        BackupDamagedError: A file is missing, or another one than the manifest says; the message names it.
+        BackupNewerError: A newer Headgate made the backup.
+        InvalidInputError: It cannot be read.
+    """
+    manifest: Manifest | None = None
+    found: dict[str, BackupFile] = {}
+    try:
+        for member in _members(name):
+            if member.path == MANIFEST:
+                body = member.content.read(BACKUP_MANIFEST_BYTES_MAX + 1)
+                manifest = Manifest.decode(manifest_bytes(body, MANIFEST), MANIFEST)
+                continue
+            check_path(member.path)
+            if member.path in found:
+                raise BackupDamagedError(f"{member.path} is there twice")
+            if len(found) >= BACKUP_FILES_MAX:
+                raise BackupDamagedError(f"{name} holds more than {BACKUP_FILES_MAX} files")
+            found[member.path] = _copied(member, keep)
+    except tarfile.TarError as error:
+        raise BackupDamagedError(f"{_said(name)} is no whole tar: {error}") from error
+    except EOFError as error:
+        raise BackupDamagedError(f"{_said(name)} is cut off") from error
+    if manifest is None:
+        raise BackupDamagedError(f"{_said(name)} has no {MANIFEST}: it was broken off, or is no backup")
+    _compare(manifest, found)
+    return manifest
+
+
+def _compare(manifest: Manifest, found: dict[str, BackupFile]) -> None:
+    for one in manifest.files:
+        there = found.pop(one.path, None)
+        if there is None:
+            raise BackupDamagedError(f"{one.path} is missing in the backup")
+        if there.size_bytes != one.size_bytes:
+            raise BackupDamagedError(
+                f"{one.path} is damaged: it has {there.size_bytes} bytes, and had {one.size_bytes}"
+            )
+        if there.sha256 != one.sha256:
+            raise BackupDamagedError(f"{one.path} is damaged: its checksum is another one")
+    if found:
+        raise BackupDamagedError(f"{min(found)} is not in the manifest of the backup")
+
+
+def _copied(member: _Member, keep: Keep | None) -> BackupFile:
+    digest, size = hashlib.sha256(), 0
+    place: AbstractContextManager[IO[bytes] | None] = nullcontext() if keep is None else keep(member.path)
+    with place as file:
+        while piece := member.content.read(BACKUP_PIECE_BYTES):
+            digest.update(piece)
+            size += len(piece)
+            if file is not None:
+                file.write(piece)
+    return BackupFile(member.path, size, digest.hexdigest())
+
+
+def _members(name: str) -> Iterator[_Member]:
+    if name != STREAM and Path(name).is_dir():
+        yield from _of_directory(Path(name))
+        return
+    try:
+        stream = sys.stdin.buffer if name == STREAM else Path(name).open("rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise InvalidInputError(f"the backup {name} cannot be read: {error.strerror}") from error
+    with stream:
+        yield from _of_tar(stream)
+
+
+def _of_directory(directory: Path) -> Iterator[_Member]:
+    try:
+        for path in _paths(directory):
+            if path.is_symlink() or not (path.is_dir() or path.is_file()):
+                raise BackupDamagedError(f"{path} is no plain file")
+            if path.is_file():
+                with path.open("rb") as file:
+                    yield _Member(path.relative_to(directory).as_posix(), file)
+    except OSError as error:
+        raise InvalidInputError(f"the backup {directory} cannot be read: {error}") from error
+
+
+def _paths(directory: Path) -> list[Path]:
+    """All that lies below a directory, in order.
+
+    Raises:
+        OSError: Some of it cannot be read.
+    """
+
+    def told(error: OSError) -> None:
+        raise error
+
+    return sorted(
+        Path(folder, name) for folder, folders, files in os.walk(directory, onerror=told) for name in folders + files
+    )
+
+
+class _PlainMember(tarfile.TarInfo):
+    """A member of a tar as `TarTarget` writes it: one header, and the bytes of a file behind it.
+
+    Nothing else is obeyed: neither a long name, which would be read into memory whole, nor holes, which a header alone
+    makes as large as it likes.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """The member whose header this is.
+
+        Raises:
+            BackupDamagedError: It is no plain file.
+            InvalidInputError: It is no header: the archive is compressed.
+            tarfile.TarError: It is no header.
+        """
+        if packer := next((name for magic, name in _PACKERS.items() if buf.startswith(magic)), ""):
+            raise InvalidInputError(
+                f"the backup is compressed by {packer}",
+                hint=f"give it as a stream: {packer} -dc BACKUP | headgate backup verify -, or headgate restore -",
+            )
+        member = super().frombuf(buf, encoding, errors)
+        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+            raise BackupDamagedError(f"{member.name[:200]!r} is no plain file")
+        return member
+
+
+def _of_tar(stream: IO[bytes]) -> Iterator[_Member]:
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_PlainMember) as tar:
+        for member in tar:
+            if (content := tar.extractfile(member)) is not None:
+                yield _Member(member.name, content)
+
+
+def _said(name: str) -> str:
+    return "the backup on standard input" if name == STREAM else name
+
 
 _OF_OTHERS: Final = frozenset({"lost+found"})
 """What a new file system has of its own."""

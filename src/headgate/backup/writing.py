@@ -1,19 +1,202 @@
-"""A whole backup: the moment of a data directory, written to a target with checksums, the manifest last."""
+"""A whole backup: the moment of a data directory, written with checksums, the manifest last.
+
+It goes to a directory, a tar, or a stream, and has its name only when it is whole.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Final, Protocol
 
 from headgate import __version__
-from headgate.backup.capture import captured
+from headgate.backup.capture import BackupFailedError, captured
 from headgate.backup.manifest import FORM, MANIFEST, BackupFile, Manifest
-from headgate.backup.pins import BackupFailedError
-from headgate.backup.target import opened
-from headgate.errors import UnavailableError
+from headgate.errors import InvalidInputError, UnavailableError
+
+STREAM: Final = "-"
+"""Standard output, or standard input."""
+TAR: Final = ".tar"
+_OTHER_SUFFIXES: Final = frozenset({".tgz", ".gz", ".bz2", ".xz", ".zst", ".zip"})
+"""Of archives that are not written here."""
+_PARTIAL: Final = ".partial"
+_MODE: Final = 0o600
+
+
+class BackupTarget(Protocol):
+    """Takes the files of a backup, the manifest last."""
+
+    def add(self, path: str, size_bytes: int, pieces: Iterable[bytes]) -> None:
+        """Takes one file.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+
+
+class DirectoryTarget:
+    """A directory.
+
+    Args:
+        directory: It exists.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def add(self, path: str, size_bytes: int, pieces: Iterable[bytes]) -> None:
+        """Writes a file."""
+        place = self._directory / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+class TarTarget:
+    """A tar archive, written from its beginning to its end."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._tar = tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT)  # noqa: SIM115 - `close`
+
+    def add(self, path: str, size_bytes: int, pieces: Iterable[bytes]) -> None:
+        """Appends a member."""
+        member = tarfile.TarInfo(path)
+        member.size, member.mode, member.mtime = size_bytes, _MODE, int(time.time())
+        self._tar.addfile(member, _Pieces(pieces))  # type: ignore[arg-type] # it only reads
+
+    def close(self) -> None:
+        """Writes the end of the archive."""
+        self._tar.close()
+
+
+class _Pieces:
+    """Pieces of bytes as a file that is read from its beginning to its end."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._rest = b""
+
+    def read(self, size_bytes: int) -> bytes:
+        found = [self._rest]
+        have = len(self._rest)
+        while have < size_bytes and (piece := next(self._pieces, b"")):
+            found.append(piece)
+            have += len(piece)
+        whole = b"".join(found)
+        self._rest = whole[size_bytes:]
+        return whole[:size_bytes]
+
+
+@contextmanager
+def opened(name: str) -> Iterator[tuple[BackupTarget, Path]]:
+    """A target by its name, and an empty directory beside it for copies; it is there when the block has ended well.
+
+    Args:
+        name: `-` for a tar on standard output, FILE.tar, or a directory, which does not exist or is empty.
+
+    Raises:
+        InvalidInputError: It is there already, or another backup writes it or has left something.
+        OSError: It cannot be written.
+    """
+    before = os.umask(0o077)  # events and objects may hold secrets
+    try:
+        if name == STREAM:
+            with tempfile.TemporaryDirectory(prefix="headgate-backup-") as staging, _tar(sys.stdout.buffer) as target:
+                yield target, Path(staging)
+            sys.stdout.buffer.flush()
+            return
+        path = Path(name)
+        partial = path.with_name(path.name + _PARTIAL)
+        _check(path, partial)
+        beside = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.absolute().parent)
+        with beside as staging, _in_place(path, partial) as target:
+            yield target, Path(staging)
+    finally:
+        os.umask(before)
+
+
+@contextmanager
+def _in_place(path: Path, partial: Path) -> Iterator[BackupTarget]:
+    """Writes beside a path, and puts it there in the end.
+
+    Raises:
+        InvalidInputError: Another backup writes there.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            if path.suffix == TAR:
+                file = stack.enter_context(partial.open("xb"))
+            else:
+                partial.mkdir()
+        except FileExistsError:
+            raise _taken(partial) from None
+        try:
+            if path.suffix == TAR:
+                with _tar(file) as target:
+                    yield target
+                file.flush()
+                os.fsync(file.fileno())
+            else:
+                yield DirectoryTarget(partial)
+                for folder in (partial, *(one for one in partial.rglob("*") if one.is_dir())):
+                    sync_folder(folder)
+            partial.rename(path)  # an empty directory may be there
+            sync_folder(path.absolute().parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _tar(stream: IO[bytes]) -> Iterator[TarTarget]:
+    target = TarTarget(stream)
+    yield target
+    target.close()  # not after an error: its end would make the archive look complete
+
+
+def _check(path: Path, partial: Path) -> None:
+    if path.suffix.lower() in _OTHER_SUFFIXES:
+        raise InvalidInputError(
+            f"{path} would be a directory, for only {TAR} means an archive",
+            hint="for a compressed one: headgate backup create - | gzip > FILE",
+        )
+    is_empty = path.is_dir() and path.suffix != TAR and not any(path.iterdir())
+    if path.exists() and not is_empty:
+        raise InvalidInputError(f"{path} is there already", hint="give each backup a name of its own")
+    if not path.absolute().parent.is_dir():
+        raise InvalidInputError(f"{path.absolute().parent} is no directory", hint="make it, or choose another one")
+    if partial.exists():
+        raise _taken(partial)
+
+
+def _taken(partial: Path) -> InvalidInputError:
+    return InvalidInputError(
+        f"{partial} is there: another backup is being written, or one was broken off",
+        hint=f"if no other one runs: rm -r {partial}",
+    )
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a directory durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class BackupUnwritableError(UnavailableError):

@@ -30,8 +30,7 @@ from headgate.cli.client import (
 from headgate.cli.lazy import module_of
 from headgate.control.objects import OWN_API_VERSION
 from headgate.event.names import NAMESPACE_DEFAULT, full_name
-from headgate.inspect.backtest_messages import BacktestPage, BacktestRequest
-from headgate.inspect.backtest_result import BacktestResult, BacktestSummary
+from headgate.inspect.backtest_result import BacktestPage, BacktestRequest, BacktestResult, BacktestSummary
 from headgate.limits import BACKTEST_HOURS_MAX, BACKTEST_S_MAX
 
 _HOURS_SHOWN: Final = 48

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.storage.whole_file import replace_whole
+from headgate.storage.files import replace_whole
 
 Usage = Mapping[str, Mapping[str, int]]
 """By resource and namespace how much is used."""

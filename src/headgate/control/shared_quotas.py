@@ -7,7 +7,9 @@ ago, so that a namespace may exceed its limit by what it takes meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import structlog
@@ -16,6 +18,7 @@ from headgate.control.copies import QuotaCopy
 from headgate.control.quota_board import QuotaBoard
 from headgate.control.quota_rules import CONSUMERS, DEAD_LETTERS, READERS, STORED_BYTES
 from headgate.control.store import Store
+from headgate.errors import OverloadedError
 from headgate.limits import QUOTA_USAGE_S
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
@@ -82,3 +85,47 @@ class SharedQuotas(QuotaCopy):
                 with looks.attempt():
                     await asyncio.to_thread(self._board.exchange, own)
             await asyncio.sleep(QUOTA_USAGE_S)
+
+
+class QuotaPlaces:
+    """Places of one resource that this process gives, counted by namespace. Lives on one event loop.
+
+    Args:
+        quotas: How many places a namespace may have; None: any number.
+        error: Is raised when a namespace has as many as it may.
+        one: What its holder may close, for people: `a reader`.
+    """
+
+    def __init__(self, quotas: SharedQuotas | None, resource: str, error: type[OverloadedError], one: str) -> None:
+        self._quotas = quotas
+        self._resource = resource
+        self._error = error
+        self._one = one
+        self._held = Counter[str]()
+        if quotas is not None:
+            quotas.count(resource, self._held.__getitem__)
+
+    def take(self, namespace: str) -> None:
+        """One more place is held, until `give_back`."""
+        if self._quotas is not None and self._quotas.is_used_up(self._resource, namespace):
+            limit = self._quotas.limit(self._resource, namespace)
+            raise self._error(
+                f"the namespace {namespace!r} has exceeded its quota: {self._resource} is limited to {limit}",
+                hint=f"close {self._one}, or ask for a larger quota: kubectl describe quota shows the limits",
+            )
+        self._held[namespace] += 1
+
+    def give_back(self, namespace: str) -> None:
+        """A place is free again."""
+        self._held[namespace] -= 1
+        if not self._held[namespace]:
+            del self._held[namespace]
+
+    @contextlib.contextmanager
+    def held(self, namespace: str) -> Iterator[None]:
+        """A place is held for as long as the block lasts."""
+        self.take(namespace)
+        try:
+            yield
+        finally:
+            self.give_back(namespace)

@@ -32,9 +32,15 @@ from headgate import limits
 from headgate.control.bodies import decode_as
 from headgate.control.http import JSON, json_response, path_id, read_body
 from headgate.control.objects import OWN_API_VERSION, JsonObject
-from headgate.deadletters.counts import DeadLetterCount, counts_of, most_first
 from headgate.deadletters.sender import DeadLetters
-from headgate.deadletters.store import DeadLetterReader, DeadLetterState, DeadLetterSummary
+from headgate.deadletters.store import (
+    DeadLetterCount,
+    DeadLetterReader,
+    DeadLetterState,
+    DeadLetterSummary,
+    counts_of,
+    most_first,
+)
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
 from headgate.event.json_format import encode_event

@@ -37,17 +37,17 @@ from headgate.deadletters.store import (
 from headgate.delivery import encoding
 from headgate.delivery.attempt_service import DEFAULT_RULES, AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.authentication import Access
-from headgate.delivery.circuit import Rate
 from headgate.delivery.cursors import Tried
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, Outcome
-from headgate.delivery.tasks import tell_failure
+from headgate.delivery.subscribers import Rate
 from headgate.event.hops import root_of
 from headgate.event.identity import namespace_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
+from headgate.observe.logs import tell_failure
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.writer import WhenDurable, always_durable, until_durable
 from headgate.storage.commit import Committer

@@ -29,11 +29,63 @@ import msgspec
 
 from headgate import limits
 from headgate.delivery.dead_letter import DeadLetter
+from headgate.event import rfc3339
 from headgate.event.identity import namespace_of
 from headgate.event.model import Event
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, read_only
+
+
+class DeadLetterCount(msgspec.Struct, frozen=True):
+    """Dead letters of one trigger, of one reason, in one state.
+
+    Attributes:
+        oldest: When the first of them died, RFC 3339.
+        newest: When the last one did.
+    """
+
+    namespace: str
+    trigger: str
+    reason: str
+    state: str
+    count: int
+    oldest: str
+    newest: str
+
+
+def counts_of(paths: Iterable[Path], namespace: str | None) -> list[DeadLetterCount]:
+    """The counts of several stores, most first; blocking.
+
+    Args:
+        paths: Of `deadletters.db`, which need not be there; no trigger is in two of them.
+        namespace: None for all.
+    """
+    found = [one for path in paths if path.exists() for one in _counts(path, namespace)]
+    return most_first(found)
+
+
+def most_first(counts: Sequence[DeadLetterCount]) -> list[DeadLetterCount]:
+    """In the order in which people look at them."""
+    return sorted(counts, key=lambda one: (-one.count, one.namespace, one.trigger, one.reason, one.state))
+
+
+def _counts(path: Path, namespace: str | None) -> list[DeadLetterCount]:
+    where, parameters = "", tuple[str, ...]()
+    if namespace is not None:
+        where, parameters = "WHERE trigger >= ? AND trigger < ?", (f"{namespace}/", f"{namespace}0")
+    with read_only(path) as connection:
+        rows = connection.execute(
+            f"SELECT trigger, reason, state, count(*), min(died_us), max(died_us) FROM letters {where}"
+            " GROUP BY trigger, reason, state",
+            parameters,
+        ).fetchall()
+    return [
+        DeadLetterCount(at, name, reason, state, count, rfc3339.text(oldest), rfc3339.text(newest))
+        for trigger, reason, state, count, oldest, newest in rows
+        for at, _, name in [trigger.partition("/")]
+    ]
+
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS letters (
@@ -103,7 +155,6 @@ class StoredDeadLetter(DeadLetter):
 
     Attributes:
         id: Grows with time; 0 before it is stored.
-        state: What is to become of it.
         failures: Attempts to bring it to the sink, or to the subscriber again, that failed.
         since_us: When the first of them ended, microseconds since 1970 UTC; 0 before.
         due_us: When the next one may start, microseconds since 1970 UTC.
@@ -139,9 +190,6 @@ class DeadLetterSummary:
     """A stored dead letter without its event; what has the same name as in `StoredDeadLetter` is the same.
 
     Attributes:
-        source: Of the event.
-        event_id: Of the event.
-        type: Of the event.
         bytes: Of the event in the store.
     """
 
@@ -185,7 +233,6 @@ class Ended:
     """An attempt after which a stored dead letter goes away.
 
     Attributes:
-        id: Of the dead letter.
         began: Its state when the attempt began; a dead letter that is in another one now stays as it is.
     """
 
@@ -205,11 +252,7 @@ class Reschedule(Ended):
 
 
 class DeadLetterReader:
-    """What is read of the file. Blocking; one thread at a time.
-
-    Args:
-        connection: To the file.
-    """
+    """What is read of the file. Blocking; one thread at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -264,10 +307,8 @@ class DeadLetterStore(StoreFile):
     Args:
         path: `deadletters.db`, made when absent.
         shard: Which dispatcher's; ids of dead letters are another one's nowhere.
-        committer: Ends its transactions; None for SQLite alone.
 
     Attributes:
-        reader: What is read of it.
         held: Dead letters by namespace, as the last transaction left them; other threads may read it.
     """
 
@@ -304,7 +345,6 @@ class DeadLetterStore(StoreFile):
 
         Args:
             source: Where they are; their ids stay.
-            owns: Whether those of a target are copied.
             place: The position of one by its id, its target and the position that it had.
             ids: Of those that are copied; None for all.
         """

@@ -9,6 +9,7 @@ The callers differ in what they persist: deliveries in `dispatch.db`, dead lette
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -17,24 +18,23 @@ from headgate.auth.context import current_user
 from headgate.auth.service_accounts import sender_of
 from headgate.auth.user import User
 from headgate.control.routing import DeliveryRules
+from headgate.control.secret_store import SecretTable
 from headgate.control.specs import delivery_rules
-from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication, SecretStore
+from headgate.delivery.authentication import Access, RequestAuthentication, batch_id, message_id
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.encoding import Headers, traced
-from headgate.delivery.health import SubscriberHealth
-from headgate.delivery.identity_tokens import IdentityTokens
-from headgate.delivery.journal import AttemptRecorder, Origin
+from headgate.delivery.journal import Journal, Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
 from headgate.delivery.retry import DELIVERED, Decision, Fate, Outcome, decide, judge
-from headgate.delivery.signature import batch_id, message_id
-from headgate.delivery.spans import AttemptTracing, end
-from headgate.delivery.subscribers import Subscriber, Subscribers
+from headgate.delivery.subscribers import Subscriber, SubscriberHealth, Subscribers
+from headgate.delivery.tokens import IdentityTokens
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.event.identity import path_of
 from headgate.event.model import Event
 from headgate.event.trace import context_of
+from headgate.observe.tracing import Span, Tracing, Value, destination, event_attributes
 
 TURN_S: Final = 0.2
 """How often those look again who wait for somebody else's attempt, which decides whether a circuit closes."""
@@ -50,13 +50,10 @@ class Recipient:
 
     Attributes:
         url: Absolute.
-        rules: Time-out, retries and pauses.
         target: Id of the trigger; 0 without one.
         name: Of the trigger, `namespace/name`; empty without one.
-        origin: Why attempts are made.
         replies_to: The broker that replies go to, `namespace/name`; empty where none are taken.
         subscriber: Whose health an attempt tells of; None when it goes elsewhere.
-        access: How requests authenticate; None when they do not.
         sender: As whom events enter the server's own brokers; None: as the trigger.
     """
 
@@ -90,12 +87,9 @@ class OutgoingMessage(NamedTuple):
     """What one attempt sends.
 
     Attributes:
-        headers: Of the request.
-        body: Of the request.
         event: The event, the first one of a batch: its trace goes on.
         answered: The event that a reply descends from: of a batch the one with the most hops.
         root: The root of that one.
-        event_count: How many events there are.
         stored_us: When the event was stored, microseconds since 1970 UTC.
     """
 
@@ -112,32 +106,20 @@ class AttemptService:
     """Makes attempts and judges them. Lives on one event loop.
 
     Args:
-        transport: The HTTP client.
-        replies: For answers that are events.
-        journal: Remembers attempts for people.
-        health: Hears how subscribers do.
-        secrets: What requests authenticate by.
-        identities: Tokens that this server signs; None for none.
         handshakes: Ask receivers first; None: nobody is asked.
-        tracing: Makes spans; None for none.
-        clocks: Time, and the jitter of pauses.
-
-    Attributes:
-        authentication: Of requests.
-        subscribers: Those that somebody sends to.
     """
 
     def __init__(
         self,
         transport: Transport,
         replies: Replies,
-        journal: AttemptRecorder,
+        journal: Journal,
         health: SubscriberHealth,
         *,
-        secrets: SecretStore | None = None,
+        secrets: SecretTable | None = None,
         identities: IdentityTokens | None = None,
         handshakes: Handshakes | None = None,
-        tracing: AttemptTracing | None = None,
+        tracing: Tracing | None = None,
         clocks: Clocks = SYSTEM,
     ) -> None:
         self._transport = transport
@@ -147,7 +129,7 @@ class AttemptService:
         self.health = health
         self._tracing = tracing
         self.clocks = clocks
-        self.authentication = RequestAuthentication(transport, secrets or NoSecrets(), clocks, identities)
+        self.authentication = RequestAuthentication(transport, secrets, clocks, identities)
         self.subscribers = Subscribers()
 
     async def refresh(self) -> None:
@@ -166,9 +148,7 @@ class AttemptService:
         """Make one attempt, as the recipient's sender, else as the user that the trigger is.
 
         Args:
-            to: Where.
             delivery: What was tried before; of a batch the first one.
-            message: What.
             heard: Called with the subscriber's answer, before a reply in it is stored.
 
         Returns:
@@ -178,7 +158,7 @@ class AttemptService:
         current_user.set(to.sender or sender_of(to.name))
         span = None
         if self._tracing is not None:
-            span = self._tracing.attempt(to.name, event, delivery.failures, count, to.origin, stored_us)
+            span = _attempt_span(self._tracing, to, event, delivery.failures, count, stored_us)
             headers = traced(headers, span.context)
         handshakes = self._handshakes
         if handshakes is not None and not handshakes.wanted(to.rules, to.url):
@@ -204,7 +184,7 @@ class AttemptService:
             context = span.context if span is not None else context_of(event)
             outcome = await self._replies.store(Answered(to.replies_to, answered, root), outcome.reply, context)
         if span is not None:
-            end(span, outcome)
+            _end_span(span, outcome)
         return outcome
 
     async def send_in_turn(self, to: Recipient, delivery: Delivery, message: OutgoingMessage) -> Outcome:
@@ -226,9 +206,6 @@ class AttemptService:
         """What follows from an attempt for one of its events: written into the journal, a failure is counted.
 
         Args:
-            to: Where it went.
-            delivery: The event's.
-            outcome: Of the attempt.
             at: When it ended, monotonic seconds.
         """
         if judge(outcome) is Fate.DELIVERED:
@@ -250,3 +227,35 @@ class AttemptService:
         """Write an attempt into the journal: why it failed, or nothing when the event has been delivered."""
         number = delivery.failures + 1
         self.journal.attempt(delivery.partition, delivery.offset, to.target, number, outcome.status, reason, to.origin)
+
+
+def _attempt_span(tracing: Tracing, to: Recipient, event: Event, failures: int, count: int, stored_us: int) -> Span:
+    """An attempt with `count` events, of which this is the first, begins: its span is a child of what stored the event.
+
+    So is that of the match, which began when the event was stored, and has ended before a delivery's first attempt.
+    """
+    attributes: dict[str, Value] = event_attributes(
+        destination("trigger", to.name),
+        "http",
+        event.id,
+        event.source,
+        event.type,
+        event.specversion,
+        event.subject,
+    )
+    parent = context_of(event)
+    if to.origin is not Origin.DELIVERY:
+        attributes["headgate.origin"] = to.origin.value
+    elif not failures:
+        match = tracing.start("match", parent, attributes, at_us=stored_us)
+        match.end(at_us=max(stored_us, time.time_ns() // 1_000))
+    attributes["headgate.attempt"] = failures + 1
+    if count > 1:
+        attributes["messaging.batch.message_count"] = count
+    return tracing.start("deliver", parent, attributes)
+
+
+def _end_span(span: Span, outcome: Outcome) -> None:
+    """The attempt has ended, its reply is stored."""
+    attributes: dict[str, Value] = {"http.response.status_code": outcome.status} if outcome.status else {}
+    span.end(attributes, error="" if judge(outcome) is Fate.DELIVERED else outcome.label)

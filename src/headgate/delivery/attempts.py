@@ -1,7 +1,7 @@
 """Attempts of all targets: when the next one starts, and what follows from it.
 
 A target starts its queue's next delivery whenever it has fewer than its `parallelism` in flight (an ordered one: none
-of the same key, see `key_queues.py`) and there is a permit (see `permits.py`); else it waits for a permit. A delivery
+of the same key, see `lifecycle.py`) and there is a permit (see `permits.py`); else it waits for a permit. A delivery
 that is backing off holds none.
 
 A target with `format: batch` sends several deliveries in one attempt, when `batchSize` events wait or when the first of
@@ -26,10 +26,10 @@ from headgate.delivery.lifecycle import Attempt, Delivery
 from headgate.delivery.permits import PermitCounts, Permits
 from headgate.delivery.retry import UNSENT, Fate, Outcome, judge, left_s
 from headgate.delivery.targets import TargetState
-from headgate.delivery.tasks import tell_failure
 from headgate.delivery.verdicts import LastLook
 from headgate.event.hops import hops_of
 from headgate.observe import metrics
+from headgate.observe.logs import tell_failure
 from headgate.outbox.errors import EventGoneError
 
 Members = list[tuple[Delivery, SharedEvent]]
@@ -53,16 +53,7 @@ class DeliveryOwner(Protocol):
 
 
 class Attempts:
-    """The attempts of all targets. Lives on one event loop.
-
-    Args:
-        owner: Keeps the deliveries.
-        events: The log.
-        service: Makes attempts.
-        look: Decides what the matcher left open.
-        dead_letters: For events that are given up.
-        counts: How many attempts there may be.
-    """
+    """The attempts of all targets. Lives on one event loop."""
 
     def __init__(
         self,

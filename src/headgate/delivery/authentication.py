@@ -2,14 +2,19 @@
 
 Secrets are read when they are first needed, and again once they have changed. Nothing is sent without what the rules
 ask for: an attempt whose Secret is missing fails, and is tried again.
+
+Signatures are those of Standard Webhooks 1.0: HMAC-SHA256 over id, time and body, one for each secret.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
 from headgate import limits
 from headgate.auth.service_accounts import subject_of
@@ -17,14 +22,44 @@ from headgate.control.auth_spec import AuthSpec
 from headgate.control.credentials import ClientTls, CredentialsError, DeliveryCredentials, credentials_of
 from headgate.control.objects import Secret
 from headgate.control.routing import Target
+from headgate.control.secret_store import SecretTable
 from headgate.delivery.clock import Clocks
-from headgate.delivery.identity_tokens import Identity, IdentityTokens, NoSigner
 from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import CREDENTIALS, Outcome
-from headgate.delivery.signature import signed
-from headgate.delivery.tokens import Tokens
+from headgate.delivery.tokens import Identity, IdentityTokens, Tokens
 from headgate.delivery.webhook_handshake import ORIGIN, Handshakes
 from headgate.errors import UnavailableError
+from headgate.event.model import Event
+
+_ID_BYTES = 18
+
+
+def message_id(event: Event, more: str = "") -> str:
+    """The id of what is sent: the same for every attempt, and without a dot, which separates what is signed.
+
+    Args:
+        more: What tells another sending of the same event apart, such as a replay.
+    """
+    name = "\0".join((event.source, event.id, more)).encode()
+    return "msg_" + base64.urlsafe_b64encode(blake2b(name, digest_size=_ID_BYTES).digest()).decode()
+
+
+def batch_id(body: bytes) -> str:
+    """The id of several events that are sent at once: another one when they are not the same events."""
+    return "msg_" + base64.urlsafe_b64encode(blake2b(body, digest_size=_ID_BYTES).digest()).decode()
+
+
+def signed(keys: Sequence[bytes], id_: str, time_s: int, body: bytes) -> list[tuple[str, str]]:
+    """The headers `webhook-id`, `webhook-timestamp` and `webhook-signature`.
+
+    Args:
+        time_s: Of the attempt, seconds since 1970.
+    """
+    text = b"%b.%d.%b" % (id_.encode(), time_s, body)
+    made = (base64.b64encode(hmac.digest(key, text, "sha256")).decode() for key in keys)
+    signatures = " ".join(f"v1,{one}" for one in made)
+    return [("webhook-id", id_), ("webhook-timestamp", str(time_s)), ("webhook-signature", signatures)]
+
 
 _UNAUTHORIZED: Final = 401
 Headers = Sequence[tuple[str, str]]
@@ -35,9 +70,7 @@ class Access(NamedTuple):
 
     Attributes:
         namespace: Of the Secrets.
-        auth: By which of them; None for none.
         ca_certs: CA of the place, as PEM, beside the system's; empty for none.
-        identity: Of a token that this server signs; None for none.
     """
 
     namespace: str
@@ -71,27 +104,6 @@ def _identity(target: Target, audience: str) -> Identity | None:
     return Identity(subject_of(target.name), audience) if audience else None
 
 
-class SecretStore(Protocol):
-    """What is needed of `control.secret_store.SecretTable`."""
-
-    def get(self, namespace: str, name: str) -> Secret | None:
-        """A Secret; may block."""
-
-    def changed(self, since: int) -> tuple[int, frozenset[str] | None]:
-        """The newest version, and the namespaces where Secrets changed since, None for any; may block."""
-
-
-class NoSecrets:
-    """A store without Secrets."""
-
-    def get(self, namespace: str, name: str) -> Secret | None:
-        """See `SecretStore`."""
-
-    def changed(self, since: int) -> tuple[int, frozenset[str] | None]:
-        """See `SecretStore`."""
-        return since, frozenset()
-
-
 @dataclass(frozen=True, slots=True)
 class _Ready:
     """What attempts carry, with the options of their requests."""
@@ -102,23 +114,20 @@ class _Ready:
 
 
 class RequestAuthentication:
-    """Makes requests that authenticate. Lives on one event loop.
-
-    Args:
-        transport: The HTTP client of deliveries.
-        secrets: The Secrets.
-        clocks: Time.
-        identities: Tokens that this server signs; None for none.
-    """
+    """Makes requests that authenticate. Lives on one event loop."""
 
     def __init__(
-        self, transport: Transport, secrets: SecretStore, clocks: Clocks, identities: IdentityTokens | None = None
+        self,
+        transport: Transport,
+        secrets: SecretTable | None,
+        clocks: Clocks,
+        identities: IdentityTokens | None = None,
     ) -> None:
         self._transport = transport
         self._secrets = secrets
         self._clocks = clocks
         self._tokens = Tokens(transport, clocks)
-        self._identities = identities or IdentityTokens(NoSigner(), "", clocks)
+        self._identities = identities or IdentityTokens(None, "", clocks)
         self._known: dict[str, dict[Access, _Ready | Outcome]] = {}
         self._count = 0
         self._epoch = 0
@@ -126,6 +135,8 @@ class RequestAuthentication:
 
     async def refresh(self) -> None:
         """Forget what Secrets held that have changed."""
+        if self._secrets is None:
+            return
         self._version, namespaces = await asyncio.to_thread(self._secrets.changed, self._version)
         if namespaces is None:
             self._forget(frozenset(self._known))
@@ -151,11 +162,7 @@ class RequestAuthentication:
         """One attempt, see `Transport.post`.
 
         Args:
-            access: How it authenticates.
             id_: What is signed as the id of the message.
-            url: Where it goes.
-            headers: The event's.
-            body: The event's.
             timeout_s: For the request itself; a token has a time of its own.
             handshakes: Ask the receiver first; None: it is not asked.
             rate_per_s: How often it would be sent to, for the question; None for no bound.
@@ -209,11 +216,14 @@ class RequestAuthentication:
             kept[access] = found
         return found.outcome if isinstance(found, _Unavailable) else found
 
+    def _secret(self, namespace: str, name: str) -> Secret | None:
+        return self._secrets.get(namespace, name) if self._secrets is not None else None
+
     def _found(self, access: Access) -> _Ready | Outcome | _Unavailable:
         credentials = DeliveryCredentials()
         if access.auth is not None:
             try:
-                credentials = credentials_of(access.auth, lambda name: self._secrets.get(access.namespace, name))
+                credentials = credentials_of(access.auth, lambda name: self._secret(access.namespace, name))
             except CredentialsError as error:
                 return Outcome(0, CREDENTIALS, str(error))
             except UnavailableError as error:

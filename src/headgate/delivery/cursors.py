@@ -48,7 +48,6 @@ class Tried(NamedTuple):
 
     Attributes:
         position: Of its outbox row.
-        failures: Attempts that failed.
         due_us: When the next one is due, microseconds since 1970 UTC.
         tried_us: Microseconds from its first attempt to the last one, as far as a dispatcher ran: no clock that jumps
             and no server that was off brings an event to its end.
@@ -65,7 +64,6 @@ class TargetCursor:
     """A target that is behind.
 
     Attributes:
-        target: Its id.
         lag_from: Outbox position from which on it has read nothing; None when it is up to G.
         pending: Positions below `lag_from` (or G) that have not ended, in order.
         retries: Those of them that have failed.
@@ -84,7 +82,6 @@ class Cursors:
     Attributes:
         position: G.
         watermarks: Per log partition.
-        targets: Those that are behind.
     """
 
     position: int = 0
@@ -99,7 +96,6 @@ class CursorChange:
     Attributes:
         position: G.
         watermarks: Per log partition; those not named stay.
-        behind: Targets that are behind now.
         done: Ids of targets that are no longer.
     """
 
@@ -114,8 +110,6 @@ class CursorStore(StoreFile):
 
     Args:
         path: `dispatch.db` of the data directory, made when absent.
-        schema: Statements that make further tables.
-        committer: Ends its transactions; None for SQLite alone.
     """
 
     def __init__(self, path: Path, schema: str = "", committer: Committer | None = None) -> None:
@@ -191,7 +185,6 @@ class Flusher:
     """Writes cursor changes, in a thread of its own.
 
     Args:
-        store: The file.
         take: Gives what changed since it was last asked.
         on_flush: Called on the loop after a transaction.
         when_durable: Each change waits for the rows below its position.

@@ -25,19 +25,14 @@ class DeadLetter:
     """An event that could not be delivered.
 
     Attributes:
-        target: Id of its trigger.
         position: Of its outbox row.
-        partition: Of the event in the log.
-        offset: Of the event in the log.
         trigger: `namespace/name`.
         broker: `namespace/name`.
-        event: As it was accepted.
         died_us: When it was given up, microseconds since 1970 UTC.
         reason: A bounded name: the status or what else was wrong, as in the metric of failed attempts.
         destination: URL that did not take it.
         code: HTTP status of the last attempt; 500 when no answer came, as Knative says it.
         data: First bytes of the last answer, or words.
-        attempts: How often it was tried.
         sink: Where it goes when its trigger is gone; empty when nowhere.
     """
 

@@ -60,9 +60,6 @@ def dead(event: Event, destination: str, code: int, data: bytes) -> Event:
     """A dead letter: the event with what went wrong, as Knative names it.
 
     Args:
-        event: As it was accepted.
-        destination: URL that did not take it.
-        code: HTTP status of the last attempt.
         data: First bytes of its answer; what Base64 makes of them has 1,024 characters at most.
     """
     text = base64.b64encode(data[: limits.ERROR_BODY_BYTES_MAX]).decode()

@@ -31,10 +31,8 @@ class SharedEvent:
 
     Attributes:
         broker: Identity of the broker that accepted it.
-        event: As it was accepted.
         append_time_us: When it was stored, microseconds since 1970 UTC.
         root: The event that it descends from, or itself.
-        size_bytes: Roughly what it takes in memory.
     """
 
     __slots__ = ("_json", "_view", "_wire", "append_time_us", "broker", "event", "root", "size_bytes")
@@ -133,11 +131,7 @@ class EventCache:
 
 
 class LogEvents:
-    """Events of a log.
-
-    Args:
-        log: Where they are.
-    """
+    """Events of a log."""
 
     def __init__(self, log: LogDirectory) -> None:
         # Two lookups, because one is not for two threads: the loop's meets hot chunks only, the thread's may wait.
@@ -155,11 +149,9 @@ class LogEvents:
         return self.kept(partition, offset) or self._keep(partition, offset, _read(self._hot, partition, offset))
 
     def kept(self, partition: int, offset: int) -> SharedEvent | None:
-        """See `Events`."""
         return self._cache.get(partition, offset)
 
     async def load(self, partition: int, offset: int) -> SharedEvent:
-        """See `Events`."""
         event = self.kept(partition, offset)
         if event is None:
             loop = asyncio.get_running_loop()

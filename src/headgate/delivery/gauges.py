@@ -26,9 +26,6 @@ class Gauges:
     """Samples until it is cancelled.
 
     Args:
-        scheduler: Whose deliveries.
-        events: The log, for the age of what waits.
-        outbox: Its writer.
         clock_us: Microseconds since 1970 UTC.
     """
 

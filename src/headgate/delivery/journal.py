@@ -19,7 +19,7 @@ from enum import StrEnum
 from heapq import merge
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 import structlog
 
@@ -62,14 +62,11 @@ class JournalEntry:
 
     Attributes:
         time_us: Microseconds since 1970 UTC.
-        partition: Of the event.
-        offset: Of the event.
         target: The trigger's id; 0 for a replay to a URL.
         attempt: From 1; 0 for an end.
         status: HTTP status of the answer; 0 for none.
         reason: Why the attempt failed; empty when it did not.
         result: How the delivery ended; empty for an attempt.
-        origin: Why the attempt was made.
     """
 
     time_us: int
@@ -81,25 +78,6 @@ class JournalEntry:
     reason: str = ""
     result: str = ""
     origin: Origin = Origin.DELIVERY
-
-
-class AttemptRecorder(Protocol):
-    """What the scheduler needs of a journal."""
-
-    def attempt(
-        self,
-        partition: int,
-        offset: int,
-        target: int,
-        number: int,
-        status: int,
-        reason: str,
-        origin: Origin = Origin.DELIVERY,
-    ) -> None:
-        """An attempt has ended; `reason` is empty when it was good."""
-
-    def end(self, partition: int, offset: int, target: int, result: str) -> None:
-        """A delivery has ended otherwise than by a good attempt."""
 
 
 class Journal:
@@ -178,9 +156,7 @@ def rewrite(sources: Sequence[Path], directory: Path, wants: Callable[[int], boo
     """Write the newest entries of several journals as one; no process writes any of them.
 
     Args:
-        sources: Their directories.
         directory: Of the new one, made when absent.
-        wants: Whether the entries of a target are written.
     """
     newest = deque[bytes](maxlen=limits.JOURNAL_BYTES_MAX // _FORM.size)
     wanted: dict[int, bool] = {}

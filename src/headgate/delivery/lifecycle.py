@@ -12,6 +12,10 @@
 A delivery can END in any state but ENDED: its target may be deleted, its event may be gone. EXPIRING ones have been
 taken out of the queue because they are too old; how they end is being decided.
 
+An ordered target has one delivery of each partition key under way. The key is taken from its first delivery's start
+until that one has ended, with all its retries; what comes meanwhile waits behind it, in the order in which it came.
+Other keys go on. Events without a partition key share a queue.
+
 What counts deliveries (how many are in flight, back off, wait for a key) is counted here, where they move, and nowhere
 else. Attempts are counted too: an attempt carries one delivery, or several of a target with `format: batch`, and has
 one permit (`permits.py`) from `open` to `close`.
@@ -22,10 +26,41 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from headgate.delivery.cursors import Tried
-from headgate.delivery.key_queues import KeyQueues
+
+T = TypeVar("T")
+
+
+class KeyQueues(Generic[T]):
+    """The keys of one target. What waits is in memory anyway: at most a queue's length."""
+
+    __slots__ = ("_taken",)
+
+    def __init__(self) -> None:
+        self._taken: dict[str, deque[T]] = {}
+
+    def enter(self, key: str, one: T) -> bool:
+        """Take the key; when it is taken, wait until `leave` returns this one."""
+        waiting = self._taken.get(key)
+        if waiting is None:
+            self._taken[key] = deque()
+            return True
+        waiting.append(one)
+        return False
+
+    def leave(self, key: str) -> T | None:
+        """Who has the key has ended: the next one, who has it now; None leaves the key free."""
+        waiting = self._taken[key]
+        if waiting:
+            return waiting.popleft()
+        del self._taken[key]
+        return None
+
+    def withdraw(self, key: str, one: T) -> None:
+        """One that waits does not any more."""
+        self._taken[key].remove(one)
 
 
 class DeliveryState(IntEnum):
@@ -94,11 +129,7 @@ class Delivery:
 
     Attributes:
         position: Of its outbox row: the identity.
-        partition: Of the event.
-        offset: Of the event.
-        verdict: The matcher's.
         state: Changed by `TargetDeliveries` alone.
-        failures: Attempts that failed so far.
         due_us: When the next one may start, microseconds since 1970 UTC; 0 at once.
         since: See `begun`; None before the first attempt of this process has ended.
         tried_us: Microseconds from there to the last failure.

@@ -87,10 +87,7 @@ class Permits:
     """The permits of all targets, and the line before either side's. Lives on one event loop.
 
     Args:
-        pump: Starts what may start of a target: its turn has come.
         clock: Monotonic seconds.
-        loop: For the look at attempts that hang.
-        counts: How many there are.
     """
 
     def __init__(

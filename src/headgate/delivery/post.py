@@ -2,7 +2,7 @@
 
 Names are resolved by us (`resolver.py`), so that the address that was judged is the one connected to.
 
-The connections are ours (`http_connection.py`): a client on threads of its own, such as hyper's or aiohttp's, costs
+The connections are ours (`http_connections.py`): a client on threads of its own, such as hyper's or aiohttp's, costs
 three to ten times as much a POST, most of it where threads hand over to the event loop and back. Answers are taken as
 they come, so that their length is bounded. Nothing is decompressed: requests ask for answers as they are, and of an
 answer in another coding the body counts for nothing.
@@ -19,8 +19,7 @@ from typing import Final, Protocol
 from headgate import limits
 from headgate.control.credentials import ClientTls
 from headgate.control.egress import UrlPolicy
-from headgate.delivery.http_connection import Headers, RequestFailedError
-from headgate.delivery.http_pool import ConnectionPools
+from headgate.delivery.http_connections import ConnectionPools, Headers, RequestFailedError
 from headgate.delivery.resolver import Hop, Resolve, Routes
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Answer, Outcome
 
@@ -77,7 +76,6 @@ class HttpTransport:
     """The HTTP client of all deliveries; an async context manager.
 
     Args:
-        policy: Which URLs may be sent to.
         resolve: From a host and a port to its addresses; None for the system's resolver.
     """
 
@@ -110,10 +108,7 @@ class HttpTransport:
 
         Args:
             url: Absolute http or https URL.
-            headers: The event's, in order.
-            body: The event's data, sent as it is.
             timeout_s: For all of it: resolving the name, connecting, sending, the answer's last byte.
-            options: None for the usual ones.
 
         Returns:
             The status, or why there is none. Of a body is kept what somebody needs, the rest is read and dropped; over
@@ -176,15 +171,7 @@ class HttpTransport:
 
 
 class _Answer:
-    """What is kept of an answer.
-
-    Args:
-        transport: Counts replies.
-        options: Of the request.
-
-    Attributes:
-        reply_bytes: How many bytes are counted there.
-    """
+    """What is kept of an answer."""
 
     __slots__ = (
         "_body",

@@ -38,7 +38,6 @@ class Answered:
 
     Attributes:
         broker: `namespace/name` of the trigger's broker; a reply goes to the one that has the name now.
-        event: What was delivered.
         root: The event that it descends from, or itself.
     """
 
@@ -59,7 +58,6 @@ class IngressReplies:
 
     Args:
         transport: The way into this server, which shows that a request is its own.
-        url: The server's own address.
     """
 
     def __init__(self, transport: Transport, url: str) -> None:
@@ -70,8 +68,6 @@ class IngressReplies:
         """See `Replies`.
 
         Args:
-            to: What was delivered.
-            answer: What came back.
             trace: Of the attempt, or of the event that was delivered.
 
         Returns:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from headgate import limits
 from headgate.control.credentials import ClientTls, CredentialsError
 from headgate.control.egress import Address, Endpoint, UrlPolicy, UrlRefusedError
-from headgate.delivery.http_pool import ConnectionPool, ConnectionPools, tls_context
+from headgate.delivery.http_connections import ConnectionPool, ConnectionPools, tls_context
 from headgate.delivery.retry import CREDENTIALS, Outcome
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -37,7 +37,6 @@ class Hop:
     """One address of a URL.
 
     Attributes:
-        pool: Connections to it.
         head: What follows the method in a request's head, with the Host header.
     """
 
@@ -72,8 +71,6 @@ class Routes:
     """Routes of all URLs that are sent to. Lives on one event loop.
 
     Args:
-        policy: Which URLs and addresses.
-        pools: Connections.
         resolve: None for the system's resolver.
     """
 

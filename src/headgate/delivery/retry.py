@@ -38,12 +38,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What follows from one attempt for one event.
-
-    Attributes:
-        fate: Delivered, tried again, or given up.
-        pause_s: Seconds until it is tried again.
-    """
+    """What follows from one attempt for one event."""
 
     fate: Fate
     pause_s: float = 0.0
@@ -59,7 +54,6 @@ class Answer:
 
     Attributes:
         headers: `content-type` and those of the event's attributes.
-        body: All of it.
     """
 
     headers: list[tuple[str, str]]
@@ -140,8 +134,6 @@ def is_left(spec: DeliveryRules, outcome: Outcome, failures: int, tried_s: float
     """Whether there is another attempt after this outcome: by number where the rules say `retry`, else by time.
 
     Args:
-        spec: The target's rules.
-        outcome: How the last attempt ended.
         failures: Attempts that failed, this one included.
         tried_s: Seconds since the first one began.
     """
@@ -166,9 +158,7 @@ def pause_s(spec: DeliveryRules, retry: int, outcome: Outcome, *, now_s: float, 
     """Seconds before the retry number `retry`: the back-off, or what the subscriber asked for when that is longer.
 
     Args:
-        spec: The target's rules.
         retry: From 1.
-        outcome: How the last attempt ended.
         now_s: Seconds since 1970, for a Retry-After that is a date.
         chance: From 0 to 1, for the jitter.
     """
@@ -183,8 +173,6 @@ def left_s(spec: DeliveryRules, failures: int, due_us: int, *, now_us: int) -> f
     """Seconds that are left of a pause which an earlier process began; 0 or less when it is over.
 
     Args:
-        spec: The target's rules.
-        failures: Attempts that failed.
         due_us: When the pause ends, microseconds since 1970 UTC.
         now_us: The same of now.
     """

@@ -27,13 +27,12 @@ from headgate import limits
 from headgate.control.routing import RoutingTable, Target
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.attempts import Attempts
-from headgate.delivery.counts import GIVEN_UP
 from headgate.delivery.cursors import CursorChange, TargetCursor
 from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import Events
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.permits import PermitCounts
-from headgate.delivery.targets import Lag, TargetState
+from headgate.delivery.targets import GIVEN_UP, Lag, TargetState
 from headgate.delivery.verdicts import LastLook
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
@@ -67,12 +66,6 @@ class Scheduler:
     """All deliveries of the dispatcher. Lives on one event loop.
 
     Args:
-        listener: Hears what follows from rows and deliveries.
-        events: The log.
-        backlog: The outbox, for targets that lag.
-        service: Makes attempts.
-        look: Decides CANDIDATE rows, and counts filter errors.
-        dead_letters: For events that are given up.
         sharers: How many schedulers share the process's memory and sockets: each has that part of the limits.
 
     Attributes:
@@ -296,8 +289,6 @@ class Scheduler:
         """The one place where a delivery reaches its terminal state, whatever it is: dead letters branch off here.
 
         Args:
-            state: The target's.
-            delivery: One of its.
             result: One of `_RESULTS`.
         """
         state.deliveries.end(delivery)
@@ -320,7 +311,6 @@ class Scheduler:
             self._journal.end(delivery.partition, delivery.offset, state.target.id, result)
 
     def has_room(self, state: TargetState) -> None:
-        """See `attempts.DeliveryOwner`."""
         if state.lag is not None:
             self._refill(state)
         elif state.gone and not state.deliveries.live and not state.refilling:
@@ -392,7 +382,6 @@ class Scheduler:
     # --- cursors, life --------------------------------------------------------------------------------
 
     def changed(self, state: TargetState) -> None:
-        """See `attempts.DeliveryOwner`."""
         self._dirty.add(state)
         self._listener.cursors_changed()
 

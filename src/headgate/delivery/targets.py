@@ -1,17 +1,79 @@
-"""One target: its deliveries in memory, and what it still has to read of the outbox."""
+"""One target: its deliveries in memory, its counters, and what it still has to read of the outbox."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Final
 
 from headgate.control.routing import Target
 from headgate.delivery.attempt_service import Recipient
-from headgate.delivery.counts import TargetCounts
 from headgate.delivery.cursors import TargetCursor, Tried
 from headgate.delivery.lifecycle import BACKING_OFF, READING_KEY, Delivery, TargetDeliveries
 from headgate.delivery.subscribers import Subscriber
+from headgate.limits import RATE_WINDOW_S
 from headgate.observe import metrics
+
+GIVEN_UP: Final = frozenset({"failed", "dead_lettered", "expired", "lost"})
+"""Results of deliveries that were given up."""
+
+
+class Rate60:
+    """Things a second over the last RATE_WINDOW_S: those of this window, and a share of the one before."""
+
+    __slots__ = ("_before", "_count", "_window")
+
+    def __init__(self) -> None:
+        self._window = 0
+        self._count = 0
+        self._before = 0
+
+    def add(self, now: float) -> None:
+        """One more, at monotonic seconds."""
+        window = int(now / RATE_WINDOW_S)
+        if window != self._window:
+            self._before = self._count if window == self._window + 1 else 0
+            self._window, self._count = window, 0
+        self._count += 1
+
+    def per_s(self, now: float) -> float:
+        """The rate."""
+        passed = now / RATE_WINDOW_S - self._window
+        if passed < 1:
+            return (self._count + self._before * (1 - passed)) / RATE_WINDOW_S
+        return self._count * max(0.0, 2 - passed) / RATE_WINDOW_S
+
+
+class TargetCounts:
+    """The counters of one target.
+
+    Attributes:
+        failed: Given up: dead letters, and what was dropped.
+        filtered: Pairs that the filter refused after all.
+        filter_errors: Pairs for which the filter was an error.
+    """
+
+    __slots__ = ("attempts_failed", "delivered", "failed", "filter_errors", "filtered", "rate")
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.failed = 0
+        self.filtered = 0
+        self.filter_errors = 0
+        self.attempts_failed = 0
+        self.rate = Rate60()
+
+    def end(self, result: str, now: float) -> None:
+        """A delivery has ended: see `scheduler.end`."""
+        if result == "delivered":
+            self.delivered += 1
+            self.rate.add(now)
+        elif result in GIVEN_UP:
+            self.failed += 1
+        elif result == "filtered":
+            self.filtered += 1
+        elif result == "error":
+            self.filter_errors += 1
 
 
 @dataclass(slots=True)
@@ -46,15 +108,10 @@ class TargetState:
     """A target and its deliveries.
 
     Attributes:
-        counts: What became of its deliveries.
         target: As routing has it now.
-        subscriber: What is known of its subscriber.
-        recipient: Where its attempts go.
-        deliveries: Those in memory.
         gathering: The timer of a batch that waits for events.
         ripe: Whether the batch has waited for long enough.
         lag: What it has not read; None when it reads along.
-        refilling: Whether a piece is being read.
         slow: Whether it counts as one that does not answer.
         waiting_for_permit: Whether it stands in line for a permit.
         gone: Whether the target was deleted.

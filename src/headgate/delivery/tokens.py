@@ -1,7 +1,11 @@
-"""Tokens of OAuth 2.0 servers by client credentials (RFC 6749, section 4.4): asked for once, kept until they expire.
+"""Tokens that attempts carry: those of OAuth 2.0 servers, and those by which a trigger shows who it is.
 
-A token endpoint is a URL of a person like any other: it is asked through the same policy, without redirects, bounded in
-time and bytes. Nothing of its answer but an error's name is told.
+An OAuth server is asked by client credentials (RFC 6749, section 4.4), and a token is kept until it expires. A token
+endpoint is a URL of a person like any other: it is asked through the same policy, without redirects, bounded in time
+and bytes. Nothing of its answer but an error's name is told.
+
+A trigger's own token is a JSON Web Token that this server signs for one audience. A receiver checks it by the server's
+key set, as those of any OpenID provider. The subject is the service account that Knative would make for the trigger.
 """
 
 from __future__ import annotations
@@ -10,16 +14,19 @@ import asyncio
 import re
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+import jwt
 import msgspec
 
 from headgate import limits
 from headgate.control.credentials import CredentialsError, OAuthClient
+from headgate.control.signing_keys import ALGORITHM, SigningKey, SigningKeys
 from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import Outcome
-from headgate.delivery.tasks import tell_failure
+from headgate.errors import HeadgateError
+from headgate.observe.logs import tell_failure
 
 _ERROR: Final = re.compile(r"[a-z_]{1,64}", re.ASCII)
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}", re.ASCII)
@@ -47,7 +54,6 @@ class _Kept:
 
     Attributes:
         value: The token; empty while there is none.
-        problem: Why there is none.
         got_at: When it was asked for, monotonic seconds.
         until: When it is asked for again, monotonic seconds.
     """
@@ -59,12 +65,7 @@ class _Kept:
 
 
 class Tokens:
-    """Tokens of all clients. Lives on one event loop.
-
-    Args:
-        transport: The HTTP client of deliveries.
-        clocks: Time.
-    """
+    """Tokens of all clients. Lives on one event loop."""
 
     def __init__(self, transport: Transport, clocks: Clocks) -> None:
         self._transport = transport
@@ -142,3 +143,65 @@ def _error_of(body: bytes) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     return f" {error}" if _ERROR.fullmatch(error) else ""
+
+
+_KEY_S: Final = 60.0
+"""How long a key is used before the store is asked for it again."""
+_RENEWED: Final = 0.8
+"""The part of a token's life after which the next one is made."""
+
+
+class Identity(NamedTuple):
+    """Who a token is of, and for."""
+
+    subject: str
+    audience: str
+
+
+class IdentityTokens:
+    """Tokens of all triggers. Lives on one event loop."""
+
+    def __init__(self, signer: SigningKeys | None, issuer: str, clocks: Clocks) -> None:
+        self._signer = signer
+        self._issuer = issuer
+        self._clocks = clocks
+        self._key: SigningKey | None = None
+        self._key_until = float("-inf")
+        self._kept: OrderedDict[Identity, tuple[str, str, float]] = OrderedDict()
+
+    async def get(self, identity: Identity) -> str:
+        """A token that has a while to live.
+
+        Raises:
+            CredentialsError: There is no key to sign it by.
+        """
+        now = self._clocks.now()
+        if self._key is None or now >= self._key_until:
+            self._key = await self._current()
+            self._key_until = now + _KEY_S
+        kept = self._kept.get(identity)
+        if kept is not None and kept[0] == self._key.id and now < kept[2]:
+            return kept[1]
+        issued = self._clocks.now_us() // 1_000_000
+        claims = {
+            "iss": self._issuer,
+            "sub": identity.subject,
+            "aud": [identity.audience],
+            "iat": issued,
+            "nbf": issued,
+            "exp": issued + int(limits.IDENTITY_TOKEN_S),
+        }
+        token = jwt.encode(claims, self._key.pem, ALGORITHM, headers={"kid": self._key.id})
+        self._kept[identity] = (self._key.id, token, now + limits.IDENTITY_TOKEN_S * _RENEWED)
+        while len(self._kept) > limits.OAUTH_TOKENS_MAX:
+            self._kept.popitem(last=False)
+        return token
+
+    async def _current(self) -> SigningKey:
+        try:
+            key = await asyncio.to_thread(self._signer.current) if self._signer is not None else None
+        except HeadgateError as error:
+            raise CredentialsError("NoSigningKey", error.message) from error
+        if key is None:
+            raise CredentialsError("NoSigningKey", "there is no key yet to sign tokens by")
+        return key

@@ -111,7 +111,6 @@ class LastLook:
 
     Attributes:
         judge_filter: Decides whatever is not a MATCH, and a MATCH of an event that may be too large for its filter.
-        errors: Where filter errors are counted.
     """
 
     def __init__(self, judge_filter: Judge, errors: FilterErrors) -> None:

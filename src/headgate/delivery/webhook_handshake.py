@@ -12,34 +12,24 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import urlsplit
 
 from headgate import limits
-from headgate.control.handshake_grants import PATH, Grant, allowed_per_s
+from headgate.control.handshake_grants import PATH, HandshakeGrants, allowed_per_s
 from headgate.control.routing import DeliveryRules
-from headgate.delivery.circuit import Rate
 from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import HANDSHAKE, Outcome
-from headgate.delivery.tasks import tell_failure
+from headgate.delivery.subscribers import Rate
 from headgate.errors import UnavailableError
+from headgate.observe.logs import tell_failure
 
 ORIGIN: Final = "webhook-request-origin"
 _ANSWERS: Final = ("webhook-allowed-origin", "webhook-allowed-rate")
 _S_MAX: Final = 10.0
 _LOOKED_AT: Final = 100
 """Refusals that are looked at when something has changed; the others wait for HANDSHAKE_RETRY_S."""
-
-
-class GrantStore(Protocol):
-    """What is needed of `control.handshake_grants.HandshakeGrants`."""
-
-    def get(self, url: str) -> Grant | None:
-        """A permission by callback; may block."""
-
-    def query(self, url: str) -> str:
-        """What its callback says; may block."""
 
 
 @dataclass(slots=True)
@@ -61,10 +51,7 @@ class Handshakes:
     """Permissions of all URLs. Lives on one event loop.
 
     Args:
-        transport: The HTTP client of deliveries.
-        grants: Permissions by callback.
         public_url: Of this server: its host is the origin.
-        clocks: Time.
         is_own: Whether a URL is a broker of this server, which needs no permission.
         always: Whether everybody is asked, and not only whose rules say so.
     """
@@ -72,7 +59,7 @@ class Handshakes:
     def __init__(
         self,
         transport: Transport,
-        grants: GrantStore,
+        grants: HandshakeGrants,
         public_url: str,
         clocks: Clocks,
         *,
@@ -104,9 +91,7 @@ class Handshakes:
         """Why nothing may be sent to a URL now; None when it may, and an attempt has been counted.
 
         Args:
-            url: Where.
             rate_per_s: How often it would be sent to; None for no bound.
-            options: Of requests there.
             wait_s: How long to wait for a turn at most.
         """
         known = self._known.get(url)

@@ -29,9 +29,9 @@ from headgate.ingress.errors import (
     HeadersTooLargeError,
     MethodNotAllowedError,
     TooManyHopsError,
+    send_problem,
 )
 from headgate.ingress.intake import NO_LINEAGE, NO_TRACE, Intake, Lineage, count_refusal
-from headgate.ingress.problem import send_problem
 from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
 from headgate.limits import (
     BATCH_BYTES_MAX,

@@ -25,12 +25,7 @@ class Evictable(Protocol):
 
 
 class ConnectionSlot:
-    """The slot of one connection.
-
-    Args:
-        connection: Holds the slot.
-        client: Opened the connection.
-    """
+    """The slot of one connection."""
 
     __slots__ = ("client", "connection", "is_released")
 
@@ -66,7 +61,6 @@ class Connections:
         """A slot for a new connection, idle at first; None when all are taken and no connection is idle.
 
         Args:
-            connection: The new one.
             address: Of the client; empty when it has none.
         """
         name = client_of(address)

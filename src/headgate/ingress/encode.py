@@ -32,7 +32,6 @@ class Entries:
 
     Attributes:
         broker: Its identity.
-        rule: Of the broker.
         events: At least one.
         produced: Values of the column `produced`, one an event, when their producer numbers them; else empty.
         size_bytes: What they count in the namespace's quota of stored bytes.
@@ -50,11 +49,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """Events that another front has encoded for a partition of this one.
-
-    Attributes:
-        chunk: As it made it.
-    """
+    """Events that another front has encoded for a partition of this one."""
 
     chunk: Encoded
 

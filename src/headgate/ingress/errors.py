@@ -1,7 +1,14 @@
-"""Errors of requests to publish, beside those of invalid events."""
+"""Errors of requests to publish, beside those of invalid events, and their problem details (RFC 9457)."""
 
 from __future__ import annotations
 
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from starlette.types import Send
+
+from headgate.auth.event_policies import EventForbiddenError
 from headgate.errors import (
     FatalError,
     HeadgateError,
@@ -10,6 +17,8 @@ from headgate.errors import (
     TooLargeError,
     UnavailableError,
 )
+from headgate.event.errors import EventError
+from headgate.limits import RETRY_AFTER_OVERLOAD_S, RETRY_AFTER_UNAVAILABLE_S
 
 
 class BrokerReplacedError(UnavailableError):
@@ -61,3 +70,66 @@ class PartlyStoredError(UnavailableError):
     """Of a batch that was split by partition key one part is stored and another is not: send the whole again."""
 
     code = "partly-stored"
+
+
+CONTENT_TYPE: Final = b"application/problem+json"
+
+
+class ProblemDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of a refusal.
+
+    Attributes:
+        type: "urn:headgate:problem:" and the code.
+        title: The status in words.
+        attribute: The CloudEvents attribute that breaks a rule, or "data".
+        index: The event's position in its batch.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    attribute: str = ""
+    index: int | None = None
+    hint: str = ""
+
+
+def problem(error: HeadgateError) -> ProblemDetails:
+    """Describes an error to the client that caused it."""
+    status = error.http_status
+    attribute = error.attribute if isinstance(error, EventError) else ""
+    index = error.index if isinstance(error, EventError | EventForbiddenError) else None
+    return ProblemDetails(
+        f"urn:headgate:problem:{error.code}",
+        HTTPStatus(status).phrase,
+        status,
+        error.message,
+        error.code,
+        attribute,
+        index,
+        error.hint,
+    )
+
+
+def retry_after_s(error: HeadgateError) -> int | None:
+    """Seconds after which the same request may succeed, None when it never will."""
+    if not error.retriable:
+        return None
+    if isinstance(error, OverloadedError):
+        return error.retry_after_s or RETRY_AFTER_OVERLOAD_S
+    return RETRY_AFTER_UNAVAILABLE_S
+
+
+async def send_problem(send: Send, error: HeadgateError, *headers: tuple[bytes, bytes]) -> None:
+    """Answers a request with an error: its problem details, and when to come back."""
+    wait_s = retry_after_s(error)
+    later = [(b"retry-after", str(wait_s).encode())] if wait_s is not None else []
+    await send_body(send, error.http_status, CONTENT_TYPE, msgspec.json.encode(problem(error)), *later, *headers)
+
+
+async def send_body(send: Send, status: int, content_type: bytes, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    """Answers a request with a whole body."""
+    head = [(b"content-type", content_type), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})

@@ -33,7 +33,6 @@ class EventGate:
     """Lets pass what policies admit. Lives on one event loop.
 
     Args:
-        authority: The policies.
         clock_s: Monotonic seconds.
     """
 
@@ -45,7 +44,6 @@ class EventGate:
         """Lets the events of one request pass, or none of them.
 
         Args:
-            sender: Who sends them.
             broker: `namespace/name`.
             events: At least one.
 

@@ -2,7 +2,8 @@
 
 A message is two lengths (little-endian, 32 bits), a MessagePack head and a body; a chunk's body is an Arrow record
 batch without its schema. Each message has one answer, in order. Who sends is a thread that waits: group commit's, which
-has one chunk of a partition under way at a time. So what is encoded once is stored as it came, whole or not at all.
+has one chunk of a partition under way at a time. So what is encoded once is stored as it came, whole or not at all. Who
+owns the partition answers on its event loop (`FrontOwner`).
 
 `epoch` tells the starts of a front, and the times that it lost an answer: what it sent in an earlier epoch and has not
 arrived when it asks for a producer's numbers is refused, else it could be stored behind the answer.
@@ -10,17 +11,27 @@ arrived when it asks for a producer's numbers is refused, else it could be store
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import select
 import socket
 import struct
 import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import pyarrow as pa
+import structlog
 
 from headgate.errors import HeadgateError
+from headgate.event.arrow import EVENT_SCHEMA
+from headgate.ingress.encode import Entries, Forwarded
+from headgate.ingress.producers import Producers
 from headgate.limits import FRONT_LINK_BYTES_MAX, FRONT_LINK_S_MAX
+from headgate.log.commit import GroupCommit
 from headgate.log.errors import LogUnavailableError
 from headgate.log.format import Codec
 from headgate.log.writer import Encoded
@@ -34,11 +45,7 @@ class AppendChunk(msgspec.Struct, array_like=True, tag=0, frozen=True):
     Attributes:
         front: Who sends it.
         epoch: Of that front.
-        partition: Where it goes.
         filter_values: See `log.writer.Encoded`, as all that follow.
-        also: More values for the chunk's filter.
-        bloom_bytes: Size of the chunk's filter.
-        codec: Compression of the chunk.
         sizes: About its bytes, by namespace.
     """
 
@@ -150,12 +157,7 @@ class OwnerLink:
 
 
 class RemotePartition:
-    """A partition that another front writes, as group commit's writer. Called in one thread.
-
-    Args:
-        owner: The front that writes it.
-        partition: Its number.
-    """
+    """A partition that another front writes, as group commit's writer. Called in one thread."""
 
     def __init__(self, owner: OwnerLink, partition: int) -> None:
         self._owner = owner
@@ -185,7 +187,6 @@ class RemotePartition:
             raise
 
     def probe(self) -> None:
-        """See `log.commit.Appender`."""
         self._owner.newest("", "")
 
     def close(self) -> None:
@@ -194,11 +195,7 @@ class RemotePartition:
 
 
 class FrontConnection:
-    """A connection that waits for each answer; opened when it is needed, and anew where it broke meanwhile.
-
-    Args:
-        path: Where the other front listens.
-    """
+    """A connection that waits for each answer; opened when it is needed, and anew where it broke meanwhile."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -259,3 +256,85 @@ def _read(connection: socket.socket, count: int) -> bytes:
             raise EOFError("the other end is gone")
         pieces += piece
     return bytes(pieces)
+
+
+_log = structlog.get_logger(__name__)
+
+
+class FrontOwner:
+    """Answers other fronts. Belongs to an event loop.
+
+    Args:
+        commits: The partitions that this front writes, by number.
+    """
+
+    def __init__(self, commits: Mapping[int, GroupCommit[Entries | Forwarded]], producers: Producers) -> None:
+        self._commits = commits
+        self._producers = producers
+        self._open: set[asyncio.StreamWriter] = set()
+        self._epochs: dict[int, int] = {}
+        self._under_way: defaultdict[int, set[asyncio.Future[int]]] = defaultdict(set)
+
+    @contextlib.asynccontextmanager
+    async def listening(self, path: Path) -> AsyncIterator[None]:
+        """Answers for as long as the block lasts."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(self._answer_all, path)
+        path.chmod(0o600)
+        try:
+            yield
+        finally:
+            server.close()
+            for writer in self._open:
+                writer.close()
+
+    async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            while True:
+                head, body = read_lengths(await reader.readexactly(LENGTHS_BYTES))
+                message = decode(await reader.readexactly(head))
+                answer = encode(await self._answer(message, await reader.readexactly(body)))
+                writer.write(lengths(len(answer), 0) + answer)
+                await writer.drain()
+        except (EOFError, OSError):
+            return  # the other front is gone, or has opened another connection
+        except (FrontLinkError, msgspec.DecodeError, pa.ArrowInvalid) as error:
+            _log.error("another front sends what cannot be read", error=str(error))
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+    async def _answer(self, message: AppendChunk | AskProducer, body: bytes) -> FrontAnswer:
+        if message.epoch < self._epochs.get(message.front, 0):
+            return FrontAnswer("the front that sent it has started again")
+        if isinstance(message, AskProducer):
+            return await self._tell(message)
+        commit = self._commits.get(message.partition)
+        if commit is None:
+            return FrontAnswer(f"partition {message.partition} is not written here")
+        batch = pa.ipc.read_record_batch(pa.py_buffer(body), EVENT_SCHEMA)
+        chunk = Encoded(
+            batch,
+            message.filter_values,
+            also=message.also,
+            bloom_bytes=message.bloom_bytes,
+            codec=message.codec,
+            sizes=message.sizes,
+        )
+        under_way = self._under_way[message.front]
+        done = commit.enqueue(Forwarded(chunk), len(body))
+        self._producers.forwarded(message.partition, batch, done)
+        under_way.add(done)
+        done.add_done_callback(under_way.discard)
+        try:
+            return FrontAnswer(first=await done)
+        except HeadgateError as error:
+            return FrontAnswer(error.message)
+
+    async def _tell(self, message: AskProducer) -> FrontAnswer:
+        self._epochs[message.front] = message.epoch  # nothing of an earlier one is stored from here on
+        if waiting := set(self._under_way[message.front]):
+            await asyncio.wait(waiting)
+        return FrontAnswer(newest=self._producers.newest(message.broker, message.producer))

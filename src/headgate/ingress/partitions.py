@@ -70,7 +70,6 @@ class EventAppender(Protocol):
         Nothing is waited for before they are enqueued. What fails ends the stream's chain: nothing is stored behind it.
 
         Args:
-            producing: The producer's stream.
             parts: By partition; events that are not stored yet.
             size_bytes: About the memory that all of them take while they wait.
 
@@ -108,7 +107,6 @@ class EmbeddedAppender:
         self._commits = commits
 
     async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
-        """See `EventAppender.append`."""
         if len(parts) == 1:  # nearly always, and waiting for one is much cheaper than for a list
             ((partition, entries),) = parts.items()
             first = await self._commits[partition].enqueue(entries, size_bytes)
@@ -129,7 +127,6 @@ class EmbeddedAppender:
     async def append_numbered(
         self, producing: Producing, parts: Mapping[int, NumberedEntries], size_bytes: int
     ) -> None:
-        """See `EventAppender.append_numbered`."""
         under_way = []
         total = sum(len(part.entries) for part in parts.values())
         for index, part in parts.items():
@@ -141,7 +138,6 @@ class EmbeddedAppender:
         await all_stored(under_way)
 
     async def close(self) -> None:
-        """See `EventAppender.close`."""
         for commit in self._commits:
             await commit.close()
 
@@ -155,7 +151,6 @@ class EventPartitions:
     """The partitions of a store, and which of them an event goes to.
 
     Args:
-        appender: Stores events.
         count: How many partitions it has. The number is part of the keys' mapping: it may not change lightly.
         own: Those that events without a key go to; None for all.
     """
@@ -171,14 +166,12 @@ class EventPartitions:
         self._under_way = 0
 
     def of_key(self, key: str) -> int:
-        """See `partition_of_key`."""
         return partition_of_key(key, self._count)
 
     async def store(self, broker: ServedBroker, events: Sequence[Event], size_bytes: int) -> None:
         """Stores the events of one request; returns when all of them are on disk.
 
         Args:
-            broker: Whose events they become.
             events: At least one.
             size_bytes: About the memory that they take while they wait.
 
@@ -210,8 +203,6 @@ class EventPartitions:
         Nothing is waited for before they are enqueued: calls take effect in the order in which they begin.
 
         Args:
-            producing: The producer's stream.
-            rule: How the broker's events are stored.
             first: Number of the first event, the others follow.
             events: At least one.
             size_bytes: About the memory that they take while they wait.
@@ -282,7 +273,6 @@ class Partitions(EventPartitions):
 
     Args:
         logs: Every partition by its number.
-        own: See `EventPartitions`.
     """
 
     def __init__(self, logs: Sequence[EventLog], own: Sequence[int] | None = None) -> None:

@@ -68,8 +68,6 @@ class ProducerStreams(Protocol):
         """A producer's stream begins; the one that it had ends, and nothing of it is under way any more.
 
         Args:
-            broker: Identity of the broker.
-            producer: Its name.
             user: The name of who opens it, and takes the room for it.
 
         Raises:
@@ -93,7 +91,6 @@ class NumberedEntries:
     """Events of a numbered producer for one partition.
 
     Attributes:
-        entries: The events.
         last: The number of the last one.
     """
 
@@ -106,15 +103,11 @@ class Producing:
     """One stream of a producer; made by `ProducerStreams.open`.
 
     Attributes:
-        owner: Who made it.
         broker: The broker's identity: one created again knows no number of the one before it.
-        producer: Its name.
-        user: Who has opened it.
         newest: By partition, the newest number stored.
         chain: Of everything that the stream submits.
         replaced: Is set when another stream has taken its place.
         under_way: What it has submitted and is not known to be stored or not.
-        closed: Whether it has ended.
     """
 
     owner: ProducerStreams
@@ -216,8 +209,6 @@ class Producers:
 
     Args:
         log: What it reads; its directory holds the snapshots.
-        front: Number of the front whose partitions these are.
-        elsewhere: Asks the other fronts; None where there is none.
     """
 
     def __init__(self, log: LogDirectory, front: int = 0, elsewhere: Elsewhere | None = None) -> None:

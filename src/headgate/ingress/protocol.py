@@ -1,25 +1,34 @@
-"""uvicorn's HTTP protocol with bounds on the size and time of a request.
+"""uvicorn's HTTP protocol with bounds on the size and time of a request, its answer, and the handshake before it.
 
 The parser collects headers without any limit and waits for ever, so one client that never ends its request would take
 memory, and a thousand of them every connection there is.
+
+asyncio's own servers make a connection's protocol after the handshake, so that clients which do not end theirs would
+hold files that nothing bounds. Here connections are accepted one by one, each gets its slot, then the handshake.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import socket
+import ssl
 from collections.abc import Callable, Sequence
+from fcntl import ioctl
+from struct import unpack
+from termios import TIOCOUTQ
 from typing import Any, Final, cast
 
 import httptools
+import structlog
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from headgate.ingress.connections import Connections, ConnectionSlot
-from headgate.ingress.write_timeout import WriteTimeoutProtocol
 from headgate.limits import (
+    ACCEPT_PAUSE_S,
     FRONT_DRAIN_S_MAX,
     KEEP_ALIVE_S,
     PIPELINE_BYTES,
@@ -27,8 +36,56 @@ from headgate.limits import (
     REQUEST_HEAD_S_MAX,
     REQUEST_HEADERS_MAX,
     REQUEST_S_MAX,
+    TLS_HANDSHAKE_S_MAX,
+    TLS_SHUTDOWN_S_MAX,
+    WRITE_STALLED_S_MAX,
 )
-from headgate.observe.metrics import REQUESTS_REFUSED
+from headgate.observe.logs import Recurring
+from headgate.observe.metrics import REQUESTS_REFUSED, TLS_HANDSHAKES_FAILED
+
+
+class WriteTimeoutProtocol(HttpToolsProtocol):
+    """Breaks a connection off whose client takes nothing of an answer for WRITE_STALLED_S_MAX.
+
+    A client that takes it slowly keeps it. An answer that fits into the sockets' buffers costs no timer.
+    """
+
+    _unread_timer: asyncio.TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._unwatch_answer()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """More of the answer waits than the client takes."""
+        super().pause_writing()
+        self._watch_answer()
+
+    def resume_writing(self) -> None:
+        """The client has taken nearly all of it."""
+        self._unwatch_answer()
+        super().resume_writing()
+
+    def _watch_answer(self) -> None:
+        self._unread_timer = self.loop.call_later(WRITE_STALLED_S_MAX, self._look_at_answer, self._waiting_bytes())
+
+    def _unwatch_answer(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def _look_at_answer(self, waiting_bytes: int) -> None:
+        if self._waiting_bytes() < waiting_bytes:
+            self._watch_answer()
+        else:
+            self.transport.abort()
+
+    def _waiting_bytes(self) -> int:
+        """What the client has not taken: also of the kernel's buffer, megabytes that a slow client is long about."""
+        (sent_bytes,) = unpack("i", ioctl(self.transport.get_extra_info("socket").fileno(), TIOCOUTQ, bytes(4)))
+        return int(sent_bytes) + self.transport.get_write_buffer_size()
+
 
 _LENGTH_DIGITS: Final = 16
 _END = b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -83,10 +140,6 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
 
     What comes with a body and is no data of it (trailers, extensions of chunks) is dropped, and bounded like a head:
     from one piece of data to the next, or to the end.
-
-    Args:
-        connections: The server's connections.
-        uvicorn: What uvicorn gives.
     """
 
     _bare_bytes = 0
@@ -308,9 +361,6 @@ def http_config(
     """How uvicorn serves ingress: nothing per request but the protocol and the application.
 
     Args:
-        app: The application.
-        host: Where it listens, for messages.
-        port: The same.
         protocol: Makes the protocol of a new connection from what uvicorn gives; None for plain HTTP with connections
             of its own.
         proxies: Addresses and networks whose header X-Forwarded-For says where a client is.
@@ -332,3 +382,72 @@ def http_config(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=FRONT_DRAIN_S_MAX,
     )
+
+
+_log = structlog.get_logger(__name__)
+
+
+class TlsAcceptor:
+    """Accepts connections on one socket and makes HTTP of those whose handshake succeeds. Belongs to an event loop."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        context: Callable[[], ssl.SSLContext],
+        make_http: Callable[[], BoundedHttpProtocol],
+    ) -> None:
+        self._connections = connections
+        self._context = context
+        self._make_http = make_http
+        self._handshakes: set[asyncio.Task[None]] = set()
+
+    async def run(self, listening: socket.socket) -> None:
+        """Accepts until it is cancelled.
+
+        Args:
+            listening: It listens, and does not block.
+        """
+        loop = asyncio.get_running_loop()
+        failing = Recurring(_log, "connections cannot be accepted", OSError)
+        while True:
+            accepted: socket.socket | None = None
+            with failing.attempt():
+                accepted, address = await loop.sock_accept(listening)
+            if accepted is None:  # most likely too many files are open
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            handshake = _Handshake()
+            slot = self._connections.acquire(handshake, str(address[0]))
+            if slot is None:
+                accepted.close()
+            else:
+                handshake.task = task = loop.create_task(self._shake_hands(accepted, slot))
+                self._handshakes.add(task)
+                task.add_done_callback(self._handshakes.discard)
+            await asyncio.sleep(0)  # an accept that need not wait does not let anybody else work
+
+    async def _shake_hands(self, accepted: socket.socket, slot: ConnectionSlot) -> None:
+        http = self._make_http()
+        http.adopt(slot)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: http,
+                accepted,
+                ssl=self._context(),
+                ssl_handshake_timeout=TLS_HANDSHAKE_S_MAX,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_S_MAX,
+            )
+        except (OSError, asyncio.CancelledError):  # TLS, too: no trust, no TLS, no client, no time; or it was evicted
+            TLS_HANDSHAKES_FAILED.inc()
+            self._connections.release(slot)
+
+
+class _Handshake:
+    """What holds a slot as long as the handshake lasts."""
+
+    task: asyncio.Task[None] | None = None
+
+    def evict(self) -> None:
+        """Breaks it off."""
+        if self.task is not None:
+            self.task.cancel()

@@ -59,7 +59,6 @@ class TokenBucket:
     """So many a second, and after a pause as many at once as QUOTA_BURST_S brings. May go into debt.
 
     Args:
-        rate: How many a second.
         now_s: Monotonic seconds; the bucket is full then.
     """
 
@@ -93,15 +92,10 @@ class PublishQuota:
     """The quota of one namespace in one front. Lives on the front's event loop.
 
     Args:
-        namespace: Whose it is.
         limits: Limits by resource, one at least.
         fronts: How many fronts share them.
         now_s: Monotonic seconds.
         before: The quota that it replaces.
-
-    Attributes:
-        namespace: As given.
-        limits: As given.
     """
 
     def __init__(
@@ -152,7 +146,6 @@ class PublishQuotas(SharedQuotas):
     """The quotas of all namespaces in one front.
 
     Args:
-        store: The objects.
         fronts: How many fronts the deployment has.
         clock_s: Monotonic seconds.
         board: What the other fronts of this server have; None where nobody else stores anything.
@@ -193,7 +186,6 @@ class PublishQuotas(SharedQuotas):
             raise
 
     def changed(self) -> None:
-        """See `QuotaCopy.changed`."""
         before, now_s, limited = self._limited, self._clock_s(), {}
         for namespace, every in self.limits.items():
             limits = {name: every[name] for name in _LIMITED if name in every}

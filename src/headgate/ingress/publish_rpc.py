@@ -49,12 +49,7 @@ class _Pending:
 
 
 class PublishRpc:
-    """The publishing end of every broker.
-
-    Args:
-        intake: Where events go.
-        producers: Those that number their events.
-    """
+    """The publishing end of every broker."""
 
     def __init__(self, intake: Intake, producers: ProducerStreams) -> None:
         self._intake = intake

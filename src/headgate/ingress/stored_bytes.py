@@ -45,13 +45,7 @@ _decode: Final = msgspec.msgpack.Decoder(dict[int, _Counted]).decode
 
 
 class CountingWriter:
-    """A partition's writer for group commit, whose chunks are counted; see `log.commit.Appender`.
-
-    Args:
-        writer: Of the partition.
-        stored: Counts.
-        partition: Its number.
-    """
+    """A partition's writer for group commit, whose chunks are counted; see `log.commit.Appender`."""
 
     def __init__(self, writer: PartitionWriter, stored: StoredBytes, partition: int) -> None:
         self._writer = writer
@@ -59,13 +53,11 @@ class CountingWriter:
         self._partition = partition
 
     def append(self, chunk: Encoded) -> int:
-        """See `log.commit.Appender`."""
         first = self._writer.append(chunk)
         self._stored.add(self._partition, self._writer.segment_offset, chunk.sizes, self._writer.next_offset)
         return first
 
     def probe(self) -> None:
-        """See `log.commit.Appender`."""
         self._writer.probe()
 
 
@@ -76,8 +68,6 @@ class StoredBytes:
 
     Args:
         log: Its directory holds the snapshots.
-        front: Number of the front.
-        writers: Of its partitions, by number.
     """
 
     def __init__(self, log: LogDirectory, front: int, writers: Mapping[int, PartitionWriter]) -> None:
@@ -104,9 +94,7 @@ class StoredBytes:
         """A chunk is stored.
 
         Args:
-            partition: Where.
             segment: First offset of the segment that it is in.
-            sizes: About its bytes, by namespace.
             position: Offset behind it.
         """
         with self._adding:

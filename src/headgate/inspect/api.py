@@ -49,7 +49,6 @@ class InspectApi:
 
     Args:
         records: Where events are and what became of them, for the client of a request.
-        store: The objects.
         catalogues: What brokers have stored; None where nobody reads that.
     """
 

@@ -1,27 +1,37 @@
 """Backtests: how many stored events a filter would have taken, by hour, beside a second one and the broker's triggers.
 
+    POST /apis/headgate.dev/v1/namespaces/NS/brokers/NAME/backtest
+    {"filter", "against", "from", "to", "share", "triggers", "next"}
+
 One request counts a bounded piece of the log and says where to go on, so a long backtest holds nothing on the server,
 is cancelled by asking no further, and its progress is known. Who asks adds the pages up (`BacktestResult`). The pages
-of the filter come first, then, with a second filter, that one's own.
+of the filter come first, then, with a second filter, that one's own. Nothing is stored.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate.control.bodies import decode_as
 from headgate.control.errors import ObjectNotFoundError
+from headgate.control.http import JSON, json_response, read_body, while_connected
 from headgate.control.object_reader import ObjectReader
-from headgate.control.objects import Kind
+from headgate.control.objects import OWN_API_VERSION, Kind
+from headgate.control.queries import user_of
 from headgate.control.specs import ServedBroker
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
 from headgate.event.identity import namespace_of
 from headgate.filter.compile.request import condition
-from headgate.inspect.backtest_messages import BacktestPage, BacktestRequest, HourCount, TriggerOverlap
+from headgate.inspect.backtest_result import BacktestPage, BacktestRequest, HourCount, TriggerOverlap
 from headgate.limits import BACKTEST_SHARE_MIN, BACKTEST_TRIGGERS_MAX, BACKTESTS_MAX
 from headgate.log import positions
 from headgate.log.errors import PositionError
@@ -64,13 +74,7 @@ class _Progress:
 
 
 class Backtests:
-    """Answers requests.
-
-    Args:
-        store: The objects.
-        log: What is counted.
-        counter: Counts events.
-    """
+    """Answers requests."""
 
     def __init__(self, store: Store | ObjectReader, log: ReadableLog, counter: EventCounter) -> None:
         self._store = store
@@ -84,7 +88,6 @@ class Backtests:
         Args:
             broker: `namespace/name`.
             request: The same for all pages, but for `next`.
-            user: Who asks.
 
         Raises:
             ObjectNotFoundError: There is no such broker.
@@ -183,3 +186,24 @@ def _answer(now: _Progress, counted: CountPage, names: list[str], left_out: int,
         windows=counted.windows,
         next="" if is_last else following.token(),
     )
+
+
+_PATH: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/brokers/{{name}}/backtest"
+_CLIENT_GONE: Final = 499  # nobody sees it
+
+
+class BacktestApi:
+    """The handler."""
+
+    def __init__(self, backtests: Backtests) -> None:
+        self._backtests = backtests
+
+    def routes(self) -> Iterator[Route]:
+        """Where it answers."""
+        yield Route(_PATH, self._backtest, methods=["POST"])
+
+    async def _backtest(self, request: Request) -> Response:
+        wanted = decode_as(await read_body(request, frozenset({JSON, ""})), BacktestRequest, "the request")
+        broker = f"{request.path_params['namespace']}/{request.path_params['name']}"
+        page = await while_connected(request.receive, self._backtests.page(broker, wanted, user_of(request).name))
+        return Response(status_code=_CLIENT_GONE) if page is None else json_response(page)

@@ -30,8 +30,6 @@ class EventTypeCreator:
     """Makes them. What somebody deletes comes again with its next events, as in Knative.
 
     Args:
-        admission: Where objects go.
-        follower: Knows the flows.
         clock_us: Microseconds since 1970 UTC.
     """
 

@@ -1,6 +1,6 @@
 """The search for an event by its id: newest first, a bounded piece of the log a call.
 
-Two stores have an `InspectedLog`: the embedded log (`chunks.py`) and Kafka (`store/kafka/scan.py`). One
+Two stores have an `InspectedLog`: the embedded log (`file_records.py`) and Kafka (`store/kafka/scan.py`). One
 suite of tests holds both to what is said here (`tests/store/test_inspected_log.py`).
 """
 
@@ -27,7 +27,6 @@ class EventSearch:
     """What is searched for.
 
     Attributes:
-        id: The event's id.
         source: The event's source; empty finds the newest event of the id.
         since_us: Nothing older, microseconds since 1970 UTC.
         before: Where an earlier call ended: its `next`.
@@ -52,8 +51,6 @@ class FoundEvent:
     """An event in the log.
 
     Attributes:
-        partition: Of the log.
-        offset: The event's.
         append_time_us: When it was stored, microseconds since 1970 UTC.
         stored: The event and its broker.
         chunk_first_offset: Of its chunk; of Kafka its own.
@@ -96,7 +93,6 @@ class SearchedPiece:
     """A piece of a partition that was searched for an event.
 
     Attributes:
-        partition: Of the log.
         first_offset: Everything of the partition from it on has been searched.
         append_time_us: When its oldest event was stored, microseconds since 1970 UTC.
         size_bytes: That were read.
@@ -151,10 +147,8 @@ def find_event(log: InspectedLog, broker: str, search: EventSearch) -> SearchRes
     """The newest event that is searched for.
 
     Args:
-        log: What is searched.
         broker: Its identity; its events are preferred to those of other brokers of its namespace. What is in other
             namespaces is nothing to who asks.
-        search: What is searched for, and where an earlier call ended.
     """
     ends_s = time.monotonic() + WHY_SECONDS_MAX
     pieces = size = searched_us = 0

@@ -129,8 +129,6 @@ class FlowSketch:
 
         Args:
             kinds: Broker, type and source of each, in order.
-            time_us: When they were stored.
-            partition: Theirs.
             first: The offset of the first one.
             not_json: The places in `kinds` of those whose media type says JSON and whose data is none.
         """

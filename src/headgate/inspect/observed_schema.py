@@ -32,11 +32,7 @@ class _Node:
 
 
 class ObservedSchema:
-    """Takes one value after the other; knows at most SCHEMA_NODES_MAX places of them.
-
-    Attributes:
-        count: Values that were seen.
-    """
+    """Takes one value after the other; knows at most SCHEMA_NODES_MAX places of them."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -30,9 +30,6 @@ class MatchRow:
     Attributes:
         position: In the outbox.
         time_us: When it was written, microseconds since 1970 UTC.
-        generation: Of the filters that matched it.
-        target: Id of the trigger or subscription.
-        verdict: The matcher's.
     """
 
     position: int
@@ -56,7 +53,6 @@ class PullTrace:
     """What a subscription has done with an event.
 
     Attributes:
-        state: Where the event stands.
         deliveries: How often it was handed out; 0 when that is not known any more.
         consumer: Who has it; empty when nobody does.
     """
@@ -71,7 +67,6 @@ class Unfinished:
     """A delivery that has not ended.
 
     Attributes:
-        failed: Attempts that failed.
         due_us: When the next one is due, microseconds since 1970 UTC; 0 where it waits for its turn.
     """
 
@@ -98,7 +93,6 @@ class RowRecord:
     """A row of an event, and what is known of its delivery.
 
     Attributes:
-        row: The row.
         unfinished: What it waits for; None when it has ended.
         dead_letter: While it is kept.
         pull: As a subscription's cursor says; of a trigger it means nothing.
@@ -177,7 +171,6 @@ class Records(Protocol):
         """What is known of an event.
 
         Args:
-            found: The event.
             target: Of a trigger or subscription; None for all of them.
 
         Raises:

@@ -32,13 +32,14 @@ from headgate.filter.cel.engine import OutcomeKind
 from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.compile.plan import Verdict
 from headgate.filter.tools.trace import Trace, trace
-from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, EventExplanation, EventFate
-from headgate.inspect.find import EventSearch, FoundEvent, SearchResult, find_event
-from headgate.inspect.records import KnownEvent, Records, RowRecord, Unfinished
-from headgate.inspect.sentences import (
+from headgate.inspect.explanation import (
     CHANGED_SINCE,
     DELIVERED,
     ENDS,
+    AttemptSummary,
+    BrokerExplanation,
+    EventExplanation,
+    EventFate,
     attempts_of_delivery,
     condition,
     dead_letter_text,
@@ -49,15 +50,12 @@ from headgate.inspect.sentences import (
     time_text,
     undelivered_text,
 )
+from headgate.inspect.find import EventSearch, FoundEvent, SearchResult, find_event
+from headgate.inspect.records import KnownEvent, Records, RowRecord, Unfinished
 
 
 class Why:
-    """Explains what became of an event. Blocking; any number of calls at the same time.
-
-    Args:
-        records: Where events are, and what became of them.
-        store: The objects.
-    """
+    """Explains what became of an event. Blocking; any number of calls at the same time."""
 
     def __init__(self, records: Records, store: Store) -> None:
         self._records = records
@@ -65,10 +63,6 @@ class Why:
 
     def of_trigger(self, key: ObjectKey, search: EventSearch) -> EventExplanation:
         """What became of an event for a trigger.
-
-        Args:
-            key: The trigger.
-            search: The event.
 
         Raises:
             ObjectNotFoundError: There is no such trigger.
@@ -93,10 +87,7 @@ class Why:
         """What became of an event for the triggers of a broker, a page of them.
 
         Args:
-            key: The broker.
-            search: The event.
             after: The name of the trigger behind which the page begins.
-            limit: Triggers of a page.
 
         Raises:
             ObjectNotFoundError: There is no such broker.

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from headgate.limits import METRICS_STALE_S, METRICS_WRITE_S
 from headgate.observe.metrics import DECLARED, Counter, Gauge, Histogram
-from headgate.storage.whole_file import replace_whole
+from headgate.storage.files import replace_whole
 
 _log = structlog.get_logger(__name__)
 
@@ -67,7 +67,6 @@ class Publisher:
 
     Args:
         directory: `run/metrics`.
-        part: Whose file it is.
         clock: Seconds since 1970.
     """
 

@@ -36,7 +36,6 @@ class Sums:
 
     Attributes:
         received: Events stored.
-        given_up: Deliveries given up.
         delivered: Deliveries that subscribers took, by the bucket of the time that they took.
     """
 
@@ -51,8 +50,6 @@ class Snapshot:
 
     Attributes:
         time_s: When, seconds since 1970.
-        whole: Of the server.
-        namespaces: By namespace.
         brokers: Events stored by broker `namespace/name`.
     """
 
@@ -75,7 +72,6 @@ class Rates:
 
     Attributes:
         received: Events stored.
-        delivered: Deliveries that subscribers took.
         failed: Deliveries given up.
         p50: Half of the deliveries took so many seconds at most; None without deliveries.
         p99: The same of 99 of 100.

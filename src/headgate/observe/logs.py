@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import logging
 import os
 import sys
 from collections.abc import Iterator
-from typing import Final, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
@@ -86,7 +87,6 @@ class Recurring:
     """A failure that recurs: logged once, until it works again or fails in another way.
 
     Args:
-        log: The logger.
         event: The message, at level error with the field `error`, and `hint` if the error has one.
         expected: The errors that one more try may be without; all others are raised.
     """
@@ -113,3 +113,12 @@ class Recurring:
                 self._log.error(self._event, error=self._told, **facts, **({"hint": hint} if hint else {}))
         else:
             self._told = ""
+
+
+def tell_failure(task: asyncio.Task[Any], what: str) -> None:
+    """Hands the error of a task that has ended, if there is one, to the loop's exception handler, which hears at once.
+
+    That it was cancelled is no error. The dispatcher's handler ends the dispatcher.
+    """
+    if not task.cancelled() and (error := task.exception()) is not None:
+        task.get_loop().call_exception_handler({"message": what, "exception": error})

@@ -57,7 +57,6 @@ class Histogram:
     Attributes:
         buckets: Upper bounds, ascending; one more bucket is for everything above.
         counts: Of each bucket, not added up.
-        total: Sum of all that was observed.
     """
 
     __slots__ = ("buckets", "counts", "total")
@@ -88,11 +87,9 @@ class Family(Generic[Number]):
     Attributes:
         name: As Prometheus sees it.
         help: What it counts, with its unit.
-        kind: Prometheus' type.
         label: The one label; empty for none.
         values: What the label may be; empty when it is bounded by `labels_max` alone.
         labels_max: How many values of the label are published at most.
-        buckets: Of a histogram.
     """
 
     def __init__(

@@ -55,12 +55,7 @@ def capture_messages() -> LastMessage:
 
 
 class Exporter(SpanExporter):
-    """An exporter whose failure is logged once, until it works again.
-
-    Args:
-        exporter: The one that exports.
-        words: The last message of the SDK.
-    """
+    """An exporter whose failure is logged once, until it works again."""
 
     def __init__(self, exporter: SpanExporter, words: LastMessage) -> None:
         self._exporter = exporter

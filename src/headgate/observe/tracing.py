@@ -52,7 +52,6 @@ class Span:
         """It is over.
 
         Args:
-            attributes: What is known by now.
             error: What went wrong, of few different ones; empty for nothing.
             at_us: When it ended, microseconds since 1970 UTC; None for now.
         """
@@ -94,7 +93,6 @@ class Tracing:
             operation: What takes time; the span's name.
             parent: The context that came; empty to begin a trace. A parent that is not sampled has no sampled child,
                 unless OTEL_TRACES_SAMPLER sets another one.
-            attributes: What is known already.
             at_us: When it began, microseconds since 1970 UTC; None for now.
         """
         try:
@@ -172,12 +170,6 @@ def event_attributes(
 
     Args:
         destination: `broker:name.namespace` or `trigger:name.namespace`.
-        protocol: By which the event comes, or goes there.
-        event_id: The event's.
-        source: The event's.
-        type_: The event's.
-        version: The event's CloudEvents version.
-        subject: The event's, None for none.
     """
     found: dict[str, Value] = {
         "messaging.system": SYSTEM,

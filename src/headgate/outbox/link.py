@@ -34,7 +34,7 @@ from headgate.outbox.protocol import (
 )
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.takeover import Accepted, Step, Takeover
-from headgate.storage.whole_file import replace_whole
+from headgate.storage.files import replace_whole
 
 _log = structlog.get_logger(__name__)
 

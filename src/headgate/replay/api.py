@@ -71,14 +71,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
 
 
 class ReplaysApi:
-    """The handlers.
-
-    Args:
-        replays: Does them.
-        log: Directory of the log's partitions.
-        store: The objects.
-        policy: Which URLs events may go to.
-    """
+    """The handlers."""
 
     def __init__(self, replays: Replaying, log: ReadableLog, store: Store, policy: UrlPolicy) -> None:
         self._replays = replays

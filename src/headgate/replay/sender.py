@@ -34,14 +34,13 @@ from headgate.delivery.events import Events, SharedEvent
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, left_s
-from headgate.delivery.subscribers import Subscriber
-from headgate.delivery.tasks import tell_failure
+from headgate.delivery.subscribers import Rate, Subscriber
 from headgate.errors import HeadgateError, NotFoundError
 from headgate.event.hops import place_root
 from headgate.event.identity import path_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
-from headgate.observe.logs import Recurring
+from headgate.observe.logs import Recurring, tell_failure
 from headgate.outbox.errors import EventGoneError
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore
@@ -63,15 +62,7 @@ class Replaying:
     """Does the replays, on the dispatcher's event loop.
 
     Args:
-        path: `replays.db`.
-        scanner: Looks through the log.
-        events: The log.
-        service: Makes attempts.
-        dead_letters: For events that are given up.
         trigger: The trigger "namespace/name", as routing has it now.
-        rule_of: How events get their filter values.
-        shard: Which dispatcher's they are.
-        committer: Ends the transactions of the file; None for SQLite alone.
     """
 
     def __init__(
@@ -242,9 +233,14 @@ class Replaying:
             results[result] += 1
             metrics.REPLAYED.labels(result).inc()
 
+        loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             for where in sorted(found):
-                await run.pace.wait()
+                now = loop.time()
+                wait_s = run.pace.wait_s(now)
+                run.pace.take(now)
+                if wait_s:
+                    await asyncio.sleep(wait_s)
                 await permits.acquire()
                 group.create_task(one(where))
         return results
@@ -307,7 +303,7 @@ class _Run:
     def __init__(self, replay: Replay) -> None:
         self.id = replay.id
         self.spec = replay.spec
-        self.pace = _Pace(replay.spec.rate_per_s)
+        self.pace = Rate(replay.spec.rate_per_s, burst_s=0.0)
         self.subscriber: Subscriber | None = None
         self.start_page(replay.progress)
 
@@ -318,18 +314,3 @@ class _Run:
     def progress(self) -> ReplayProgress:
         """What a restart must know."""
         return msgspec.structs.replace(self.page, retries=tuple(self.retries.values()))
-
-
-class _Pace:
-    """When the next event may go."""
-
-    def __init__(self, rate_per_s: float) -> None:
-        self._gap_s = 1.0 / rate_per_s
-        self._next = 0.0
-
-    async def wait(self) -> None:
-        now = asyncio.get_running_loop().time()
-        at = max(now, self._next)
-        self._next = at + self._gap_s
-        if at > now:
-            await asyncio.sleep(at - now)

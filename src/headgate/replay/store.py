@@ -124,7 +124,6 @@ class ReplayStore(StoreFile):
     Args:
         path: Made when absent.
         shard: Which dispatcher's; ids of replays are another one's nowhere.
-        committer: Ends its transactions; None for SQLite alone.
     """
 
     def __init__(self, path: Path, shard: Shard = WHOLE, committer: Committer | None = None) -> None:

@@ -80,15 +80,8 @@ class Expiry:
     """Looks after the backlogs of all targets, on the dispatcher's event loop.
 
     Args:
-        log: The event log.
-        outbox: The outbox partition.
-        bounds: How much a backlog may keep.
-        scheduler: Has the triggers'.
-        subscriptions: Have theirs.
-        events: The log.
         look: Decides what the matcher left open: an event that the filter does not want is not dropped.
         dead_letters: Where events go that have a sink; a full store does not keep the log.
-        on_change: Called when there is something to tell people.
         clock_us: Microseconds since 1970 UTC.
     """
 

@@ -26,8 +26,7 @@ from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.observe.logs import Recurring
-from headgate.storage.dispatcher_directory import DispatcherDirectory
-from headgate.storage.whole_file import replace_whole
+from headgate.storage.files import DispatcherDirectory, replace_whole
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore
 
 REPORT: Final = "retention-floor-{}.json"
@@ -131,7 +130,6 @@ class FloorFinder:
 
     Args:
         own: The dispatcher's directory; its databases need not exist.
-        outbox: The partition in it.
     """
 
     def __init__(self, own: DispatcherDirectory, outbox: Partition) -> None:

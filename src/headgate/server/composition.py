@@ -25,14 +25,13 @@ from headgate.delivery.cursors import Cursors
 from headgate.delivery.gauges import Gauges
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import IngressReplies, Replies
-from headgate.delivery.tasks import tell_failure
 from headgate.delivery.verdicts import Judge, evaluate
 from headgate.errors import UnavailableError
 from headgate.log.directory import LogDirectory, OnCorrupt
 from headgate.log.files import FileOps
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
-from headgate.observe.logs import Recurring
+from headgate.observe.logs import Recurring, tell_failure
 from headgate.observe.tracing import Tracing
 from headgate.outbox.link import MatchLinkServer
 from headgate.outbox.reader import DurableBacklog
@@ -50,7 +49,7 @@ from headgate.server.matches import MatchReceiver
 from headgate.server.routing_cache import ReportingStore
 from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity, ShardDeliveries, ShardState
 from headgate.server.target_stats import TargetStatsApi
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView, SubscriptionResources
 

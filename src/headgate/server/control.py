@@ -29,8 +29,7 @@ from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
 from headgate.inspect.api import InspectApi
-from headgate.inspect.backtest import Backtests
-from headgate.inspect.backtest_api import BacktestApi
+from headgate.inspect.backtest import BacktestApi, Backtests
 from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.event_type_creator import EventTypeCreator
 from headgate.inspect.file_records import FileRecords
@@ -52,7 +51,7 @@ from headgate.server.reader_client import ReaderScanner
 from headgate.server.summary import SummaryApi, keep, parts_of
 from headgate.server.target_stats import AskedStats
 from headgate.settings import Settings
-from headgate.storage.dispatcher_directory import directories_of
+from headgate.storage.files import directories_of
 from headgate.storage.keyring import keyring_of
 
 _OTHER_FILES = 1_024

@@ -19,8 +19,8 @@ from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate.server.layout import arrange, stored_directories
 from headgate.server.stored_formats import VERSION, check_formats, tell_version
 from headgate.settings import Settings
-from headgate.storage.commit_record import SUFFIX
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.commit import SUFFIX
+from headgate.storage.files import DispatcherDirectory
 
 if TYPE_CHECKING:
     from headgate.store.embedded_state import EmbeddedState

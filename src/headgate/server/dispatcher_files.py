@@ -17,7 +17,7 @@ from headgate.log.files import FileOps
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import OutboxReader
 from headgate.outbox.writer import OUTBOX_SCHEMA
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.subscriptions.store import SubscriptionStore
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import Entries, Forwarded, check_events, event_commit
-from headgate.ingress.front_link import OwnerLink, RemotePartition
-from headgate.ingress.front_owner import FrontOwner
+from headgate.ingress.front_link import FrontOwner, OwnerLink, RemotePartition
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producers
 from headgate.ingress.stored_bytes import CountingWriter, StoredBytes

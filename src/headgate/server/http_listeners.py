@@ -9,8 +9,7 @@ import socket
 from starlette.types import ASGIApp
 
 from headgate.ingress.connections import Connections
-from headgate.ingress.handshake import TlsAcceptor
-from headgate.ingress.protocol import BoundedHttpProtocol, http_config
+from headgate.ingress.protocol import BoundedHttpProtocol, TlsAcceptor, http_config
 from headgate.server import child, listening
 from headgate.server.listening import ListenAddress, addresses_of
 from headgate.server.tls import CertificateKeeper, TlsFiles

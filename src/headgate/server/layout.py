@@ -26,7 +26,7 @@ import structlog
 from headgate.errors import FatalError
 from headgate.limits import CORES_A_DISPATCHER, DISPATCHERS_MAX
 from headgate.settings import Settings
-from headgate.storage.dispatcher_directory import PARENT, DispatcherDirectory
+from headgate.storage.files import PARENT, DispatcherDirectory
 
 LAYOUT: Final = "layout.json"
 """In `dispatcher/`: how many there are."""

@@ -18,7 +18,7 @@ from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.settings import ClientAuth, Settings, TlsMode
 from headgate.storage import sqlite
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import ClusterConfig
 

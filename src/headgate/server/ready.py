@@ -20,7 +20,7 @@ from headgate.limits import HEARTBEAT_S, SILENT_S_MAX
 from headgate.server import child, parts
 from headgate.server.parts import ServerPart
 from headgate.settings import Settings
-from headgate.storage.whole_file import replace_whole
+from headgate.storage.files import replace_whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from headgate.control.egress import RESERVED_NAMESPACES
 from headgate.control.kube_status import failure_of
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.event.hops import HOPS_HEADER
-from headgate.ingress.problem import retry_after_s, send_body, send_problem
+from headgate.ingress.errors import retry_after_s, send_body, send_problem
 from headgate.server.health import PATHS
 from headgate.server.parts import Role
 

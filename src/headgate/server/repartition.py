@@ -42,7 +42,7 @@ from headgate.outbox.shards import Shard, dispatcher_of, dispatchers_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET, RowGroup, encode_chunk
 from headgate.replay.store import ReplayStore
 from headgate.retention.floor import FloorBase, FloorFinder
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore
 
 

@@ -7,9 +7,9 @@ import asyncio
 import structlog
 
 from headgate import limits
-from headgate.delivery.tasks import tell_failure
 from headgate.delivery.verdicts import FilterErrors
 from headgate.errors import UnavailableError
+from headgate.observe.logs import tell_failure
 from headgate.server.routing_cache import TargetReports
 
 _log = structlog.get_logger(__name__)

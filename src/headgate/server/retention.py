@@ -21,7 +21,7 @@ from headgate.log.writer import PartitionWriter
 from headgate.observe.logs import Recurring
 from headgate.retention.floor import FloorFinder, RetentionFloor
 from headgate.settings import Settings
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 
 _log = structlog.get_logger(__name__)
 

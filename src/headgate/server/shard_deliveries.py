@@ -8,24 +8,25 @@ from pathlib import Path
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
+from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.routing import RoutingTable
+from headgate.control.secret_store import SecretTable
 from headgate.control.shared_quotas import SharedQuotas
+from headgate.control.signing_keys import SigningKeys
 from headgate.control.store import Store
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService
-from headgate.delivery.authentication import SecretStore
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import CursorStore, Flusher
 from headgate.delivery.events import Events
-from headgate.delivery.health import SubscriberHealth
-from headgate.delivery.identity_tokens import IdentityTokens, NoSigner, Signer
-from headgate.delivery.journal import AttemptRecorder
+from headgate.delivery.journal import Journal
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Replies
 from headgate.delivery.scheduler import Scheduler, SchedulerListener
-from headgate.delivery.spans import AttemptTracing
+from headgate.delivery.subscribers import SubscriberHealth
+from headgate.delivery.tokens import IdentityTokens
 from headgate.delivery.verdicts import FilterErrors, Judge, LastLook, evaluate
-from headgate.delivery.webhook_handshake import GrantStore, Handshakes
+from headgate.delivery.webhook_handshake import Handshakes
 from headgate.observe.tracing import Tracing
 from headgate.outbox.reader import Backlog
 from headgate.outbox.shards import Shard
@@ -52,9 +53,9 @@ class SenderIdentity:
 
     url: str = ""
     policy: UrlPolicy = field(default_factory=UrlPolicy)
-    secrets: SecretStore | None = None
-    signer: Signer | None = None
-    grants: GrantStore | None = None
+    secrets: SecretTable | None = None
+    signer: SigningKeys | None = None
+    grants: HandshakeGrants | None = None
 
     @classmethod
     def of(cls, settings: Settings, store: Store) -> SenderIdentity:
@@ -69,7 +70,7 @@ class SenderIdentity:
 
     def tokens(self, clocks: Clocks) -> IdentityTokens:
         """Makes tokens for subscribers."""
-        return IdentityTokens(self.signer or NoSigner(), self.url, clocks)
+        return IdentityTokens(self.signer, self.url, clocks)
 
     def handshakes(self, transport: Transport, clocks: Clocks) -> Handshakes | None:
         """Asks receivers for their permission; None where nobody is asked."""
@@ -103,7 +104,7 @@ class DeliveryMeans:
     store: RoutingStore
     transport: Transport
     replies: Replies
-    journal: AttemptRecorder
+    journal: Journal
     identity: SenderIdentity = field(default_factory=SenderIdentity)
     judge_filter: Judge = evaluate
     tracing: Tracing | None = None
@@ -183,7 +184,7 @@ class ShardDeliveries:
             secrets=means.identity.secrets,
             identities=means.identity.tokens(means.clocks),
             handshakes=means.identity.handshakes(means.transport, means.clocks),
-            tracing=AttemptTracing(means.tracing) if means.tracing is not None else None,
+            tracing=means.tracing,
             clocks=means.clocks,
         )
         self.dead_letters = DeadLetters(

@@ -17,7 +17,7 @@ from headgate.log.errors import NewerLogError
 from headgate.log.format import SEGMENT_FIXED_BYTES, SEGMENT_VERSION, segment_version
 from headgate.log.recovery import list_segments
 from headgate.storage import sqlite
-from headgate.storage.whole_file import replace_whole
+from headgate.storage.files import replace_whole
 
 VERSION: Final = "version"
 """In a data directory: the version of the Headgate that used it last."""

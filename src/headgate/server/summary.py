@@ -25,7 +25,7 @@ from headgate.control.attention import ObjectTrouble
 from headgate.control.http import json_response
 from headgate.control.objects import Kind
 from headgate.control.store import Store
-from headgate.deadletters.counts import DeadLetterCount
+from headgate.deadletters.store import DeadLetterCount
 from headgate.event import rfc3339
 from headgate.limits import ATTENTION_MAX, HISTORY_POINT_S, RATE_WINDOW_S
 from headgate.observe.history import NumbersHistory, Rates

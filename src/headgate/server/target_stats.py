@@ -26,7 +26,7 @@ from starlette.routing import Route
 from headgate.control.http import json_response
 from headgate.control.objects import OWN_API_VERSION, Kind, ObjectKey
 from headgate.deadletters.api import CountsPage
-from headgate.deadletters.counts import counts_of
+from headgate.deadletters.store import counts_of
 from headgate.delivery.events import Events
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState

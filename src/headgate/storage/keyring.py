@@ -92,7 +92,6 @@ class Keyring:
         """Encrypt a text by the first key, with a nonce of its own.
 
         Args:
-            text: Anything.
             path: What it belongs to, `namespace/name`; it opens for nothing else.
             uid: Likewise.
         """

@@ -16,8 +16,16 @@ import structlog
 
 from headgate import __version__
 from headgate.errors import FatalError
-from headgate.storage.commit import Committer, SqliteCommitter
-from headgate.storage.commit_record import SUFFIX, TABLE, damaged_page, read_record, record_path, wal_path
+from headgate.storage.commit import (
+    SUFFIX,
+    TABLE,
+    Committer,
+    SqliteCommitter,
+    damaged_page,
+    read_record,
+    record_path,
+    wal_path,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -169,9 +177,6 @@ def damage_named(path: Path) -> Iterator[None]:
 def examine(data: Path) -> None:
     """Reads all of the files, to find out which one an error of SQLite was about; blocks for seconds.
 
-    Args:
-        data: The data directory.
-
     Raises:
         DatabaseDamagedError: Of the first damaged one.
     """
@@ -180,13 +185,23 @@ def examine(data: Path) -> None:
             continue
         try:
             with read_only(path) as connection:
-                (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+                check_integrity(connection, path)
         except sqlite3.OperationalError:
             continue  # busy, or no room for what SQLite keeps beside it
         except sqlite3.DatabaseError as error:
             raise DatabaseDamagedError(path, str(error)) from error
-        if found != "ok":
-            raise DatabaseDamagedError(path, " ".join(str(found).split()))
+
+
+def check_integrity(connection: sqlite3.Connection, path: Path) -> None:
+    """Reads all of a file.
+
+    Raises:
+        DatabaseDamagedError: SQLite finds something wrong in it.
+        sqlite3.DatabaseError: It cannot be read.
+    """
+    (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if found != "ok":
+        raise DatabaseDamagedError(path, " ".join(str(found).split()))
 
 
 def is_missing(path: Path) -> bool:
@@ -207,7 +222,6 @@ def check_commits(path: Path, *, is_at_rest: bool = False) -> None:
     """Looks whether a file has everything that was committed; changes nothing.
 
     Args:
-        path: The file.
         is_at_rest: No process has it open, this one neither: its pages are compared as well, at some 800 MB/s.
 
     Raises:
@@ -280,11 +294,9 @@ def accept_loss(path: Path) -> None:
         return
     try:
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            check_integrity(connection, path)
     except sqlite3.DatabaseError as error:
         raise DatabaseDamagedError(path, str(error)) from error
-    if found != "ok":
-        raise DatabaseDamagedError(path, " ".join(str(found).split()))
 
 
 def copy(path: Path, to: Path, *, is_at_rest: bool) -> None:
@@ -300,7 +312,7 @@ def copy(path: Path, to: Path, *, is_at_rest: bool) -> None:
         OSError: There is no room.
     """
     with contextlib.ExitStack() as stack:
-        source, wal = path, path.with_name(f"{path.name}-wal")
+        source, wal = path, wal_path(path)
         has_changes = is_at_rest and not is_missing(wal)
         if has_changes:  # of a process that was killed: to read them SQLite would write beside the file
             folder = stack.enter_context(tempfile.TemporaryDirectory(dir=to.parent))
@@ -401,7 +413,6 @@ def read_only(path: Path, *, is_at_rest: bool = False) -> Iterator[sqlite3.Conne
     """A file that another process writes, and which exists.
 
     Args:
-        path: The file.
         is_at_rest: No process has it open: SQLite looks for no change, and makes no files beside it.
 
     Raises:

@@ -25,7 +25,7 @@ from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
 from headgate.replay.store import ReplayState
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.storage.sqlite import read_only
 
 _PARTITION, _OFFSET, _TARGET, _VERDICT = (

@@ -53,11 +53,7 @@ _ReadProgress: Final = msgspec.defstruct(
 
 
 class ReadApi:
-    """The reading end of every broker.
-
-    Args:
-        readers: Who reads.
-    """
+    """The reading end of every broker."""
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers

@@ -1,25 +1,81 @@
-"""Reading the log in short turns, so that many readers share few threads; at the end of the log a reader waits."""
+"""Reading the log in short turns, so that many readers share few threads; at the end of the log a reader waits.
+
+Its growth is watched once for all readers that wait there.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 
+from headgate.errors import UnavailableError
 from headgate.event.model import Event
-from headgate.limits import READ_EVENTS_PER_TURN, READ_PROGRESS_S
+from headgate.limits import READ_EVENTS_PER_TURN, READ_POLL_S, READ_PROGRESS_S
 from headgate.rpc.service import Credits
 from headgate.scan.pages import LogScanner, scanning
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.search import EventFinder, FilterSearch, latest, offsets_at_event
 from headgate.scan.source import ReadableLog, ScanCounters
 from headgate.scan.starts import EARLIEST, LATEST, NEXT, start_offsets
-from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
+
+
+class LogGrowth:
+    """Wakes readers when the log has grown.
+
+    One task looks at the partitions' ends for as long as anybody waits: a reader that waits costs nothing by itself.
+    For one event loop.
+    """
+
+    def __init__(self, log: ReadableLog) -> None:
+        self._log = log
+        self._ends: dict[int, int] = {}
+        """As they were at the last look; empty while nobody looks."""
+        self._waiting = 0
+        self._looked = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def beyond(self, positions: Mapping[int, int], timeout_s: float) -> None:
+        """Wait until a partition has a record at or behind its position, or the time is over."""
+        self._waiting += 1
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    while all(self._ends.get(partition, 0) <= at for partition, at in positions.items()):
+                        await self._looked.wait()
+        finally:
+            self._waiting -= 1
+
+    async def close(self) -> None:
+        """Stop watching; no reader waits any more."""
+        if self._watching is not None:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
+
+    async def _watch(self) -> None:
+        try:
+            while self._waiting:
+                ends = self._ends
+                with contextlib.suppress(UnavailableError):  # a reader that reads on says so
+                    ends = await self._log.current_ends()
+                if ends != self._ends:
+                    self._ends = ends
+                    looked, self._looked = self._looked, asyncio.Event()
+                    looked.set()
+                await asyncio.sleep(READ_POLL_S)
+        finally:
+            # Also after an error that nobody expects: the next reader that waits starts the watch again.
+            self._ends = {}
+            self._watching = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +123,7 @@ async def turns(
     Closing the iterator closes the files.
 
     Args:
-        log: What is read.
-        request: What is wanted.
         threads: Where the log is read; shared by all readers, a turn holds one for SCAN_TURN_S.
-        growth: Wakes the reader at the end of the log.
         credits: How many events may be given; then the first turn has none and says where the reader begins. None: any
             number.
 

@@ -27,11 +27,7 @@ ReadCall = RpcCall[pb.ReadRequest, pb.ReadResponse]
 
 
 class ReadRpc:
-    """The reading end of every broker.
-
-    Args:
-        readers: Who reads.
-    """
+    """The reading end of every broker."""
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers

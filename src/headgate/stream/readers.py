@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from headgate.control.errors import UnknownBrokerError
 from headgate.control.quota_rules import READERS
-from headgate.control.shared_quotas import SharedQuotas
+from headgate.control.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.control.specs import ServedBroker
 from headgate.errors import OverloadedError
 from headgate.event.identity import namespace_of, path_of
@@ -20,8 +19,7 @@ from headgate.scan.counting import CountPage, CountRequest, LogCounter
 from headgate.scan.pages import LogScanner, ScanPage, ScanRequest
 from headgate.scan.source import ReadableLog
 from headgate.shares import FairPlaces, FairThreads
-from headgate.stream.follow import Turn, turns
-from headgate.stream.growth import LogGrowth
+from headgate.stream.follow import LogGrowth, Turn, turns
 from headgate.stream.request import ReadRequest
 
 
@@ -43,10 +41,7 @@ class Readers:
     def __init__(
         self, log: ReadableLog, served: Callable[[str], ServedBroker | None], quotas: SharedQuotas | None = None
     ) -> None:
-        self._quotas = quotas
-        self._by_namespace = Counter[str]()
-        if quotas is not None:
-            quotas.count(READERS, self._by_namespace.__getitem__)
+        self._quota = QuotaPlaces(quotas, READERS, ReadersQuotaError, "a reader")
         self._log = log
         self._served = served
         self._threads = FairThreads(READ_THREADS, "read")
@@ -87,39 +82,19 @@ class Readers:
     ) -> AsyncGenerator[Turn, None]:
         """One reader's turns, see `follow.turns`.
 
-        Args:
-            wanted: What he reads.
-            credits: How many events he may have.
-            user: Who he is.
-
         Raises:
             PlacesTakenError: There are as many as may be.
             UnknownBrokerError: The broker has been deleted, and nothing more comes.
             ReadersQuotaError: Its namespace has as many as it may have.
         """
         namespace = namespace_of(wanted.query.broker)
-        self._check_quota(namespace)
-        self._by_namespace[namespace] += 1
-        try:
-            with self._places.held(namespace, user):
-                pages = turns(self._log, wanted, self._threads.of(namespace, user), self._growth, credits)
-                async with aclosing(pages) as reading:
-                    async for turn in reading:
-                        if not turn.pieces and wanted.follow:
-                            await self._check_broker(wanted.query.broker)
-                        yield turn
-        finally:
-            self._by_namespace[namespace] -= 1
-            if not self._by_namespace[namespace]:
-                del self._by_namespace[namespace]
-
-    def _check_quota(self, namespace: str) -> None:
-        if self._quotas is not None and self._quotas.is_used_up(READERS, namespace):
-            limit = self._quotas.limit(READERS, namespace)
-            raise ReadersQuotaError(
-                f"the namespace {namespace!r} has exceeded its quota: {READERS} is limited to {limit}",
-                hint="close a reader, or ask for a larger quota: kubectl describe quota shows the limits",
-            )
+        with self._quota.held(namespace), self._places.held(namespace, user):
+            pages = turns(self._log, wanted, self._threads.of(namespace, user), self._growth, credits)
+            async with aclosing(pages) as reading:
+                async for turn in reading:
+                    if not turn.pieces and wanted.follow:
+                        await self._check_broker(wanted.query.broker)
+                    yield turn
 
     async def _check_broker(self, identity: str) -> None:
         path, now_s = path_of(identity), time.monotonic()

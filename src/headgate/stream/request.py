@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.control.specs import ServedBroker
+from headgate.errors import InvalidInputError
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters
 from headgate.limits import (
@@ -18,7 +19,13 @@ from headgate.limits import (
 )
 from headgate.scan.source import Query
 from headgate.scan.starts import EARLIEST
-from headgate.stream.errors import QueryError
+
+
+class QueryError(InvalidInputError):
+    """A request to read that cannot be understood."""
+
+    code = "query"
+
 
 _KNOWN: Final = frozenset(
     {"from", "last", "filter", "filters", "filterValue", "matchUnfiltered", "limit", "follow", "wait", "first"}
@@ -31,7 +38,6 @@ class ReadRequest:
     """What a reader requests.
 
     Attributes:
-        query: Which events.
         start: Where to begin; see `starts.start_offsets`.
         first: CEL text: begin at the first event from there on of which it is true; None to begin at once.
         limit: Events at most; None: no bound.
@@ -53,7 +59,6 @@ def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *,
     """Reads the parameters of a request.
 
     Args:
-        broker: Whose events are read.
         parameters: Names and values, decoded.
         follow: Whether following is the default.
 

@@ -88,11 +88,7 @@ class _AnalyzeRequest(_ConsumerRequest, frozen=True):
 
 
 class SubscriptionsApi:
-    """The handlers.
-
-    Args:
-        subscriptions: All of them.
-    """
+    """The handlers."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions

@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.control.quota_rules import CONSUMERS
 from headgate.control.routing import PullRules
-from headgate.control.shared_quotas import SharedQuotas
+from headgate.control.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.event import rfc3339
 from headgate.event.identity import namespace_of
 from headgate.limits import CONSUMERS_SHOWN_MAX
@@ -102,12 +102,9 @@ class ConnectedConsumers:
     """
 
     def __init__(self, quotas: SharedQuotas | None = None) -> None:
-        self._quotas = quotas
+        self._quota = QuotaPlaces(quotas, CONSUMERS, ConsumersQuotaError, "a consumer")
         self._ways = Counter[tuple[str, str]]()
         """Streams and pulls by subscription and consumer."""
-        self._by_namespace = Counter[str]()
-        if quotas is not None:
-            quotas.count(CONSUMERS, self._by_namespace.__getitem__)
 
     @contextlib.contextmanager
     def connected(self, subscription: str, consumer: str) -> Iterator[None]:
@@ -118,8 +115,7 @@ class ConnectedConsumers:
         """
         key, namespace = (subscription, consumer), namespace_of(subscription)
         if not self._ways[key]:
-            self._check(namespace)
-            self._by_namespace[namespace] += 1
+            self._quota.take(namespace)
         self._ways[key] += 1
         try:
             yield
@@ -127,14 +123,4 @@ class ConnectedConsumers:
             self._ways[key] -= 1
             if not self._ways[key]:
                 del self._ways[key]
-                self._by_namespace[namespace] -= 1
-                if not self._by_namespace[namespace]:
-                    del self._by_namespace[namespace]
-
-    def _check(self, namespace: str) -> None:
-        if self._quotas is not None and self._quotas.is_used_up(CONSUMERS, namespace):
-            limit = self._quotas.limit(CONSUMERS, namespace)
-            raise ConsumersQuotaError(
-                f"the namespace {namespace!r} has exceeded its quota: {CONSUMERS} is limited to {limit}",
-                hint="close a consumer, or ask for a larger quota: kubectl describe quota shows the limits",
-            )
+                self._quota.give_back(namespace)

@@ -25,9 +25,6 @@ class Cursor:
 
     Args:
         saved: Where an earlier process stopped; this object owns it.
-
-    Attributes:
-        leases: The events that were read and have not ended.
     """
 
     def __init__(self, saved: SavedCursor) -> None:
@@ -52,12 +49,10 @@ class Cursor:
 
     @property
     def epoch(self) -> int:
-        """See `SavedCursor`."""
         return self._saved.epoch
 
     @property
     def next(self) -> int:
-        """See `SavedCursor`."""
         return self._saved.next
 
     @property

@@ -15,9 +15,6 @@ class LeasedEvent:
     Attributes:
         id: What it is acknowledged by.
         deliveries: How often it was handed out, this time included.
-        partition: Of the log.
-        offset: Of the log.
-        event: What it is.
     """
 
     id: str

@@ -24,10 +24,8 @@ class SubscriptionState:
 
     Attributes:
         target: As routing has it now.
-        cursor: Where it stands.
         reading: Held by whoever reads its rows.
         changed: Set when there may be something new, and then replaced.
-        seek: The one under way.
     """
 
     def __init__(self, target: Target, saved: SavedCursor) -> None:
@@ -55,12 +53,7 @@ _EPOCH_BITS: Final = 20  # seeks of one subscription until its epochs meet the n
 
 
 class SubscriptionRegistry:
-    """Subscriptions as routing has them. Lives on the dispatcher's event loop.
-
-    Args:
-        store: Their cursors.
-        outbox: Has their rows.
-    """
+    """Subscriptions as routing has them. Lives on the dispatcher's event loop."""
 
     def __init__(self, store: SubscriptionStore, outbox: OutboxView) -> None:
         self._store = store

@@ -32,11 +32,7 @@ SubscribeCall = RpcCall[pb.SubscribeRequest, pb.SubscribeResponse]
 
 
 class SubscriptionsRpc:
-    """The consuming end of every subscription.
-
-    Args:
-        subscriptions: All of them.
-    """
+    """The consuming end of every subscription."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
@@ -120,15 +116,11 @@ class _ConsumerStream:
     """One consumer's stream.
 
     Args:
-        subscriptions: All of them.
         name: `namespace/name` of the subscription.
-        consumer: Who it is.
-        call: The stream's messages.
 
     Attributes:
         admitted: Whether it may have anything to give back.
         replaced: Is set when another stream replaces it.
-        ended: Is set when it has ended.
     """
 
     def __init__(self, subscriptions: Subscriptions, name: str, consumer: str, call: SubscribeCall) -> None:

@@ -39,12 +39,7 @@ class SeekDestination:
 class RunningSeek:
     """A seek under way.
 
-    Args:
-        goal: Where it goes.
-        on_progress: Called with the progress.
-
     Attributes:
-        goal: Where it goes.
         scanned: Events looked at so far.
         total: Of about so many.
     """
@@ -88,10 +83,7 @@ async def find_destination(
     """The destination of a goal.
 
     Args:
-        resources: What subscriptions share.
         broker: Identity of the broker whose events are searched.
-        goal: Where to.
-        on_progress: Called with the progress of a search.
 
     Raises:
         PositionError: `to` is no place.

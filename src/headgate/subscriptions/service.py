@@ -13,18 +13,23 @@ import time
 from collections.abc import Awaitable, Callable, Container, Iterator
 from typing import Final
 
+import msgspec
 import structlog
 
 from headgate import limits
 from headgate.control.routing import RoutingTable
 from headgate.control.shared_quotas import SharedQuotas
+from headgate.delivery.events import load_or_none
 from headgate.errors import HeadgateError
+from headgate.event import rfc3339
 from headgate.event.identity import namespace_of
+from headgate.filter.cel.evaluate import OutcomeKind
+from headgate.filter.compile.plan import Verdict
 from headgate.log import positions
 from headgate.observe.logs import Recurring
 from headgate.scan.search import OnProgress
 from headgate.shares import FairPlaces
-from headgate.subscriptions import analysis, backfill, dead_letter_policy
+from headgate.subscriptions import dead_letter_policy
 from headgate.subscriptions.consumers import ConnectedConsumers, ConsumerList, consumers_of
 from headgate.subscriptions.errors import SeekBusyError
 from headgate.subscriptions.leases import AckResult
@@ -38,7 +43,7 @@ from headgate.subscriptions.messages import (
 )
 from headgate.subscriptions.registry import SubscriptionRegistry, SubscriptionState
 from headgate.subscriptions.seek import RunningSeek, find_destination
-from headgate.subscriptions.selection import choose
+from headgate.subscriptions.selection import begin_history, choose, has_history_begun
 from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
 
@@ -50,8 +55,6 @@ class Subscriptions:
     """All subscriptions. Lives on the dispatcher's event loop.
 
     Args:
-        store: Their cursors.
-        resources: What they share.
         quotas: How many consumers the subscriptions of a namespace may have; None: any number.
     """
 
@@ -87,7 +90,6 @@ class Subscriptions:
 
         Args:
             name: `namespace/name` of the subscription.
-            consumer: Who is connected.
             user: Whose request or stream it is.
 
         Raises:
@@ -114,10 +116,7 @@ class Subscriptions:
 
         Args:
             name: `namespace/name` of the subscription.
-            consumer: Who asks.
-            count_max: How many at most.
             wait_s: How long to wait for a first one.
-            is_gone: Whether the consumer has left meanwhile.
 
         Raises:
             SubscriptionNotFoundError: There is none.
@@ -141,7 +140,7 @@ class Subscriptions:
 
     async def _wait(self, state: SubscriptionState, changed: asyncio.Event, at_most_s: float, *, active: bool) -> None:
         """Until there may be something for a consumer, or its lease is to be renewed."""
-        poll_s = _poll_s(state) if backfill.has_begun(state) else limits.BACKFILL_POLL_S
+        poll_s = _poll_s(state) if has_history_begun(state) else limits.BACKFILL_POLL_S
         wait_s = min(at_most_s, poll_s)
         due_us = state.cursor.leases.next_due_us(state.rules) if active else None
         if due_us is not None:
@@ -151,10 +150,10 @@ class Subscriptions:
 
     async def _begin_history(self, state: SubscriptionState) -> bool:
         """Whether its consumers may have events: its history has begun, if it has one."""
-        if backfill.has_begun(state):
+        if has_history_begun(state):
             return True
         async with state.reading:
-            if not await backfill.begin(self._resources, state):
+            if not await begin_history(self._resources, state):
                 return False
             self._registry.changed(state)
             if state.rules.history:
@@ -227,7 +226,30 @@ class Subscriptions:
 
     async def stats(self, name: str) -> SubscriptionStats:
         """Where it stands: exact, the outbox is read from the cursor on."""
-        return await analysis.stats(self._resources, self._registry.get(name))
+        state = self._registry.get(name)
+        async with state.reading:
+            cursor = state.cursor
+            count = candidates = 0
+            oldest: int | None = None
+            async for row in self._outbox.rows(state.target.id, cursor.next):
+                if cursor.wants(row.partition, row.offset):
+                    count += 1
+                    candidates += row.verdict == Verdict.CANDIDATE
+                    if oldest is None and not cursor.leases:
+                        event = await load_or_none(self._resources.events, row.partition, row.offset)
+                        oldest = event.append_time_us if event is not None else None
+            unacked = [event.stored_us for event in cursor.leases]
+            oldest_us = min([*unacked, *([] if oldest is None else [oldest])], default=None)
+            return SubscriptionStats(
+                **msgspec.structs.asdict(cursor.counters),
+                backlog=count + len(unacked),
+                candidates=candidates,
+                unacknowledged=len(unacked),
+                oldest_unacknowledged=None if oldest_us is None else rfc3339.text(oldest_us),
+                epoch=cursor.epoch,
+                consumer=cursor.leases.consumer,
+                history_left=cursor.history_left,
+            )
 
     def consumers(self, name: str) -> ConsumerList:
         """Who has what of it; from memory."""
@@ -236,7 +258,28 @@ class Subscriptions:
 
     async def analyze(self, name: str, cel: str) -> BacklogAnalysis:
         """How many events of the backlog a filter would accept; nothing is consumed."""
-        return await analysis.analyze(self._resources, self._registry.get(name), cel)
+        state, resources = self._registry.get(name), self._resources
+        counts = dict.fromkeys(OutcomeKind, 0)
+        async with state.reading:
+            events = [(unacked.partition, unacked.offset, False) for unacked in state.cursor.leases]
+            complete = True
+            async for row in self._outbox.rows(state.target.id, state.cursor.next):
+                if not state.cursor.wants(row.partition, row.offset):
+                    continue
+                if len(events) >= limits.ANALYZE_EVENTS_MAX:
+                    complete = False
+                    break
+                events.append((row.partition, row.offset, row.verdict == Verdict.CANDIDATE))
+        for partition, offset, undecided in events:
+            event = await load_or_none(resources.events, partition, offset)
+            if event is None:
+                continue
+            # What the matcher left to cel-cpp is of the backlog only if the subscription's own filter takes it.
+            if not undecided or resources.look.judge_filter(state.target.filter.cel, event).kind is OutcomeKind.TRUE:
+                counts[resources.look.judge_filter(cel, event).kind] += 1
+            await asyncio.sleep(0)
+        accepted, rejected, errors = (counts[k] for k in (OutcomeKind.TRUE, OutcomeKind.FALSE, OutcomeKind.ERROR))
+        return BacklogAnalysis(sum(counts.values()), accepted, rejected, errors, complete)
 
     # --- seek -----------------------------------------------------------------------------------------
 
@@ -245,7 +288,6 @@ class Subscriptions:
 
         Args:
             name: `namespace/name` of the subscription.
-            goal: Where to.
             on_progress: Called with how many events were scanned for an expression, and of about how many.
 
         Raises:

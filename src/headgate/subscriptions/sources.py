@@ -40,11 +40,7 @@ class RowPlaces(Protocol):
 
 
 class ChunkRowPlaces:
-    """See `RowPlaces`: the outbox is a partition of the chunk log.
-
-    Args:
-        outbox: The partition.
-    """
+    """See `RowPlaces`: the outbox is a partition of the chunk log."""
 
     def __init__(self, outbox: Partition) -> None:
         self._outbox = outbox
@@ -54,7 +50,6 @@ class ChunkRowPlaces:
         return position_at_time(self._outbox, since_us - _SLACK_US) if since_us else 0
 
     def stored_end(self) -> int:
-        """See `RowPlaces`."""
         with PartitionReader(self._outbox, start=0) as reader:
             return reader.committed_offset()
 
@@ -63,12 +58,7 @@ class OutboxView:
     """The outbox, up to the row that was last handed over.
 
     Args:
-        places: Know where rows stand.
-        backlog: Reads rows.
         end: The position below which every row is durable and known to the dispatcher.
-
-    Attributes:
-        places: See above.
     """
 
     def __init__(self, places: RowPlaces, backlog: Backlog, end: Callable[[], int]) -> None:
@@ -100,12 +90,6 @@ class SubscriptionResources:
     """What all subscriptions share.
 
     Attributes:
-        outbox: Their rows.
-        log: The event log.
-        scanner: Scans the log's past, for seeks and histories.
-        rule_of: How a broker's events get their filter values.
-        events: The log's events, by partition and offset.
-        look: Decides what the matcher left open, and counts filter errors.
         in_force: Of each partition that is being matched: where matching stands, and by which generation.
         dead_letters: Takes what was handed out too often; None: it is dropped.
         clock_us: Microseconds since 1970 UTC.

@@ -30,10 +30,7 @@ class UnackedEvent(msgspec.Struct, array_like=True, gc=False):
 
     Attributes:
         position: Of its outbox row.
-        partition: Of the event in the log.
-        offset: Of the event in the log.
         stored_us: When the event was stored, microseconds since 1970 UTC.
-        deliveries: How often it was handed out.
         due_us: When it may be handed out (again).
         consumer: Who has it; empty for none.
         turn: The number of its last handing out.
@@ -80,7 +77,6 @@ class SavedCursor(msgspec.Struct, forbid_unknown_fields=True):
         epoch: Grows with every seek.
         next: Outbox position of the next row.
         unacked: In order of position.
-        counters: See `SubscriptionCounters`.
         floor: Offsets below these, by partition, are before the last seek's start.
         consumer: Who has the lease.
         lease_us: Until when.
@@ -115,7 +111,6 @@ class SubscriptionStore(StoreFile):
 
     Args:
         path: Made when absent.
-        committer: Ends its transactions; None for SQLite alone.
     """
 
     def __init__(self, path: Path, committer: Committer | None = None) -> None:

@@ -48,8 +48,7 @@ def create(
       headgate backup create /backups/headgate.tar --data /var/lib/headgate
       headgate backup create - | zstd > headgate.tar.zst
     """  # noqa: D301 - click reads \b as "keep these lines"
-    from headgate.backup.target import STREAM  # here: `--help` needs nothing of it
-    from headgate.backup.writing import write_backup
+    from headgate.backup.writing import STREAM, write_backup  # here: `--help` needs nothing of it
 
     manifest = write_backup(_data(data, config), target)
     _tell("saved", manifest, as_json=as_json, err=target == STREAM)
@@ -66,7 +65,7 @@ def verify(source: _Source, as_json: JsonOption = False) -> None:
       headgate backup verify /backups/headgate-2026-01-31
       zstd -dc headgate.tar.zst | headgate backup verify -
     """  # noqa: D301 - click reads \b as "keep these lines"
-    from headgate.backup.source import examine  # here: `--help` needs nothing of it
+    from headgate.backup.restoring import examine  # here: `--help` needs nothing of it
 
     _tell("whole", examine(source), as_json=as_json)
 

@@ -35,8 +35,7 @@ from headgate.control.status import ServerUrls
 from headgate.control.store import Store
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.inspect.api import CATALOGUE, InspectApi
-from headgate.inspect.backtest import Backtests
-from headgate.inspect.backtest_api import BacktestApi
+from headgate.inspect.backtest import BacktestApi, Backtests
 from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
 from headgate.observe.history import NumbersHistory
 from headgate.scan.counting import EventCounter, LogCounter

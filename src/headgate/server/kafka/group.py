@@ -32,7 +32,7 @@ from headgate.server.inward import transports
 from headgate.server.kafka.partition import PartitionDispatcher, PartitionOptions
 from headgate.server.routing_cache import RoutingStore
 from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity
-from headgate.storage.dispatcher_directory import PARENT
+from headgate.storage.files import PARENT
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, group_identity
 from headgate.store.kafka.events import TopicEvents

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from headgate.server.listening import addresses_of
 from headgate.settings import Settings
-from headgate.storage.whole_file import replace_whole
+from headgate.storage.files import replace_whole
 
 FILE: Final = "instance"
 """In the data directory. Kafka knows the server's producers by the name in it: a server that is started again ends what

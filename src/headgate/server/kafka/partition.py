@@ -28,10 +28,9 @@ from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.scheduler import Scheduler
-from headgate.delivery.tasks import tell_failure
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.observe import metrics
-from headgate.observe.logs import Recurring
+from headgate.observe.logs import Recurring, tell_failure
 from headgate.outbox.shards import Shard
 from headgate.outbox.writer import OutboxChunk, RowGroup
 from headgate.replay.api import ReplaysApi
@@ -43,7 +42,7 @@ from headgate.server.kafka.partition_pulls import PartitionPulls
 from headgate.server.kafka.partition_questions import PartitionRecordsApi, api_of
 from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, ShardState
 from headgate.server.target_stats import TargetStatsApi
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, restore
 from headgate.store.kafka.events import TopicEvents, shared_event

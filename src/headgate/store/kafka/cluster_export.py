@@ -37,7 +37,7 @@ from headgate.log.writer import PartitionWriter
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.replay.store import ReplayStore
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import LeftBehind, running_replays, subscription_targets
 from headgate.store.kafka.changelog import restore

@@ -20,7 +20,7 @@ from headgate.inspect.records import EventRecords, MatchRow
 from headgate.limits import OUTBOX_AHEAD_ROWS, OUTBOX_AHEAD_TARGETS_MAX, WHY_SECONDS_MAX
 from headgate.outbox.reader import Backlog, RowPage, every_row
 from headgate.outbox.shards import dispatcher_of
-from headgate.storage.dispatcher_directory import DispatcherDirectory
+from headgate.storage.files import DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_records import OutboxState
 from headgate.store.kafka.outbox_walk import Checkpoints, OutboxWalker, WalkedMatch

@@ -16,7 +16,7 @@ import msgspec
 
 from headgate.errors import FatalError, TooLargeError
 from headgate.limits import KAFKA_RECORD_BYTES_MAX
-from headgate.storage.commit_record import TABLE as COMMITS
+from headgate.storage.commit import TABLE as COMMITS
 from headgate.store.kafka.transactions import StateRecord
 
 VERSION_HEADER: Final = "headgate_tables"

@@ -1,7 +1,8 @@
-"""The directories of the dispatchers: what each of them keeps, and where."""
+"""Files of state: what each dispatcher keeps, and where; small files that are replaced as a whole."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,11 +13,7 @@ PARENT: Final = "dispatcher"
 
 @dataclass(frozen=True, slots=True)
 class DispatcherDirectory:
-    """One dispatcher's directory. It alone writes there.
-
-    Attributes:
-        path: The directory.
-    """
+    """One dispatcher's directory. It alone writes there."""
 
     path: Path
 
@@ -69,3 +66,19 @@ class DispatcherDirectory:
 def directories_of(data: Path, dispatchers: int) -> tuple[DispatcherDirectory, ...]:
     """Those of all dispatchers, by their numbers."""
     return tuple(DispatcherDirectory.of(data, number) for number in range(dispatchers))
+
+
+def replace_whole(path: Path, data: bytes) -> None:
+    """Put a new file in the place of one; a reader sees the old or the new one. Not synced: it may be lost with power.
+
+    Args:
+        path: Only its owner may read it.
+
+    Raises:
+        OSError: The disk does not take it; the old file stays.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    temporary.replace(path)
