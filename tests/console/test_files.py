@@ -18,12 +18,12 @@ from headgate.cli.main import COMMANDS
 from headgate.console.files import FOLDER, read_files
 from headgate.console.routes import ConsoleRoutes
 from headgate.console.sign_in import SignIn, sign_in_of
-from headgate.control import conditions
+from headgate.control import status
 from headgate.control.http import ERROR_HANDLERS
 from headgate.errors import InvalidInputError
 
 VENDOR = FOLDER / "vendor"
-CONTROL = Path(conditions.__file__).parent
+CONTROL = Path(status.__file__).parent
 LINES_MAX = 3_000
 """Of our own JavaScript: more would be a framework."""
 ISSUER = JwtSettings(

@@ -9,8 +9,7 @@ from typing import Final, Protocol
 
 from headgate.auth.routes import HEALTH_PATHS
 from headgate.auth.rules import EVERYTHING, AccessRule, Attributes
-from headgate.auth.service_accounts import service_account
-from headgate.auth.user import SUPERUSERS, User
+from headgate.auth.user import SUPERUSERS, User, service_account
 from headgate.errors import HeadgateError
 from headgate.limits import RBAC_DECISIONS_MAX
 

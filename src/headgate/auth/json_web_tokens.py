@@ -10,6 +10,7 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import jwt
@@ -23,10 +24,11 @@ from jwt.exceptions import (
     PyJWTError,
 )
 
-from headgate.auth.audiences import bound
 from headgate.auth.claims import ClaimMapper
-from headgate.auth.errors import CredentialsRefusedError
-from headgate.auth.issuer_keys import ALGORITHMS, IssuerKey, IssuerKeys
+from headgate.auth.configuration import read
+from headgate.auth.errors import AuthFileError, CredentialsRefusedError
+from headgate.auth.event_policies import bound
+from headgate.auth.issuer_keys import ALGORITHMS, IssuerClient, IssuerKey, IssuerKeys
 from headgate.auth.user import User
 from headgate.event.json_text import AmbiguousJsonError, MalformedJsonError, check_depth, parse
 from headgate.limits import CLOCK_SKEW_S, TOKEN_BYTES_MAX
@@ -199,3 +201,21 @@ def _decoded(part: bytes) -> bytes:
     if base64.urlsafe_b64encode(found).rstrip(b"=") != part:
         raise CredentialsRefusedError("malformed", "the token is no Base64")
     return found
+
+
+def trusted_issuers(path: Path) -> tuple[TrustedIssuer, ...]:
+    """The issuers of an `AuthenticationConfiguration`; nothing is fetched yet.
+
+    Raises:
+        AuthFileError: The file cannot be used.
+    """
+    found = []
+    for number, one in enumerate(read(path)):
+        try:
+            client = IssuerClient(one.issuer.certificate_authority)
+            mapper = ClaimMapper(one, f"jwt[{number}]")
+        except AuthFileError as error:
+            raise AuthFileError(f"--authentication-config {path}: {error.message}", hint=error.hint) from error
+        keys = IssuerKeys(one.issuer.url, one.issuer.discovery_url, client.get)
+        found.append(TrustedIssuer(one.issuer.url, one.issuer.audiences, keys, mapper))
+    return tuple(found)

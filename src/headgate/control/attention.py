@@ -6,9 +6,8 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.conditions import FALSE
 from headgate.control.database import Database
-from headgate.control.metadata import ApiStruct, Condition
+from headgate.control.metadata import FALSE, ApiStruct, Condition
 from headgate.control.objects import KINDS_WITH_STATUS, Kind
 
 _READY: Final = "Ready"

@@ -18,8 +18,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
-from headgate.control.auth_spec import AuthSpec, OAuth2Auth, SecretReference
-from headgate.control.objects import Secret
+from headgate.control.objects import AuthSpec, OAuth2Auth, Secret, SecretReference
 from headgate.control.secret_rules import value_of
 from headgate.limits import CREDENTIAL_BYTES_MAX, SIGNING_SECRETS_MAX
 

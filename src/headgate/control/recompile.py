@@ -1,6 +1,6 @@
 """Compiling stored filters anew, a slice at a time, after the compiler has changed.
 
-Each slice is one short transaction, so that nobody waits for all of them; `migrations.py` goes through them.
+Each slice is one short transaction, so that nobody waits for all of them; `bootstrap.py` goes through them.
 Until a filter's turn comes, who reads its target sees a plan that leaves every event to cel-cpp, see `plans.py`.
 """
 

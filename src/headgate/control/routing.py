@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from headgate.control.auth_spec import AuthSpec
+from headgate.control.objects import AuthSpec
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import ACK_TIMEOUT_S_DEFAULT, BACKOFF_SECONDS_MAX, TARGET_PARALLEL_DEFAULT
 

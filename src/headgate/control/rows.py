@@ -9,9 +9,19 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-from headgate.control.auth_spec import AuthSpec
 from headgate.control.credentials import CredentialsError, credentials_of
-from headgate.control.objects import Broker, Kind, Object, ObjectKey, Routed, Secret, decode_stored, encode, key_of
+from headgate.control.objects import (
+    AuthSpec,
+    Broker,
+    Kind,
+    Object,
+    ObjectKey,
+    Routed,
+    Secret,
+    decode_stored,
+    encode,
+    key_of,
+)
 from headgate.control.status import BrokerState, StatusInputs, auths_of, broker_state, sink_of
 from headgate.limits import SECRETS_READ_MAX
 from headgate.storage.keyring import Keyring, NoSecretsKeyError, SealedError

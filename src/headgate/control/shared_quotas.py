@@ -13,8 +13,8 @@ from typing import Final
 import structlog
 
 from headgate.control.copies import QuotaCopy
-from headgate.control.quota_board import QuotaBoard
 from headgate.control.quota_rules import CONSUMERS, DEAD_LETTERS, READERS, STORED_BYTES
+from headgate.control.quota_usage import QuotaBoard
 from headgate.control.store import Store
 from headgate.limits import QUOTA_USAGE_S
 from headgate.observe import metrics

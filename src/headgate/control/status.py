@@ -9,11 +9,9 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from headgate.auth.audiences import broker_audience
-from headgate.auth.event_policies import DefaultMode
-from headgate.control.auth_spec import AuthSpec
-from headgate.control.conditions import TRUE, UNKNOWN, false, info, summary, timed, warning
+from headgate.auth.event_policies import DefaultMode, broker_audience
 from headgate.control.event_policies import policies_condition, ready_policies
+from headgate.control.metadata import TRUE, UNKNOWN, false, info, summary, timed, warning
 from headgate.control.objects import (
     API_VERSION,
     BROKER_CLASS,
@@ -22,6 +20,7 @@ from headgate.control.objects import (
     GROUP,
     PAUSED_ANNOTATION,
     Address,
+    AuthSpec,
     Broker,
     BrokerStatus,
     Condition,

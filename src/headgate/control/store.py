@@ -15,12 +15,13 @@ import msgspec
 
 from headgate.control import history
 from headgate.control.attention import AttentionReader
-from headgate.control.database import Database
+from headgate.control.database import Database, StoreChanges
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.event_type_table import EventTypeTable
+from headgate.control.event_types import EventTypeTable
 from headgate.control.handshake_grants import HandshakeGrants
+from headgate.control.history import BodyTest, Page, Selector, Stored, read_page
 from headgate.control.known_objects import KnownObjects
-from headgate.control.namespace_store import NamespaceTable
+from headgate.control.namespaces import NamespaceTable
 from headgate.control.objects import (
     FRONT_KINDS,
     Kind,
@@ -29,7 +30,6 @@ from headgate.control.objects import (
     Routed,
     WithStatus,
 )
-from headgate.control.pages import BodyTest, Page, Selector, Stored, read_page
 from headgate.control.plans import FilterCompiler, filter_compiler
 from headgate.control.quota_usage import QuotaTable
 from headgate.control.recompile import StoredPlans
@@ -48,7 +48,6 @@ from headgate.control.secret_store import SecretTable
 from headgate.control.signing_keys import SigningKeys
 from headgate.control.specs import ServedBroker
 from headgate.control.status import routed_status, served_brokers
-from headgate.control.store_changes import StoreChanges
 from headgate.control.target_reports import ReportTable
 from headgate.control.targets import SnapshotCache, move_public_url
 from headgate.control.writes import ObjectWriter, Write, default_broker, kube_time, load

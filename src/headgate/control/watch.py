@@ -14,10 +14,9 @@ from starlette.concurrency import run_in_threadpool
 
 from headgate.control import tables
 from headgate.control.errors import ExpiredError
-from headgate.control.history import Change
+from headgate.control.history import BodyTest, Change, Page, Selector
 from headgate.control.kube_status import failure_of
 from headgate.control.objects import Kind, decode_stored
-from headgate.control.pages import BodyTest, Page, Selector
 from headgate.control.store import Store
 from headgate.errors import UnavailableError
 from headgate.limits import SECRETS_READ_MAX, WATCHES_MAX

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headgate.auth.context import current_user
-from headgate.auth.service_accounts import sender_of
-from headgate.auth.user import User
+from headgate.auth.user import User, sender_of
 from headgate.control.routing import DeliveryRules
 from headgate.control.specs import delivery_rules
 from headgate.delivery.authentication import Access, NoSecrets, RequestAuthentication, SecretStore

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from headgate import limits
-from headgate.auth.service_accounts import subject_of
-from headgate.control.auth_spec import AuthSpec
+from headgate.auth.user import subject_of
 from headgate.control.credentials import ClientTls, CredentialsError, DeliveryCredentials, credentials_of
-from headgate.control.objects import Secret
+from headgate.control.objects import AuthSpec, Secret
 from headgate.control.routing import Target
 from headgate.delivery.clock import Clocks
 from headgate.delivery.identity_tokens import Identity, IdentityTokens, NoSigner

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.control.quota_board import QuotaBoard
 from headgate.control.quota_rules import PUBLISH_BYTES, PUBLISH_EVENTS, RATES, STORED_BYTES
+from headgate.control.quota_usage import QuotaBoard
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.errors import OverloadedError
