@@ -19,12 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import structlog
 
 from headgate.auth.errors import AuthFileError
+from headgate.auth.rules import Attributes
 from headgate.auth.user import ANONYMOUS, User
 from headgate.limits import AUDIT_CLOSE_S_MAX, AUDIT_PAUSE_S, AUDIT_QUEUE_MAX, AUDIT_TEXT_CHARS_MAX
 from headgate.observe.logs import Recurring
@@ -43,40 +44,6 @@ _VERBS: Final = {
 }
 _READS: Final = frozenset({"get", "list", "watch", "options"})
 _REFUSALS: Final = frozenset({401, 403, 429})
-
-
-class Asked(Protocol):
-    """What a request asks for, as who decides about it sees it; empty where it says nothing."""
-
-    @property
-    def verb(self) -> str:
-        """Kubernetes' word: `create`, `update`, ..."""
-        ...
-
-    @property
-    def group(self) -> str:
-        """Of the API."""
-        ...
-
-    @property
-    def resource(self) -> str:
-        """Plural, in lower case."""
-        ...
-
-    @property
-    def subresource(self) -> str:
-        """`events`, `status`, ..."""
-        ...
-
-    @property
-    def namespace(self) -> str:
-        """Of the object."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Of the object."""
-        ...
 
 
 @dataclass(slots=True)
@@ -107,7 +74,7 @@ class AuditEntry:
     decision: str = ""
     reason: str = ""
 
-    def decided(self, asked: Asked, *, is_allowed: bool, reason: str) -> None:
+    def decided(self, asked: Attributes, *, is_allowed: bool, reason: str) -> None:
         """Says what is asked, and what was decided.
 
         Args:

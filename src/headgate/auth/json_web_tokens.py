@@ -18,7 +18,6 @@ from jwt.exceptions import (
     ExpiredSignatureError,
     ImmatureSignatureError,
     InvalidAudienceError,
-    InvalidIssuerError,
     InvalidSignatureError,
     MissingRequiredClaimError,
     PyJWTError,
@@ -101,8 +100,7 @@ class TokenVerifier:
         issuer = self._issuer(claims)
         _check_types(claims)
         keys = await issuer.keys.find(kid, algorithm)
-        key = _signing_key(token, keys, algorithm)
-        self._check_claims(token, key, algorithm, issuer)
+        key = _signing_key(token, keys, algorithm, issuer)
         named = claims["aud"]
         taken = {named} if isinstance(named, str) else set(named)
         user = bound(issuer.mapper.user_of(claims), taken.intersection(issuer.audiences))
@@ -115,8 +113,10 @@ class TokenVerifier:
             raise CredentialsRefusedError("issuer", "the token's issuer is not trusted")
         return found
 
-    def _check_claims(self, token: bytes, key: IssuerKey, algorithm: str, issuer: TrustedIssuer) -> None:
-        """Checks times and audience of a token whose signature is good."""
+
+def _signing_key(token: bytes, keys: Sequence[IssuerKey], algorithm: str, issuer: TrustedIssuer) -> IssuerKey:
+    """The key that has signed a token, whose times and audience are checked with it."""
+    for key in keys:
         try:
             jwt.decode(
                 token,
@@ -127,24 +127,16 @@ class TokenVerifier:
                 leeway=CLOCK_SKEW_S,
                 options={"require": ["exp", "iss", "aud"], "verify_jti": False},
             )
+        except InvalidSignatureError:
+            continue
         except ExpiredSignatureError:
             raise CredentialsRefusedError("expired", "the token has expired") from None
         except ImmatureSignatureError:
             raise CredentialsRefusedError("not-yet-valid", "the token is not valid yet") from None
         except (InvalidAudienceError, MissingRequiredClaimError) as error:
-            what = "the token has no expiry" if "exp" in str(error) else "the token is meant for somebody else"
-            raise CredentialsRefusedError("claims" if "exp" in str(error) else "audience", what) from None
-        except (InvalidIssuerError, PyJWTError):
-            raise CredentialsRefusedError("malformed", "the token breaks a rule of JSON Web Tokens") from None
-
-
-def _signing_key(token: bytes, keys: Sequence[IssuerKey], algorithm: str) -> IssuerKey:
-    """The key that has signed a token."""
-    for key in keys:
-        try:
-            jwt.api_jws.decode(token, key.key, algorithms=[algorithm])
-        except InvalidSignatureError:
-            continue
+            if isinstance(error, MissingRequiredClaimError) and error.claim == "exp":
+                raise CredentialsRefusedError("claims", "the token has no expiry") from None
+            raise CredentialsRefusedError("audience", "the token is meant for somebody else") from None
         except (PyJWTError, ValueError, TypeError):
             raise CredentialsRefusedError("malformed", "the token breaks a rule of JSON Web Tokens") from None
         return key

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.errors import ExpiredError, FutureVersionError
-from headgate.control.objects import Kind, Object, ObjectKey
+from headgate.control.objects import Kind, Object, ObjectKey, key_of
 from headgate.control.rows import SEALED_KINDS, bump, counter
 from headgate.limits import WATCH_BYTES_MAX, WATCH_EVENTS_MAX
 
@@ -65,20 +65,11 @@ def record(connection: sqlite3.Connection, type_: str, obj: Object, before: Obje
         before: As it was; None for a new one.
         body: How `obj` is stored.
     """
-    meta = obj.metadata
-    version = int(meta.resource_version)
+    version = int(obj.metadata.resource_version)
+    labels_before = labels_text(before) if before is not None else None
     connection.execute(
         "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            version,
-            obj.kind,
-            meta.namespace,
-            meta.name,
-            type_,
-            labels_text(obj),
-            labels_text(before) if before is not None else None,
-            body,
-        ),
+        (version, *key_of(obj), type_, labels_text(obj), labels_before, body),
     )
     size, floor = connection.execute(
         "UPDATE counters SET value = value + ? WHERE name = 'history_bytes'"

@@ -8,10 +8,9 @@ JSON names are camelCase. What Knative has and Headgate does not do yet is no fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -535,9 +534,8 @@ TYPES: Final[dict[Kind, type[WithStatus] | type[Secret] | type[RbacObject]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectKey:
-    """What names an object."""
+class ObjectKey(NamedTuple):
+    """What names an object; in the order of columns of control.db."""
 
     kind: Kind
     namespace: str

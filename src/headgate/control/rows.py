@@ -78,6 +78,8 @@ class StoredForm:
 
 # --- rows -----------------------------------------------------------------------------------------
 
+NAMED: Final = "kind = ? AND namespace = ? AND name = ?"
+"""The row of an object, in each table that has one: its parameters are an ObjectKey."""
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
 _REPORTED: Final = ("filter_errors", "last_error", "last_error_event", "trouble", "dropped", "last_dropped", "backlog")
@@ -141,12 +143,17 @@ def bump_all(connection: sqlite3.Connection, names: Sequence[str]) -> dict[str, 
     return dict(connection.execute(question, names).fetchall())
 
 
+def body_at(connection: sqlite3.Connection, key: ObjectKey) -> bytes | None:
+    """An object's stored form; None when there is no such object."""
+    row = connection.execute(f"SELECT body FROM objects WHERE {NAMED}", key).fetchone()
+    return row[0] if row is not None else None
+
+
 def broker_at(connection: sqlite3.Connection, path: str) -> Broker | None:
     """The broker `namespace/name`."""
     namespace, _, name = path.partition("/")
-    question = "SELECT body FROM objects WHERE kind = 'Broker' AND namespace = ? AND name = ?"
-    row = connection.execute(question, (namespace, name)).fetchone()
-    return cast(Broker, decode_stored(Kind.BROKER, row[0])) if row is not None else None
+    body = body_at(connection, ObjectKey(Kind.BROKER, namespace, name))
+    return cast(Broker, decode_stored(Kind.BROKER, body)) if body is not None else None
 
 
 def routed_rows(
@@ -284,6 +291,5 @@ def secret_at(connection: sqlite3.Connection, namespace: str, name: str, form: S
         SealedError: No key opens it.
     """
     key = ObjectKey(Kind.SECRET, namespace, name)
-    where = "kind = ? AND namespace = ? AND name = ?"
-    row = connection.execute(f"SELECT body FROM objects WHERE {where}", (key.kind, namespace, name)).fetchone()
-    return cast(Secret, form.object(key, row[0])) if row is not None else None
+    body = body_at(connection, key)
+    return cast(Secret, form.object(key, body)) if body is not None else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin
@@ -157,13 +157,9 @@ def identity_of(broker: Broker) -> str:
     return identity(broker.metadata.path, broker.metadata.uid)
 
 
-def served_brokers(brokers: Iterable[Broker]) -> dict[str, ServedBroker]:
-    """Those that are served here, by "namespace/name"."""
-    return {
-        broker.metadata.path: ServedBroker(identity_of(broker), log_rule(broker.spec.log))
-        for broker in brokers
-        if is_served(broker)
-    }
+def served_broker(broker: Broker | None) -> ServedBroker | None:
+    """A stored broker as it takes events; None when it is not served here."""
+    return ServedBroker(identity_of(broker), log_rule(broker.spec.log)) if broker and is_served(broker) else None
 
 
 def broker_state(broker: Broker, public_url: str = "") -> BrokerState:

@@ -35,6 +35,7 @@ from headgate.control.quota_usage import QuotaTable
 from headgate.control.recompile import StoredPlans
 from headgate.control.routing import RoutingTable, TargetReport
 from headgate.control.rows import (
+    NAMED,
     SEALED_KINDS,
     RowSelection,
     StoredForm,
@@ -47,7 +48,7 @@ from headgate.control.schema import is_current, migrate
 from headgate.control.secret_store import SecretTable
 from headgate.control.signing_keys import SigningKeys
 from headgate.control.specs import ServedBroker
-from headgate.control.status import routed_status, served_brokers
+from headgate.control.status import routed_status, served_broker
 from headgate.control.target_reports import ReportTable
 from headgate.control.targets import SnapshotCache, move_public_url
 from headgate.control.writes import ObjectWriter, Write, default_broker, kube_time, load
@@ -313,8 +314,7 @@ class Store:
     def served(self, path: str) -> ServedBroker | None:
         """The broker `namespace/name`; None when there is none that accepts events."""
         with self._database.read() as connection:
-            found = broker_at(connection, path)
-        return served_brokers([found] if found is not None else []).get(path)
+            return served_broker(broker_at(connection, path))
 
     def refresh(self, known: KnownObjects[Any]) -> set[str]:
         """Brings objects in memory up to date; the paths of those that have changed, see `KnownObjects.read`."""
@@ -376,9 +376,7 @@ class Store:
     def target_id(self, key: ObjectKey) -> int | None:
         """The target id of a trigger or subscription; None when there is no such object."""
         with self._database.read() as connection:
-            where = "kind = ? AND namespace = ? AND name = ?"
-            named = (key.kind, key.namespace, key.name)
-            found = connection.execute(f"SELECT id FROM targets WHERE {where}", named).fetchone()
+            found = connection.execute(f"SELECT id FROM targets WHERE {NAMED}", key).fetchone()
         return found[0] if found else None
 
     def target_keys(self) -> dict[int, ObjectKey]:

@@ -25,6 +25,7 @@ from headgate.control.queries import WriteOptions, write_options
 from headgate.control.validate import refuse_erased_filter
 from headgate.control.writes import Write
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
+from headgate.event.json_text import may_repeat_a_member
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import APPLY_BYTES_MAX, APPLY_OBJECTS_MAX, OBJECT_BYTES_MAX
 
@@ -243,12 +244,12 @@ class TogetherApi:
 def _items(body: bytes) -> tuple[msgspec.Raw, ...]:
     """The objects of a body, which are read one by one."""
     try:
-        items = msgspec.json.decode(body, type=ApplyRequest).items
+        request = msgspec.json.decode(body, type=ApplyRequest)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"the body is no list of objects: {error}") from error
-    if body.count(b":") != 1 + sum(bytes(item).count(b":") for item in items):  # of lists before the last one
+    if may_repeat_a_member(body, request):
         raise InvalidInputError("the body has items twice")
-    return items
+    return request.items
 
 
 def _document(item: bytes, validation: FieldValidation) -> Read:

@@ -192,8 +192,8 @@ class PublishQuotas(SharedQuotas):
             QUOTA_REFUSED.labels(namespace).inc()
             raise
 
-    def changed(self) -> None:
-        """See `QuotaCopy.changed`."""
+    def _take(self) -> None:
+        super()._take()
         before, now_s, limited = self._limited, self._clock_s(), {}
         for namespace, every in self.limits.items():
             limits = {name: every[name] for name in _LIMITED if name in every}
