@@ -56,7 +56,6 @@ class AuditEntry:
         agent: The client's own name.
         verb: Kubernetes' word, by the HTTP method until who decides knows better.
         received_s: Seconds since 1970.
-        user: Who makes it.
         impersonated: As whom; None: as himself.
         about: What it is about, as in `objectRef`; empty where nobody decided.
         decision: `allow`, `forbid`, or empty where nobody decided.
@@ -78,8 +77,6 @@ class AuditEntry:
         """Says what is asked, and what was decided.
 
         Args:
-            asked: What.
-            is_allowed: Whether it may be done.
             reason: By which rule, or why not.
         """
         self.verb, self.reason = asked.verb, reason
@@ -112,10 +109,8 @@ def line_of(entry: AuditEntry, status: int, message: str = "", *, clock_s: Calla
     """A line of the log, with its end.
 
     Args:
-        entry: The request.
         status: Of HTTP, with which it was answered.
         message: Why it was refused.
-        clock_s: Seconds since 1970.
     """
     response: dict[str, Any] = {"metadata": {}, "code": status}
     if message:
@@ -209,7 +204,6 @@ class AuditLog:
         """Queues a line if the request belongs into the log; never raises and never waits.
 
         Args:
-            entry: The request.
             status: Of HTTP, with which it was answered.
             message: Why it was refused.
         """

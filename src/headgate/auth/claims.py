@@ -42,7 +42,6 @@ class ClaimMapper:
     """Makes users of claims.
 
     Args:
-        settings: Of the issuer.
         at: Where they stand in the file, for messages: `jwt[0]`.
 
     Raises:

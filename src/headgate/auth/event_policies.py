@@ -37,7 +37,6 @@ class SenderRule:
     """One EventPolicy as it is decided by.
 
     Attributes:
-        policy: Its name.
         names: Users in full.
         prefixes: Beginnings of the names of others.
         cel: Which of their events; empty for all. None: the filter does not work, so none.
@@ -138,10 +137,6 @@ class EventPolicyAuthority:
 
     Args:
         mode: For brokers that no policy applies to.
-
-    Attributes:
-        mode: The same.
-        policies: The newest ones.
     """
 
     def __init__(self, mode: DefaultMode) -> None:
@@ -154,7 +149,6 @@ class PublishAuthorizer:
 
     Args:
         roles: Decide about everything, and first.
-        events: The policies.
     """
 
     def __init__(self, roles: Authorizer, events: EventPolicyAuthority) -> None:
@@ -182,9 +176,7 @@ class EventForbiddenError(HeadgateError):
     """No policy admits an event of this user to the broker.
 
     Args:
-        message: What was wrong.
         index: The event's position in its batch; None for a single one.
-        hint: What to do about it.
     """
 
     code = "event-forbidden"
@@ -214,7 +206,6 @@ def bound(user: User, audiences: Collection[str]) -> User:
     """A user who has shown a token.
 
     Args:
-        user: Whom it stands for.
         audiences: Those of the token that the server takes.
     """
     if not audiences or not all(one.startswith(_PREFIX) for one in audiences):

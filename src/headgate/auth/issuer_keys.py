@@ -69,7 +69,6 @@ class IssuerKeys:
     Args:
         url: Of the issuer, as its tokens name it.
         discovery_url: Of its discovery document; empty for that below `url`.
-        fetch: Gets JSON.
         clock_s: Seconds from any time on.
     """
 
@@ -91,7 +90,6 @@ class IssuerKeys:
 
         Args:
             kid: The name that the token gives; empty for none.
-            algorithm: The same.
 
         Raises:
             CredentialsRefusedError: There is none.

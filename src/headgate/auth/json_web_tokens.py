@@ -75,11 +75,7 @@ class VerifiedToken:
 
 
 class TokenVerifier:
-    """Verifies tokens of some issuers.
-
-    Args:
-        issuers: Those that are trusted.
-    """
+    """Verifies tokens of some issuers."""
 
     def __init__(self, issuers: Sequence[TrustedIssuer]) -> None:
         self._issuers = {one.url: one for one in issuers}

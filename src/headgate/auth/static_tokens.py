@@ -39,7 +39,6 @@ class StaticToken:
 
     Attributes:
         digest: SHA-256 of the token.
-        user: Whom it stands for.
     """
 
     digest: bytes
@@ -127,9 +126,6 @@ def read_text(path: Path, option: str, hint: str) -> str:
 
 class TokenFile:
     """The tokens in force. `look` is for one thread at a time; `user_of` for any.
-
-    Args:
-        path: Of the file.
 
     Raises:
         AuthFileError: It cannot be used.

@@ -77,7 +77,6 @@ class Admitted:
     """What became of a write.
 
     Attributes:
-        obj: As stored.
         warnings: For `Warning` headers.
         outcome: `created`, `configured` or `unchanged`.
     """
@@ -94,8 +93,6 @@ class Admission:
     nothing. They raise InvalidInputError for what is no valid object or changes an immutable field.
 
     Args:
-        store: Where objects go; its compiler compiles their filters.
-        policy: Which URLs events may go to.
         grants: What authors may give away; None: everything.
         not_counted: Resources of quotas that this deployment does not count, and so does not limit.
     """
@@ -247,13 +244,7 @@ class Admission:
         """Judge an object that another store keeps; unknown fields are that store's business.
 
         Args:
-            kind: What the document must be.
-            document: Decoded JSON.
             before: The object that it replaces; None for a new one.
-            namespace: From the request.
-
-        Returns:
-            Warnings.
 
         Raises:
             InvalidInputError: The document is no valid object, or changes an immutable field.

@@ -80,11 +80,7 @@ class ControlApi:
     """The handlers.
 
     Args:
-        store: The objects.
-        policy: Which URLs events may go to.
         grants: Who may do what, and give away what; None: everybody everything.
-        clock_s: Seconds since 1970, for ages.
-        not_counted: See `Admission`.
     """
 
     def __init__(

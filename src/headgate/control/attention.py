@@ -19,11 +19,7 @@ class Trouble(ApiStruct, frozen=True, omit_defaults=True):
     """A condition of an object that is False.
 
     Attributes:
-        type: Of the condition.
-        reason: In one word.
-        message: In a sentence.
         severity: `Warning`: the object is Ready all the same; `Info`: somebody wants it so; empty: it is not Ready.
-        since: When it became False.
     """
 
     type: str
@@ -76,11 +72,7 @@ def is_troubled(body: bytes) -> bool:
 
 
 class AttentionReader:
-    """Looks through the objects. Every method may block.
-
-    Args:
-        database: Of the objects.
-    """
+    """Looks through the objects. Every method may block."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -90,7 +82,6 @@ class AttentionReader:
 
         Args:
             namespace: None for all.
-            limit: How many at most.
 
         Returns:
             The first of them, and how many there are.

@@ -186,7 +186,6 @@ def load(admission: Admission, directory: Path) -> Counter[str]:
     """Apply every manifest of a directory; nothing is written when any of them is wrong.
 
     Args:
-        admission: Where the objects go.
         directory: Searched with what is below it, for files that end in .yaml, .yml or .json.
 
     Returns:
@@ -264,7 +263,6 @@ async def recompile_all(store: Store, note: Callable[[str], None]) -> None:
     """Compile every filter anew that another compiler compiled, slice by slice.
 
     Args:
-        store: The objects.
         note: Called with the progress in a line for people, and with "" at the end.
     """
     count, done = -1, 0

@@ -32,9 +32,7 @@ class ObjectCopy(ABC):
     """A copy of what the store says of some kinds, for whoever must know it without a wait.
 
     Args:
-        store: The objects.
         what: They in messages: `brokers`.
-        known: Of each kind.
     """
 
     def __init__(self, store: Store, what: str, *known: KnownObjects[Any]) -> None:
@@ -123,7 +121,6 @@ class EventPolicyCopy(ObjectCopy):
     """EventPolicies, and the brokers that they may apply to.
 
     Args:
-        store: The objects.
         mode: Who may send to a broker that no policy applies to.
 
     Attributes:

@@ -35,7 +35,6 @@ class CredentialsError(Exception):
 
     Args:
         reason: In one word, for a condition.
-        message: In a sentence.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -60,9 +59,6 @@ class OAuthClient:
     """A client of an OAuth 2.0 server: what a token is asked for by.
 
     Attributes:
-        url: Of the token endpoint.
-        headers: Of the request.
-        body: Of the request.
         tls: Of the connection; None for the system's CAs alone.
     """
 
@@ -94,7 +90,6 @@ def credentials_of(auth: AuthSpec, secret_of: SecretOf) -> DeliveryCredentials:
 
     Args:
         auth: Validated.
-        secret_of: Finds Secrets.
 
     Raises:
         CredentialsError: A Secret or a value is missing, or does not do.

@@ -45,9 +45,6 @@ class Database:
         path: The file; made when it is missing.
         committer: Makes transactions durable; None: SQLite alone does.
 
-    Attributes:
-        path: The file.
-
     Raises:
         StoreUnavailableError: The file cannot be opened.
         DatabaseRolledBackError: It has lost commits.
@@ -226,11 +223,7 @@ _EVENTS_BYTES: Final = 4_096
 
 
 class StoreChanges:
-    """Shared by all who follow one store on one event loop.
-
-    Args:
-        path: The database.
-    """
+    """Shared by all who follow one store on one event loop."""
 
     def __init__(self, path: Path) -> None:
         self._log = Path(f"{path}-wal")

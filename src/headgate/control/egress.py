@@ -132,7 +132,6 @@ class Listener:
 
     Attributes:
         host: As it is written in the settings; empty when it is an address.
-        port: Its number.
         is_at: Whether a connection to this address and the port reaches it.
         takes_events: Whether brokers' paths are there.
     """

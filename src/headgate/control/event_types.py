@@ -145,11 +145,7 @@ def event_type_of(broker: Broker, type_: str, source: str) -> JsonObject | None:
 
 
 class EventTypeTable:
-    """Looks at EventTypes. Its methods may block: call them in a thread.
-
-    Args:
-        database: Of the objects.
-    """
+    """Looks at EventTypes. Its methods may block: call them in a thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

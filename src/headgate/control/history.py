@@ -26,7 +26,6 @@ class Change:
     """One write of one object.
 
     Attributes:
-        key: What names the object.
         type: ADDED, MODIFIED or DELETED.
         version: The object's resourceVersion after it.
         labels: After it.
@@ -63,7 +62,6 @@ def record(connection: sqlite3.Connection, type_: str, obj: Object, before: Obje
         type_: ADDED, MODIFIED or DELETED.
         obj: As it is now; DELETED: as it was.
         before: As it was; None for a new one.
-        body: How `obj` is stored.
     """
     version = int(obj.metadata.resource_version)
     labels_before = labels_text(before) if before is not None else None
@@ -87,11 +85,6 @@ def record(connection: sqlite3.Connection, type_: str, obj: Object, before: Obje
 
 def past(connection: sqlite3.Connection, kind: Kind, at: int) -> dict[tuple[str, str], int | None]:
     """What was otherwise at a resourceVersion than it is now.
-
-    Args:
-        connection: In a transaction.
-        kind: Which kind.
-        at: The resourceVersion.
 
     Returns:
         Of each object changed since, by namespace and name, the row of the history that says what it was; None when it
@@ -128,8 +121,6 @@ def read(connection: sqlite3.Connection, kind: Kind, since: int, namespace: str 
     """Changes of a kind after a resourceVersion, at most `CHANGES_PER_READ`.
 
     Args:
-        connection: In a transaction.
-        kind: Which kind.
         since: A resourceVersion; what it names is not part of the answer.
         namespace: None for all.
         name: None for all.
@@ -176,12 +167,7 @@ _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object as it lies in the store.
-
-    Attributes:
-        key: What names it.
-        body: Its JSON.
-    """
+    """An object as it lies in the store."""
 
     key: ObjectKey
     body: bytes

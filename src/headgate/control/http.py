@@ -81,7 +81,6 @@ async def while_connected(receive: Receive, work: Awaitable[_T]) -> _T | None:
 
     Args:
         receive: Of the request, whose body has been read.
-        work: Awaited.
     """
     working = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_left(receive))
@@ -183,8 +182,6 @@ async def decoded(request: Request, body: bytes, validation: FieldValidation = F
     """The body as a document, YAML or JSON by its media type, within the bounds of an object.
 
     Args:
-        request: Of the body.
-        body: As `read_body` gave it.
         validation: What a member does that an object has twice; in YAML it is always refused.
 
     Raises:

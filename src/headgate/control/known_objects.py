@@ -22,7 +22,6 @@ class KnownObjects(Generic[_T]):
     With thousands of brokers most writes concern none of them, and then a read costs a look at two indexes.
 
     Args:
-        kind: Theirs.
         make: What is kept of an object.
     """
 

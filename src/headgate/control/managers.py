@@ -141,7 +141,6 @@ def applied(live: Object | Namespace | None, config: Mapping[str, object], by: M
     Args:
         live: As stored; None when there is no such object.
         config: What is applied; its shape has been checked.
-        by: Who applies.
         now: RFC 3339.
 
     Raises:

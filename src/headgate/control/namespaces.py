@@ -102,12 +102,7 @@ Make = Callable[[Namespace | None], Namespace]
 
 
 class NamespaceTable:
-    """Namespaces. Every method may block: call it in a thread.
-
-    Args:
-        database: Of the objects.
-        clock_s: Seconds since 1970.
-    """
+    """Namespaces. Every method may block: call it in a thread."""
 
     def __init__(self, database: Database, clock_s: Callable[[], float]) -> None:
         self._database = database
@@ -140,9 +135,7 @@ class NamespaceTable:
         """Put what `make` makes of a namespace in its place.
 
         Args:
-            name: Which one.
             make: Gets the namespace; an error of it changes nothing.
-            dry_run: Store nothing.
 
         Raises:
             QuotaError: There are as many as there may be.

@@ -34,9 +34,6 @@ class NoDataDirectoryError(InvalidInputError):
 class ObjectReader:
     """Reads the objects; every method opens the file for a moment. Blocking; one thread at a time.
 
-    Args:
-        data: The data directory.
-
     Raises:
         NoDataDirectoryError: It is none.
     """

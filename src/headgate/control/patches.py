@@ -53,7 +53,6 @@ def change_of(media_type: str, patch: object) -> DocumentChange:
 
     Args:
         media_type: `MERGE_PATCH` or `JSON_PATCH`.
-        patch: Decoded JSON.
 
     Raises:
         MalformedObjectError: It is no patch of this type, too deep or too large.
@@ -95,7 +94,6 @@ def json_patch(document: object, patch: object) -> object:
     """RFC 6902: what a document becomes; the document itself stays as it is.
 
     Args:
-        document: Decoded JSON.
         patch: Decoded JSON, whose shape has been checked.
 
     Raises:

@@ -97,10 +97,6 @@ def field_validation(query: Mapping[str, str]) -> FieldValidation:
 def manager_of(request: Request, *, is_apply: bool = False) -> Manager:
     """Who writes: the `fieldManager` parameter, else the program that the User-Agent names.
 
-    Args:
-        request: Of the write.
-        is_apply: Whether it is a server-side apply.
-
     Raises:
         InvalidOptionsError: An apply names no manager, another write is forced, or the name cannot be one.
     """
@@ -136,10 +132,6 @@ class WriteOptions(TypedDict):
 
 def write_options(request: Request, *, is_apply: bool = False) -> WriteOptions:
     """The parameters of a write.
-
-    Args:
-        request: Of the write.
-        is_apply: Whether it is a server-side apply.
 
     Raises:
         InvalidInputError: One of them cannot be read, see the functions for each.

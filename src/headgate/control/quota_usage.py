@@ -25,8 +25,6 @@ def admit(connection: sqlite3.Connection, key: ObjectKey, requested: dict[str, i
     """Lets an object be written, in the transaction that writes it.
 
     Args:
-        connection: In a transaction.
-        key: Names the object.
         requested: How much more of each resource it uses than before.
 
     Raises:
@@ -39,11 +37,7 @@ def admit(connection: sqlite3.Connection, key: ObjectKey, requested: dict[str, i
 
 
 class QuotaTable:
-    """Resource quotas, beside their writes. Its methods may block: call them in a thread.
-
-    Args:
-        database: Of the objects.
-    """
+    """Resource quotas, beside their writes. Its methods may block: call them in a thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -129,10 +123,6 @@ class QuotaBoard:
     """What one process of a server says of usage, and hears of the others. Its methods may block, but for `others`.
 
     A file that cannot be read or written leaves what was known: usage is then as old as the last that could.
-
-    Args:
-        directory: Of the files.
-        part: Name of the process.
     """
 
     def __init__(self, directory: Path, part: str) -> None:
@@ -163,7 +153,6 @@ def usage_in(directory: Path, but: Path | None = None) -> dict[str, Counter[str]
     """What all processes have together; what cannot be read is left out.
 
     Args:
-        directory: Of the files.
         but: One of them that is left out.
     """
     found: dict[str, Counter[str]] = {}

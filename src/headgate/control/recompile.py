@@ -34,9 +34,6 @@ class StoredPlan:
     """A target's filter with the plan that some compiler made of it.
 
     Attributes:
-        target: The target's id.
-        compiler: Version of the compiler.
-        plan_version: Of the plan.
         written: The filter as JSON.
         delivery: The target's own rules as JSON; None without.
         plan: The plan; None when the filter does not compile.
@@ -108,12 +105,7 @@ def put(
 
 
 class StoredPlans:
-    """The plans of all targets, of which some may be another compiler's.
-
-    Args:
-        database: Holds them.
-        compiler: This process's.
-    """
+    """The plans of all targets, of which some may be another compiler's."""
 
     def __init__(self, database: Database, compiler: FilterCompiler) -> None:
         self._database = database

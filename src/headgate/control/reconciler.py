@@ -32,9 +32,7 @@ class Reconciler:
     """Writes status; several may run at once. Each looks again, in its next pass, at what has changed since it read.
 
     Args:
-        store: The objects.
         server: Where clients reach the server; None for the URL in the store alone.
-        clock_s: Seconds since 1970.
         report_s: Seconds between two rewrites of a trigger's status for reports alone.
         usage: What namespaces use that no object says; may block. None: no status says it.
     """
@@ -210,7 +208,6 @@ class BrokerStatuses:
     """Judges brokers anew only where something that their status says has changed.
 
     Args:
-        store: The objects.
         server: Where clients reach the server; None for the public URL alone.
     """
 
@@ -236,7 +233,6 @@ class BrokerStatuses:
         """Compares with the store as it is now; may block.
 
         Args:
-            public_url: The server's own.
             now: RFC 3339 time for conditions that change.
             every: Judge each broker, whatever has changed: the public URL has, or a look has failed.
         """

@@ -54,11 +54,7 @@ class _RulesSpec(msgspec.Struct, frozen=True):
 
 
 class ReviewApi:
-    """The handlers.
-
-    Args:
-        grants: Knows who may do what.
-    """
+    """The handlers."""
 
     def __init__(self, grants: Grants) -> None:
         self._authorizer = grants.authorizer
@@ -197,12 +193,7 @@ class SeenNamespaces(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SeenNamespacesApi:
-    """The handler.
-
-    Args:
-        store: The objects.
-        grants: Knows who may do what.
-    """
+    """The handler."""
 
     def __init__(self, store: Store, grants: Grants) -> None:
         self._store = store

@@ -115,7 +115,6 @@ class RoutedRow:
     """A trigger or subscription with the inputs of its status.
 
     Attributes:
-        obj: As stored.
         inputs: At the same moment.
     """
 
@@ -165,9 +164,6 @@ def routed_rows(
     """Triggers and subscriptions with their inputs, decoded one by one.
 
     Args:
-        connection: In a transaction.
-        which: Which of them.
-        parameters: Of the question, in order.
         form: Opens Secrets; None where nobody asks for conditions about them.
     """
     facts = Facts(connection, form)

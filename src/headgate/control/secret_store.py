@@ -20,12 +20,7 @@ from headgate.storage.keyring import Keyring, SealedError, SecretsKeyError, key_
 
 
 class SecretTable:
-    """Secrets. Every method may block: call it in a thread.
-
-    Args:
-        database: Of the objects.
-        form: Opens them.
-    """
+    """Secrets. Every method may block: call it in a thread."""
 
     def __init__(self, database: Database, form: StoredForm) -> None:
         self._database = database
@@ -42,9 +37,6 @@ class SecretTable:
 
     def changed(self, since: int) -> tuple[int, frozenset[str] | None]:
         """The newest resourceVersion, and the namespaces in which Secrets were written after an earlier one.
-
-        Args:
-            since: The earlier one.
 
         Returns:
             None in the place of the namespaces when it is not known any more: it may be any.
@@ -113,7 +105,6 @@ def next_slice(connection: sqlite3.Connection, keys: Keyring, after: int) -> tup
     """Encrypt the next Secrets by the first key, those of the history too; in the caller's transaction.
 
     Args:
-        connection: It may write.
         keys: The first one encrypts.
         after: The resourceVersion to go on behind.
 

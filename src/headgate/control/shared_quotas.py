@@ -35,7 +35,6 @@ class SharedQuotas(ObjectCopy):
     """The limits, and who uses how much of them.
 
     Args:
-        store: The objects.
         board: What the other processes have; None where there are none.
 
     Attributes:
@@ -59,7 +58,6 @@ class SharedQuotas(ObjectCopy):
         """This process has some of a resource.
 
         Args:
-            resource: Its name.
             held: How much it has of a namespace; called on the event loop.
         """
         self._counted[resource] = held

@@ -92,7 +92,6 @@ class BrokerState:
 
     Attributes:
         served: Whether its class is Headgate's.
-        ready: Its Ready condition.
         reason: Of the Ready condition when it is not ready.
         sink: For triggers without delivery rules.
         auths: Likewise, what they authenticate by.
@@ -114,7 +113,6 @@ class StatusInputs:
         subscriber_broker: The broker that `spec.subscriber.ref` names, None when it names none or it does not exist.
         subscriber_uri: Where events would go; empty when the subscriber has no address.
         needs: The generation that holds its filter.
-        active_generation: The generation in force.
         plan_error: Why the stored filter no longer compiles; normally empty.
         filter_errors: Events whose evaluation was an error.
         last_error: Message of the last of them.
@@ -230,7 +228,6 @@ def broker_status(
 
     Args:
         broker: As stored, with its last status.
-        server: Where it is reached.
         now: RFC 3339 time for conditions that change.
         is_there: Whether a broker `namespace/name` is served.
         policies: EventPolicies that apply to it, with their newest statuses.
@@ -265,7 +262,6 @@ def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStat
 
     Args:
         obj: As stored, with its last status.
-        inputs: Everything else that counts.
         now: RFC 3339 time for conditions that change.
     """
     sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)

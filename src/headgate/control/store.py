@@ -113,7 +113,6 @@ class Store:
         Args:
             path: `control.db` of the data directory.
             compiler: Compiles filters; None is the real one.
-            clock_s: Seconds since 1970.
             targets_from: The ids of targets that are made from now on are above it.
             committer: Makes writes durable; None: SQLite alone does.
             keys: Of Secrets; None: none can be stored or read.
@@ -183,7 +182,6 @@ class Store:
         """Objects of a kind ordered by namespace and name, as stored JSON.
 
         Args:
-            kind: Which kind.
             namespace: None for all.
             name: None for all.
             selector: On labels; None for all.
@@ -212,9 +210,6 @@ class Store:
             plan: The compiled filter of a trigger or subscription.
             dry_run: Do everything and take it back.
 
-        Returns:
-            The object as stored.
-
         Raises:
             AlreadyExistsError: The name is taken.
             QuotaError: There are as many as there may be.
@@ -226,8 +221,6 @@ class Store:
 
         Args:
             obj: Validated, defaults set; a resourceVersion or uid in it must be the stored one.
-            plan: The compiled filter of a trigger or subscription.
-            dry_run: Do everything and take it back.
 
         Returns:
             The object as stored; unchanged (and nothing written) when it says what is stored already.
@@ -244,7 +237,6 @@ class Store:
 
         Args:
             writes: Each is as in `create` or `replace`; what one of them breaks is its own affair.
-            dry_run: Do everything and take it back.
 
         Returns:
             Of each the object as stored, or the error that `create` or `replace` would have raised.
@@ -260,10 +252,8 @@ class Store:
         """Remove an object.
 
         Args:
-            key: Which one.
             uid: When given, it must be the stored one.
             resource_version: When given, it must be the stored one.
-            dry_run: Do everything and take it back.
 
         Returns:
             The last version of the object.
@@ -328,8 +318,6 @@ class Store:
 
         Args:
             now_s: Seconds since 1970, for conditions that change.
-            which: Which of them to look at.
-            parameters: Of `which`.
         """
         now = kube_time(now_s)
         stale: list[Routed] = []

@@ -40,10 +40,7 @@ class _Waiting:
 
     Attributes:
         place: Among the others.
-        key: Names its object.
         document: As it came.
-        decoded: The object.
-        plan: Its compiled filter.
         attempt: How often it has been written with this one.
     """
 
@@ -61,10 +58,6 @@ class TogetherApply:
     Labels, annotations and finalizers that a document does not name are kept. Who applies may change every object of
     the kind in the namespace, which the gate has seen to; whether he may create is judged here, object by object.
     May block: call it in a thread.
-
-    Args:
-        admission: Judges the objects.
-        grants: Judges their author.
     """
 
     def __init__(self, admission: Admission, grants: Grants) -> None:
@@ -86,11 +79,6 @@ class TogetherApply:
 
         Args:
             kind: Of all of them, one of which no other object's admission depends.
-            documents: Decoded JSON.
-            namespace: Of all of them.
-            by: Who writes.
-            validation: What unknown fields do.
-            dry_run: Do everything, store nothing.
 
         Returns:
             Of each document what became of it, or the error that it alone would have had.
@@ -202,12 +190,7 @@ class ApplyAnswer(msgspec.Struct, frozen=True):
 
 
 class TogetherApi:
-    """The handlers.
-
-    Args:
-        admission: Where objects go.
-        grants: Judges their author.
-    """
+    """The handlers."""
 
     def __init__(self, admission: Admission, grants: Grants) -> None:
         self._together = TogetherApply(admission, grants)

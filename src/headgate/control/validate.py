@@ -191,7 +191,6 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
 
     Args:
         obj: Decoded, defaults set.
-        policy: Which URLs events may go to.
 
     Returns:
         Causes in the order of the fields; empty when the object is fine.

@@ -107,7 +107,6 @@ class ListQuery:
     """Which objects a list holds.
 
     Attributes:
-        kind: Which kind.
         namespace: None for all.
         name: None for all.
         selector: On labels; None for all.
@@ -159,7 +158,6 @@ class WatchQuery:
     """What a watch is about.
 
     Attributes:
-        objects: Which objects.
         since: Start behind this resourceVersion; None starts with the present state, sent as ADDED.
         is_table: Objects come as tables of one row.
         include_object: See `tables.row`.
@@ -183,10 +181,7 @@ async def watch(
     """Lines of a watch, until it times out, expires or the server stops.
 
     Args:
-        store: The objects; read in threads.
         feed: Joined by the caller for as long as it iterates.
-        query: What is watched.
-        clock_s: Seconds since 1970, for ages in tables.
     """
     ends_s = time.monotonic() + query.timeout_s
     try:

@@ -100,9 +100,7 @@ class ObjectWriter:
 
     Args:
         connection: In a transaction that may write.
-        form: How objects are stored.
         compiler: Version of the compiler that made the plans.
-        now_s: Seconds since 1970.
     """
 
     def __init__(self, connection: sqlite3.Connection, form: StoredForm, *, compiler: int, now_s: float) -> None:
