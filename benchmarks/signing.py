@@ -17,9 +17,8 @@ from typing import cast
 import uvloop
 
 from benchmarks.dispatch import BROKER, PARALLEL, cpu_s, event, subscriber
-from headgate.control.auth_spec import AuthSpec, SecretAuth, SecretReference
 from headgate.control.metadata import Metadata
-from headgate.control.secret_object import Secret
+from headgate.control.objects import AuthSpec, Secret, SecretAuth, SecretReference
 from headgate.control.secret_store import SecretTable
 from headgate.delivery.authentication import Access, RequestAuthentication, message_id
 from headgate.delivery.clock import SYSTEM

@@ -174,7 +174,7 @@ MUTANTS: Final = (
     Mutant("wrong-audience", "auth/json_web_tokens.py", '"verify_jti": False}',
            '"verify_jti": False, "verify_aud": False}',
            "a token that is meant for somebody else is accepted", "tests/auth/test_hostile_tokens.py"),
-    Mutant("broker-token", "auth/audiences.py", "return wanted[:4] != PUBLISH[:4] or broker",
+    Mutant("broker-token", "auth/event_policies.py", "return wanted[:4] != PUBLISH[:4] or broker",
            "return wanted[:4] == PUBLISH[:4] and broker",
            "a token for one broker is good for the whole API", "tests/auth/test_audiences.py"),
     Mutant("all-names", "auth/rules.py", "(bool(other.names) and other.names <= self.names)",

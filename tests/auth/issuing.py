@@ -19,8 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from headgate.auth.authenticator import Authenticator
 from headgate.auth.claims import ClaimMapper
 from headgate.auth.configuration import read
-from headgate.auth.issuer_client import IssuerFailedError
-from headgate.auth.issuer_keys import IssuerKeys
+from headgate.auth.issuer_keys import IssuerFailedError, IssuerKeys
 from headgate.auth.json_web_tokens import TrustedIssuer
 
 URL = "https://issuer.example"

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from headgate.auth import audit_file
-from headgate.auth.audit import AuditEntry, is_recorded, line_of, verb_of
-from headgate.auth.audit_file import AuditLog
+from headgate.auth import audit
+from headgate.auth.audit import AuditEntry, AuditLog, is_recorded, line_of, verb_of
 from headgate.auth.errors import AuthFileError
 from headgate.auth.user import authenticated
 from headgate.observe.metrics import AUDIT_LINES
@@ -155,7 +154,7 @@ def test_a_full_disk_touches_no_request(tmp_path: Path) -> None:
 
 
 def test_a_full_queue_drops_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_file, "AUDIT_QUEUE_MAX", 0)
+    monkeypatch.setattr(audit, "AUDIT_QUEUE_MAX", 0)
     dropped, before = AUDIT_LINES.labels("dropped"), AUDIT_LINES.labels("dropped").value
     with AuditLog(tmp_path / "audit.log", 1 << 20, 2) as log:
         log.record(entry(), 201)

@@ -11,7 +11,7 @@ import yaml
 from headgate.auth.claims import ClaimMapper
 from headgate.auth.configuration import read
 from headgate.auth.errors import AuthFileError, CredentialsRefusedError
-from headgate.auth.issuers import trusted_issuers
+from headgate.auth.json_web_tokens import trusted_issuers
 from headgate.auth.user import User
 from tests.certificates import Authority
 
@@ -85,6 +85,11 @@ def test_every_field_of_kubernetes_is_read(tmp_path: Path) -> None:
         ({"claimValidationRules": [{"expression": "claims.a.find('x') == ''"}]}, "the function 'find', Headgate does"),
         ({"userValidationRules": [{"expression": "quantity(user.uid) == 1"}]}, "the function 'quantity'"),
         ({"userValidationRules": [{"expression": "cidr('10.0.0.0/8') == user.uid"}]}, "the function 'cidr'"),
+        (
+            {"userValidationRules": [{"expression": "sets.contains(user.groups, ['a'])"}]},
+            "the function 'sets.contains'",
+        ),
+        ({"userValidationRules": [{"expression": "user.uid == 'sum(1)' &&"}]}, "the expression ends too early"),
         ({"surprise": 1}, "surprise"),
         ({"issuer__URL": "x"}, "URL"),
     ],

@@ -14,8 +14,7 @@ from headgate.auth.event_policies import (
 )
 from headgate.auth.routes import PUBLISH
 from headgate.auth.rules import AccessRule, Attributes
-from headgate.auth.service_accounts import sender_of, service_account, subject_of
-from headgate.auth.user import ANONYMOUS, ANONYMOUS_NAME, User, authenticated
+from headgate.auth.user import ANONYMOUS, ANONYMOUS_NAME, User, authenticated, sender_of, service_account, subject_of
 
 ANN, BOB = authenticated("ann"), authenticated("bob")
 CREW = authenticated(service_account("shop", "crew"))

@@ -18,8 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from headgate.auth.errors import CredentialsRefusedError, IssuerUnavailableError
-from headgate.auth.issuer_client import IssuerClient, IssuerFailedError
-from headgate.auth.issuer_keys import IssuerKeys, read_keys
+from headgate.auth.issuer_keys import IssuerClient, IssuerFailedError, IssuerKeys, read_keys
 from headgate.limits import ISSUER_ANSWER_BYTES_MAX, ISSUER_KEYS_MAX, ISSUER_REFETCH_S_MIN
 from tests.auth.issuing import URL, Issuer
 from tests.certificates import Authority
@@ -219,7 +218,7 @@ def test_the_client_is_bounded_and_follows_nobody(monkeypatch: pytest.MonkeyPatc
             ("/large", f"over {ISSUER_ANSWER_BYTES_MAX} bytes"),
         ):
             assert message in str(await got(client, here + path))
-        monkeypatch.setattr("headgate.auth.issuer_client.ISSUER_FETCH_S_MAX", 0.3)
+        monkeypatch.setattr("headgate.auth.issuer_keys.ISSUER_FETCH_S_MAX", 0.3)
         assert "does not answer as an issuer does" in str(await got(client, f"{here}/slow"))
         assert "must begin with https" in str(await got(client, "http://issuer.example/"))
         await client.close()

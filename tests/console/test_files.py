@@ -16,12 +16,12 @@ from starlette.applications import Starlette
 from headgate.auth.configuration import ClaimMappings, ClaimOrExpression, IssuerSettings, JwtSettings
 from headgate.cli.main import COMMANDS
 from headgate.console.routes import FOLDER, ConsoleRoutes, SignIn, read_files, sign_in_of
-from headgate.control import conditions
+from headgate.control import status
 from headgate.control.http import ERROR_HANDLERS
 from headgate.errors import InvalidInputError
 
 VENDOR = FOLDER / "vendor"
-CONTROL = Path(conditions.__file__).parent
+CONTROL = Path(status.__file__).parent
 LINES_MAX = 3_000
 """Of our own JavaScript: more would be a framework."""
 ISSUER = JwtSettings(

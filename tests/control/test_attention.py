@@ -9,11 +9,11 @@ import pytest
 
 from headgate.control.admission import Admission
 from headgate.control.attention import troubles
-from headgate.control.conditions import TRUE, false, warning
 from headgate.control.errors import MalformedObjectError
+from headgate.control.metadata import TRUE, false, warning
 from headgate.control.objects import Condition, Kind
+from headgate.control.queries import text_search
 from headgate.control.reconciler import Reconciler
-from headgate.control.selectors import text_search
 from headgate.control.store import Store
 from tests.control.support import broker, trigger
 

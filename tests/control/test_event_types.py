@@ -15,7 +15,7 @@ from headgate import limits
 from headgate.control import writes
 from headgate.control.admission import Admission
 from headgate.control.errors import InvalidObjectError, QuotaError
-from headgate.control.event_type_rules import event_type_of, is_uri
+from headgate.control.event_types import event_type_of, is_uri
 from headgate.control.objects import Broker, EventType, Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store

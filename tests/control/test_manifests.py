@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.manifest_directory import load
+from headgate.control.bootstrap import load
 from headgate.control.manifests import ManifestError, read_path
 from headgate.control.objects import Kind, ObjectKey
 from tests.control.support import stored_brokers

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.control.errors import MalformedObjectError
-from headgate.control.jsonpatch import PatchFailedError, json_patch
+from headgate.control.patches import PatchFailedError, json_patch
 from headgate.limits import JSON_PATCH_OPERATIONS_MAX
 from tests.control.support import Answer, Server, trigger
 
@@ -74,12 +74,29 @@ def test_json_patch_as_rfc_6902_shows_it(document: object, patch: list[dict[str,
         ({"a": 1}, {"op": "test", "path": "/a", "value": True}),
         ({"a": [0]}, {"op": "test", "path": "/a", "value": [False]}),
         ({"a": {"b": 1}}, {"op": "test", "path": "/a", "value": {"b": 1, "c": 2}}),
+        ({"a": "b"}, {"op": "add", "path": "/a/0", "value": 1}),
+        ({"a": [1]}, {"op": "remove", "path": f"/a/{'9' * 5_000}"}),
+        ({"a": [1]}, {"op": "copy", "from": "/a/-", "path": "/b"}),
+        ({}, {"op": "copy", "from": "/a", "path": "/b"}),
+        ({"a": 1}, {"op": "move", "from": "/a", "path": "/b/c"}),
     ],
 )
 def test_what_does_not_fit_names_its_operation(document: object, operation: dict[str, object]) -> None:
     fine = {"op": "test", "path": "", "value": document}
     with pytest.raises(PatchFailedError, match=f"operation 1 \\({operation['op']}"):
         json_patch(document, [fine, operation])
+
+
+def test_a_test_that_fails_tells_no_value() -> None:
+    with pytest.raises(PatchFailedError) as raised:
+        json_patch({"data": {"token": "hidden"}}, [{"op": "test", "path": "/data", "value": {}}])
+    assert "hidden" not in str(raised.value)
+
+
+def test_what_a_patch_nests_too_deep_is_refused() -> None:
+    doubling = [{"op": "copy", "from": "/x", "path": "/x" * (2**power + 1)} for power in range(13)]
+    with pytest.raises(PatchFailedError, match="too deep"):
+        json_patch({"x": {}}, doubling)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from headgate.control.admission import Admission
 from headgate.control.bootstrap import AUTO_UPDATE, ROLES, bootstrap
 from headgate.control.copies import RbacCopy
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
-from headgate.control.kube_protobuf import decode_protobuf
+from headgate.control.http import decode_protobuf
 from headgate.control.managers import APPLY, Manager
 from headgate.control.objects import ClusterRole, Kind, ObjectKey, RoleBinding
 from headgate.control.rbac_objects import RBAC_API_VERSION

@@ -12,7 +12,7 @@ from headgate.control.admission import Admission
 from headgate.control.copies import ServedBrokers
 from headgate.control.database import StoreUnavailableError
 from headgate.control.objects import Kind, ObjectKey
-from headgate.control.status import served_brokers
+from headgate.control.status import served_broker
 from headgate.control.store import Store
 from tests.control.support import broker, stored_brokers, trigger
 
@@ -25,7 +25,8 @@ def other(admission: Admission, tmp_path: Path):  # type: ignore[no-untyped-def]
 
 
 def holds_the_stores(brokers: ServedBrokers, store: Store) -> bool:
-    return brokers._served == served_brokers(stored_brokers(store))
+    served = {one.metadata.path: served_broker(one) for one in stored_brokers(store)}
+    return brokers._served == {path: one for path, one in served.items() if one is not None}
 
 
 def test_what_another_process_writes_is_known_after_a_look(admission: Admission, other: Store) -> None:
@@ -51,11 +52,7 @@ def test_what_another_process_writes_is_known_after_a_look(admission: Admission,
     assert holds_the_stores(brokers, other)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 500])
-def test_many_writes_are_read_in_pieces(
-    admission: Admission, other: Store, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
-    monkeypatch.setattr(history, "CHANGES_PER_READ", rows)
+def test_many_writes_are_known_after_one_look(admission: Admission, other: Store) -> None:
     brokers = ServedBrokers(other)
     brokers.refresh()
     for number in range(7):
@@ -64,6 +61,22 @@ def test_many_writes_are_read_in_pieces(
     brokers.refresh()
     assert len(brokers) == 7
     assert holds_the_stores(brokers, other)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 500])
+def test_many_changes_are_read_in_pieces(
+    admission: Admission, other: Store, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(history, "CHANGES_PER_READ", rows)
+    at, found = other.version(), []
+    for number in range(7):
+        admission.create(Kind.BROKER, broker(f"b{number}"))
+    admission.store.delete(ObjectKey(Kind.BROKER, "default", "b3"))
+    while (changes := other.changes(Kind.BROKER, at)).items:
+        assert len(changes.items) <= rows
+        found += [(change.type, change.key.name) for change in changes.items]
+        at = changes.version
+    assert found == [*(("ADDED", f"b{number}") for number in range(7)), ("DELETED", "b3")]
 
 
 def test_more_than_the_history_keeps_is_read_as_a_whole(
@@ -91,7 +104,19 @@ def test_what_was_known_stays_where_the_store_cannot_be_read(
     def fails(*_: object) -> None:
         raise StoreUnavailableError("no")
 
-    monkeypatch.setattr(admission.store, "changes", fails)
+    monkeypatch.setattr(admission.store, "refresh", fails)
     with pytest.raises(StoreUnavailableError):
         brokers.refresh()
     assert brokers.get("default/default") is not None
+
+
+def test_what_could_not_be_taken_is_taken_at_the_next_look(
+    admission: Admission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers = ServedBrokers(admission.store)
+    with monkeypatch.context() as patched:
+        patched.setattr(ServedBrokers, "_take", None)
+        with pytest.raises(TypeError):
+            brokers.refresh()
+    brokers.refresh()
+    assert holds_the_stores(brokers, admission.store)

@@ -7,8 +7,7 @@ import pytest
 from headgate.control.durations import duration_s
 from headgate.control.errors import MalformedObjectError
 from headgate.control.objects import Metadata
-from headgate.control.queries import Representation, is_dry_run, representation_of
-from headgate.control.selectors import field_selector, label_selector
+from headgate.control.queries import Representation, field_selector, is_dry_run, label_selector, representation_of
 from headgate.control.specs import is_ordered
 from headgate.control.tables import human_age
 from headgate.control.validate import scan_warning

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headgate.control import migrations, recompile
+from headgate.control import bootstrap, recompile
 from headgate.control.admission import Admission
 from headgate.control.errors import AlreadyExistsError, ExpiredError, ObjectNotFoundError, StaleObjectError
 from headgate.control.objects import Broker, Kind, ObjectKey, Trigger
@@ -327,15 +327,15 @@ def test_what_is_written_while_it_is_compiled_anew_stays(tmp_path: Path) -> None
 
 def test_the_front_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recompile, "RECOMPILED_FILTERS_MAX", 2)
-    monkeypatch.setattr(migrations, "RECOMPILED_FILTERS_MAX", 2)
+    monkeypatch.setattr(bootstrap, "RECOMPILED_FILTERS_MAX", 2)
     path, notes = tmp_path / "control.db", list[str]()
     with contextlib.closing(Store.open(path)) as store:
         for number in range(3):
             Admission(store).create(Kind.TRIGGER, trigger(f"t{number}"))
-        asyncio.run(migrations.recompile_all(store, notes.append))
+        asyncio.run(bootstrap.recompile_all(store, notes.append))
         assert notes == []
         plan_of_another_version(path)
-        asyncio.run(migrations.recompile_all(store, notes.append))
+        asyncio.run(bootstrap.recompile_all(store, notes.append))
         assert notes == [*(f"compiles stored filters anew: {done} of 3 done" for done in (0, 2, 3)), ""]
         assert store.plans.left() == 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate import limits
-from headgate.control import store_changes
+from headgate.control import database
 from headgate.control.store import Store
 
 WRITE = """
@@ -69,7 +69,7 @@ def test_the_store_is_looked_at_all_the_same_where_the_kernel_does_not_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "STORE_LOOK_S", 3_600.0)
-    monkeypatch.setattr(store_changes, "_watched", lambda _: -1)
+    monkeypatch.setattr(database, "_watched", lambda _: -1)
     store = Store.open(tmp_path / "control.db")
 
     async def work() -> None:
@@ -82,4 +82,4 @@ def test_the_store_is_looked_at_all_the_same_where_the_kernel_does_not_tell(
 
 
 def test_a_file_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
-    assert store_changes._watched(tmp_path / "none") == -1
+    assert database._watched(tmp_path / "none") == -1

@@ -235,6 +235,8 @@ def test_over_http(server: Server) -> None:
     assert lenient.json["items"][0]["warnings"][0] == 'duplicate field "spec"'
     both = server.request("POST", PATH, raw=b'{"items":[%b],"items":[]}' % json.dumps(wanting("t6")).encode())
     assert (both.status, "items twice" in both.json["message"]) == (400, True)
+    spaced = server.request("POST", PATH, raw=b' { "it\\u0065ms" : [ %b ] } ' % json.dumps(wanting("a:b")).encode())
+    assert (spaced.status, len(spaced.json["items"])) == (200, 1)
     many = {"items": [wanting("x")] * (APPLY_OBJECTS_MAX + 1)}
     assert server.request("POST", PATH, many).status == 400
     assert server.request("POST", PATH, {"items": [], "more": 1}).status == 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -170,3 +171,15 @@ def test_what_a_failed_read_had_found_the_next_one_returns(store: Store, monkeyp
         with pytest.raises(TypeError):
             store.refresh(known)
     assert "default/a" in store.refresh(known)
+
+
+def test_another_store_with_fewer_writes_is_read_as_a_whole(store: Store, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        Admission(store).create(Kind.BROKER, broker(name))
+    known: KnownObjects[Broker] = KnownObjects(Kind.BROKER)
+    store.refresh(known)
+    with contextlib.closing(Store.open(tmp_path / "another.db")) as another:
+        assert store.version() > another.version()
+        assert another.refresh(known) == {"default/default", "default/a", "default/b"}
+        uid = another.get(ObjectKey(Kind.BROKER, "default", "default")).metadata.uid
+        assert {path: one.metadata.uid for path, one in known.by_path.items()} == {"default/default": uid}

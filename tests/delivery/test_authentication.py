@@ -17,9 +17,17 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from headgate import limits
 from headgate.control.admission import Admission
-from headgate.control.auth_spec import AuthSpec, HeaderAuth, OAuth2Auth, SecretAuth, SecretReference
 from headgate.control.credentials import CredentialsError, credentials_of
-from headgate.control.objects import Kind, ObjectKey, Secret
+from headgate.control.objects import (
+    AuthSpec,
+    HeaderAuth,
+    Kind,
+    OAuth2Auth,
+    ObjectKey,
+    Secret,
+    SecretAuth,
+    SecretReference,
+)
 from headgate.control.secret_rules import secret_with_defaults
 from headgate.control.store import Store
 from headgate.delivery.attempt_service import OutgoingMessage, Recipient

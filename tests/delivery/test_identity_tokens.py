@@ -10,8 +10,8 @@ from typing import Any
 import jwt
 import pytest
 
-from headgate.auth.service_accounts import subject_of
-from headgate.control.auth_spec import AuthSpec
+from headgate.auth.user import subject_of
+from headgate.control.objects import AuthSpec
 from headgate.control.store import Store
 from headgate.delivery.authentication import Access, RequestAuthentication
 from headgate.delivery.clock import SYSTEM
@@ -135,7 +135,7 @@ def test_without_a_key_nothing_is_sent(tmp_path: Path) -> None:
 
 
 def test_an_audience_goes_with_other_credentials(tmp_path: Path) -> None:
-    from headgate.control.auth_spec import HeaderAuth
+    from headgate.control.objects import HeaderAuth
 
     secrets = Secrets(tmp_path)
     secrets.put(value="k")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.manifest_directory import load
+from headgate.control.bootstrap import load
 from headgate.control.store import Store
 from headgate.filter.compile.compiler import compile_cel
 from tests.docs.commands import OUTPUT, stable, steps

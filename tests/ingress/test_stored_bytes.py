@@ -13,8 +13,8 @@ import pytest
 
 from headgate.control.admission import Admission
 from headgate.control.objects import Kind, ObjectKey
-from headgate.control.quota_board import QuotaBoard, forget_usage, usage_in
 from headgate.control.quota_rules import STORED_BYTES
+from headgate.control.quota_usage import QuotaBoard, forget_usage, usage_in
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA

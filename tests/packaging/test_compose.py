@@ -14,7 +14,7 @@ from examples.subscriber import parser
 from jsonschema import Draft7Validator
 
 from headgate.control.admission import Admission
-from headgate.control.manifest_directory import load
+from headgate.control.bootstrap import load
 from headgate.control.store import Store
 from headgate.server.hosts import Hosts
 from headgate.server.listening import check_not_open

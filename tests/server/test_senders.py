@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.auth.context import USER, current_user
-from headgate.auth.service_accounts import sender_of
-from headgate.auth.user import ANONYMOUS, User, authenticated
+from headgate.auth.user import ANONYMOUS, User, authenticated, sender_of
 from headgate.control.admission import Admission
 from headgate.control.bootstrap import bootstrap
 from headgate.control.copies import ServedBrokers

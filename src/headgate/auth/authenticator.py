@@ -13,11 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.auth.certificates import user_of_certificate
-from headgate.auth.credentials import Credentials, bearer_token
+from headgate.auth.clients import RefusalCounter
+from headgate.auth.credentials import Credentials, bearer_token, user_of_certificate
 from headgate.auth.errors import CredentialsRefusedError, IssuerUnavailableError, SlowedError
 from headgate.auth.json_web_tokens import TokenVerifier, TrustedIssuer
-from headgate.auth.refusals import RefusalCounter
 from headgate.auth.static_tokens import TokenFile
 from headgate.auth.user import ANONYMOUS, User
 from headgate.limits import AUTH_WATCH_S, CLOCK_SKEW_S, TOKEN_CACHED_S_MAX, TOKENS_CACHED_MAX

@@ -9,8 +9,7 @@ from typing import Final, Protocol
 
 from headgate.auth.routes import HEALTH_PATHS
 from headgate.auth.rules import EVERYTHING, AccessRule, Attributes
-from headgate.auth.service_accounts import service_account
-from headgate.auth.user import SUPERUSERS, User
+from headgate.auth.user import SUPERUSERS, User, service_account
 from headgate.errors import HeadgateError
 from headgate.limits import RBAC_DECISIONS_MAX
 
@@ -20,7 +19,6 @@ class AccessDecision:
     """Whether a request may be made.
 
     Attributes:
-        allowed: Whether it may.
         reason: By which rule, for reviews and the audit; empty for a refusal.
     """
 
@@ -71,7 +69,6 @@ class BindingSubject:
     """Somebody who gets the rights of a role.
 
     Attributes:
-        kind: What the name is of.
         name: Of the user, the group or the service account.
         namespace: Of a service account.
     """
@@ -111,7 +108,6 @@ class Binding:
     """A role's rights for somebody.
 
     Attributes:
-        name: Of the binding.
         namespace: Where the rights hold; empty for everywhere.
         role: Whose rights; one that does not exist gives none.
         subjects: Who gets them.
@@ -139,12 +135,7 @@ class _Held:
 
 
 class RbacPolicy:
-    """Roles and bindings at one moment, by subject.
-
-    Args:
-        roles: The rules of each role.
-        bindings: All of them.
-    """
+    """Roles and bindings at one moment, by subject."""
 
     def __init__(self, roles: Mapping[RoleKey, tuple[AccessRule, ...]], bindings: Iterable[Binding]) -> None:
         self._roles = dict(roles)
@@ -216,8 +207,6 @@ class ForbiddenError(HeadgateError):
     """The user has no right to do what he asks for; worded as Kubernetes words it.
 
     Args:
-        user: Who asks.
-        wanted: For what.
         detail: Why, instead of the right that is missing.
     """
 

@@ -17,7 +17,8 @@ Claims = Mapping[str, Any]
 """What a token says, from JSON."""
 
 _ENVIRONMENT: Final = Environment.of_maps("claims", "user")
-_UNDECLARED: Final = re.compile(r"there is no function ([^ ]+)")
+_CALLED: Final = re.compile(r"""'[^']*'|"[^"]*"|((?:\b(?:sets|ip)\.)?\w+)(?=\s*\()""", re.ASCII)
+"""A function, and not what a text in quotes holds."""
 _LACKING: Final = re.compile(
     r"find|findAll|isSorted|sum|min|max|indexOf|lastIndexOf|flatten|slice|sort|distinct|range|reverse|sets(\..*)?|url|isURL"
     r"|get(Scheme|Host|Hostname|Port|EscapedPath|Query)|quantity|isQuantity|ip|isIP|ip\.isCanonical|cidr|isCIDR|family"
@@ -41,7 +42,6 @@ class ClaimMapper:
     """Makes users of claims.
 
     Args:
-        settings: Of the issuer.
         at: Where they stand in the file, for messages: `jwt[0]`.
 
     Raises:
@@ -168,10 +168,10 @@ def _compiled(text: str, field: str) -> Expression:
     try:
         return _ENVIRONMENT.compile(text)
     except FilterError as error:
-        found = _UNDECLARED.search(error.reason)
-        if found is not None and _LACKING.fullmatch(found[1]):
+        lacking = next(filter(_LACKING.fullmatch, _CALLED.findall(text)), None)
+        if lacking is not None:
             raise AuthFileError(
-                f"{field}: Kubernetes has the function {found[1]!r}, Headgate does not", hint="write it in another way"
+                f"{field}: Kubernetes has the function {lacking!r}, Headgate does not", hint="write it in another way"
             ) from error
         raise AuthFileError(
             f"{field}: {error.reason}", hint=error.hint or "claims.sub is a claim of the token"

@@ -9,17 +9,15 @@ Source: https://knative.dev/docs/eventing/features/authorization/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from headgate.auth.audiences import BOUND, is_beyond
 from headgate.auth.authorizer import AccessDecision, Authorizer
 from headgate.auth.routes import PUBLISH
 from headgate.auth.rules import AccessRule, Attributes
-from headgate.auth.service_accounts import is_account_of
-from headgate.auth.user import User
+from headgate.auth.user import User, is_account_of
 from headgate.errors import HeadgateError
 from headgate.limits import RBAC_DECISIONS_MAX
 
@@ -39,7 +37,6 @@ class SenderRule:
     """One EventPolicy as it is decided by.
 
     Attributes:
-        policy: Its name.
         names: Users in full.
         prefixes: Beginnings of the names of others.
         cel: Which of their events; empty for all. None: the filter does not work, so none.
@@ -140,10 +137,6 @@ class EventPolicyAuthority:
 
     Args:
         mode: For brokers that no policy applies to.
-
-    Attributes:
-        mode: The same.
-        policies: The newest ones.
     """
 
     def __init__(self, mode: DefaultMode) -> None:
@@ -156,7 +149,6 @@ class PublishAuthorizer:
 
     Args:
         roles: Decide about everything, and first.
-        events: The policies.
     """
 
     def __init__(self, roles: Authorizer, events: EventPolicyAuthority) -> None:
@@ -184,9 +176,7 @@ class EventForbiddenError(HeadgateError):
     """No policy admits an event of this user to the broker.
 
     Args:
-        message: What was wrong.
         index: The event's position in its batch; None for a single one.
-        hint: What to do about it.
     """
 
     code = "event-forbidden"
@@ -195,3 +185,38 @@ class EventForbiddenError(HeadgateError):
     def __init__(self, message: str, *, index: int | None = None, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.index = index
+
+
+# --- audiences ------------------------------------------------------------------------------------
+# A token that is meant for brokers alone is good for publishing to them, and for nothing else.
+# Source: Knative's `status.address.audience`.
+
+
+_PREFIX: Final = "eventing.knative.dev/broker/"
+BOUND: Final = "headgate.dev/audience"
+"""Key of a user's `extra`: the audiences that the token is bound to."""
+
+
+def broker_audience(path: str) -> str:
+    """The audience of tokens for the broker `namespace/name`, as Knative has it."""
+    return f"{_PREFIX}{path}"
+
+
+def bound(user: User, audiences: Collection[str]) -> User:
+    """A user who has shown a token.
+
+    Args:
+        audiences: Those of the token that the server takes.
+    """
+    if not audiences or not all(one.startswith(_PREFIX) for one in audiences):
+        return user
+    extra = {**user.extra, BOUND: tuple(sorted(audiences))}
+    return User(user.name, user.groups, user.uid, extra)
+
+
+def is_beyond(user: User, wanted: Attributes) -> bool:
+    """Whether a request is not what the user's token is for."""
+    audiences = user.extra.get(BOUND) if user.extra else None
+    if audiences is None:
+        return False
+    return wanted[:4] != PUBLISH[:4] or broker_audience(f"{wanted.namespace}/{wanted.name}") not in audiences

@@ -10,16 +10,26 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 import jwt
+import msgspec
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from pyreqwest.client import ClientBuilder
+from pyreqwest.exceptions import BuilderError, PyreqwestError
 
 from headgate.auth.configuration import check_url, is_loopback_url
-from headgate.auth.errors import CredentialsRefusedError, IssuerUnavailableError
-from headgate.auth.issuer_client import IssuerFailedError
-from headgate.limits import ISSUER_KEYS_MAX, ISSUER_REFETCH_S_MIN, ISSUER_REFRESH_S
+from headgate.auth.errors import AuthFileError, CredentialsRefusedError, IssuerUnavailableError
+from headgate.errors import HeadgateError
+from headgate.limits import (
+    ISSUER_ANSWER_BYTES_MAX,
+    ISSUER_FETCH_S_MAX,
+    ISSUER_KEYS_MAX,
+    ISSUER_REFETCH_S_MIN,
+    ISSUER_REFRESH_S,
+)
 from headgate.observe.metrics import ISSUER_FETCHES
 
 _log = structlog.get_logger(__name__)
@@ -59,7 +69,6 @@ class IssuerKeys:
     Args:
         url: Of the issuer, as its tokens name it.
         discovery_url: Of its discovery document; empty for that below `url`.
-        fetch: Gets JSON.
         clock_s: Seconds from any time on.
     """
 
@@ -81,7 +90,6 @@ class IssuerKeys:
 
         Args:
             kid: The name that the token gives; empty for none.
-            algorithm: The same.
 
         Raises:
             CredentialsRefusedError: There is none.
@@ -189,3 +197,76 @@ def _object(document: object, what: str) -> Mapping[str, Any]:
     if not isinstance(document, dict):
         raise IssuerFailedError(f"{what} is no JSON object")
     return document
+
+
+# --- client ---------------------------------------------------------------------------------------
+# GET of JSON, https unless it is this machine, bounded in time and bytes.
+
+
+class IssuerFailedError(HeadgateError):
+    """An issuer does not answer, or with something else than it should."""
+
+    code = "issuer-failed"
+
+
+class IssuerClient:
+    """Asks one issuer. Belongs to an event loop once it is used.
+
+    Args:
+        certificate_authority: CAs that are trusted, as PEM; empty for the system's.
+
+    Raises:
+        AuthFileError: The CAs cannot be read.
+    """
+
+    def __init__(self, certificate_authority: str = "") -> None:
+        builder = (
+            ClientBuilder()
+            .follow_redirects(False)
+            .referer(False)
+            .gzip(False)
+            .brotli(False)
+            .zstd(False)
+            .deflate(False)
+            .user_agent("headgate")
+            .connect_timeout(timedelta(seconds=ISSUER_FETCH_S_MAX / 2))
+            .timeout(timedelta(seconds=ISSUER_FETCH_S_MAX))
+            .pool_max_idle_per_host(0)
+        )
+        try:
+            if certificate_authority:
+                if "-----BEGIN CERTIFICATE-----" not in certificate_authority:
+                    raise ValueError("no certificate in PEM format")
+                builder = builder.add_root_certificate_pem(certificate_authority.encode())
+            self._client = builder.build()
+        except (BuilderError, ValueError) as error:
+            raise AuthFileError(
+                f"issuer.certificateAuthority cannot be used: {error}", hint="give certificates in PEM format"
+            ) from error
+
+    async def get(self, url: str) -> object:
+        """The JSON at a URL.
+
+        Raises:
+            IssuerFailedError: There is none.
+        """
+        try:
+            check_url(url, "URL")
+            async with (
+                asyncio.timeout(ISSUER_FETCH_S_MAX),
+                self._client.get(url).header("accept", "application/json").build_streamed() as response,
+            ):
+                if response.status != 200:
+                    raise IssuerFailedError(f"{url} answers with status {response.status}")
+                reader, body = response.body_reader, bytearray()
+                while (chunk := await reader.read_chunk()) is not None:
+                    body += bytes(chunk)
+                    if len(body) > ISSUER_ANSWER_BYTES_MAX:
+                        raise IssuerFailedError(f"the answer of {url} is over {ISSUER_ANSWER_BYTES_MAX} bytes")
+            return msgspec.json.decode(bytes(body))
+        except (PyreqwestError, ValueError, RecursionError, TimeoutError) as error:
+            raise IssuerFailedError(f"{url} does not answer as an issuer does: {error}") from error
+
+    async def close(self) -> None:
+        """Ends its connections."""
+        await self._client.close()

@@ -10,6 +10,7 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import jwt
@@ -17,16 +18,16 @@ from jwt.exceptions import (
     ExpiredSignatureError,
     ImmatureSignatureError,
     InvalidAudienceError,
-    InvalidIssuerError,
     InvalidSignatureError,
     MissingRequiredClaimError,
     PyJWTError,
 )
 
-from headgate.auth.audiences import bound
 from headgate.auth.claims import ClaimMapper
-from headgate.auth.errors import CredentialsRefusedError
-from headgate.auth.issuer_keys import ALGORITHMS, IssuerKey, IssuerKeys
+from headgate.auth.configuration import read
+from headgate.auth.errors import AuthFileError, CredentialsRefusedError
+from headgate.auth.event_policies import bound
+from headgate.auth.issuer_keys import ALGORITHMS, IssuerClient, IssuerKey, IssuerKeys
 from headgate.auth.user import User
 from headgate.event.json_text import AmbiguousJsonError, MalformedJsonError, check_depth, parse
 from headgate.limits import CLOCK_SKEW_S, TOKEN_BYTES_MAX
@@ -74,11 +75,7 @@ class VerifiedToken:
 
 
 class TokenVerifier:
-    """Verifies tokens of some issuers.
-
-    Args:
-        issuers: Those that are trusted.
-    """
+    """Verifies tokens of some issuers."""
 
     def __init__(self, issuers: Sequence[TrustedIssuer]) -> None:
         self._issuers = {one.url: one for one in issuers}
@@ -99,8 +96,7 @@ class TokenVerifier:
         issuer = self._issuer(claims)
         _check_types(claims)
         keys = await issuer.keys.find(kid, algorithm)
-        key = _signing_key(token, keys, algorithm)
-        self._check_claims(token, key, algorithm, issuer)
+        key = _signing_key(token, keys, algorithm, issuer)
         named = claims["aud"]
         taken = {named} if isinstance(named, str) else set(named)
         user = bound(issuer.mapper.user_of(claims), taken.intersection(issuer.audiences))
@@ -113,8 +109,10 @@ class TokenVerifier:
             raise CredentialsRefusedError("issuer", "the token's issuer is not trusted")
         return found
 
-    def _check_claims(self, token: bytes, key: IssuerKey, algorithm: str, issuer: TrustedIssuer) -> None:
-        """Checks times and audience of a token whose signature is good."""
+
+def _signing_key(token: bytes, keys: Sequence[IssuerKey], algorithm: str, issuer: TrustedIssuer) -> IssuerKey:
+    """The key that has signed a token, whose times and audience are checked with it."""
+    for key in keys:
         try:
             jwt.decode(
                 token,
@@ -125,24 +123,16 @@ class TokenVerifier:
                 leeway=CLOCK_SKEW_S,
                 options={"require": ["exp", "iss", "aud"], "verify_jti": False},
             )
+        except InvalidSignatureError:
+            continue
         except ExpiredSignatureError:
             raise CredentialsRefusedError("expired", "the token has expired") from None
         except ImmatureSignatureError:
             raise CredentialsRefusedError("not-yet-valid", "the token is not valid yet") from None
         except (InvalidAudienceError, MissingRequiredClaimError) as error:
-            what = "the token has no expiry" if "exp" in str(error) else "the token is meant for somebody else"
-            raise CredentialsRefusedError("claims" if "exp" in str(error) else "audience", what) from None
-        except (InvalidIssuerError, PyJWTError):
-            raise CredentialsRefusedError("malformed", "the token breaks a rule of JSON Web Tokens") from None
-
-
-def _signing_key(token: bytes, keys: Sequence[IssuerKey], algorithm: str) -> IssuerKey:
-    """The key that has signed a token."""
-    for key in keys:
-        try:
-            jwt.api_jws.decode(token, key.key, algorithms=[algorithm])
-        except InvalidSignatureError:
-            continue
+            if isinstance(error, MissingRequiredClaimError) and error.claim == "exp":
+                raise CredentialsRefusedError("claims", "the token has no expiry") from None
+            raise CredentialsRefusedError("audience", "the token is meant for somebody else") from None
         except (PyJWTError, ValueError, TypeError):
             raise CredentialsRefusedError("malformed", "the token breaks a rule of JSON Web Tokens") from None
         return key
@@ -199,3 +189,21 @@ def _decoded(part: bytes) -> bytes:
     if base64.urlsafe_b64encode(found).rstrip(b"=") != part:
         raise CredentialsRefusedError("malformed", "the token is no Base64")
     return found
+
+
+def trusted_issuers(path: Path) -> tuple[TrustedIssuer, ...]:
+    """The issuers of an `AuthenticationConfiguration`; nothing is fetched yet.
+
+    Raises:
+        AuthFileError: The file cannot be used.
+    """
+    found = []
+    for number, one in enumerate(read(path)):
+        try:
+            client = IssuerClient(one.issuer.certificate_authority)
+            mapper = ClaimMapper(one, f"jwt[{number}]")
+        except AuthFileError as error:
+            raise AuthFileError(f"--authentication-config {path}: {error.message}", hint=error.hint) from error
+        keys = IssuerKeys(one.issuer.url, one.issuer.discovery_url, client.get)
+        found.append(TrustedIssuer(one.issuer.url, one.issuer.audiences, keys, mapper))
+    return tuple(found)

@@ -369,7 +369,6 @@ def wanted_by_request(method: str, path: str, query: bytes = b"") -> Attributes:
     """What an HTTP request asks for.
 
     Args:
-        method: Of HTTP.
         path: Percent-decoded.
         query: As it was sent.
     """

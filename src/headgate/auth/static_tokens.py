@@ -39,7 +39,6 @@ class StaticToken:
 
     Attributes:
         digest: SHA-256 of the token.
-        user: Whom it stands for.
     """
 
     digest: bytes
@@ -128,16 +127,13 @@ def read_text(path: Path, option: str, hint: str) -> str:
 class TokenFile:
     """The tokens in force. `look` is for one thread at a time; `user_of` for any.
 
-    Args:
-        path: Of the file.
-
     Raises:
         AuthFileError: It cannot be used.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._judged = self._seen = _state(path)
+        self._judged = self._seen = state_of(path)
         self._users = _by_digest(read(path))
 
     def user_of(self, digest: bytes) -> User | None:
@@ -146,7 +142,7 @@ class TokenFile:
 
     def look(self) -> None:
         """Takes up a file that has changed and stays so since the last look; the old tokens stay if it is wrong."""
-        state = _state(self._path)
+        state = state_of(self._path)
         if state not in (self._judged, self._seen):
             self._seen = state  # perhaps somebody is still writing
             return
@@ -188,7 +184,8 @@ def _token(line: str, place: str) -> StaticToken:
     return StaticToken(bytes.fromhex(columns[0].removeprefix("sha256:")), user)
 
 
-def _state(path: Path) -> tuple[int, ...]:
+def state_of(path: Path) -> tuple[int, ...]:
+    """What changes whenever a file does; empty while it cannot be seen."""
     try:
         found = path.stat()
     except OSError:

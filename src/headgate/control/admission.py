@@ -5,6 +5,7 @@ The API, manifests and tests all come in here; the store behind it trusts what i
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,7 +15,6 @@ import msgspec
 
 from headgate.control.bodies import MERGE_PATCH, FieldValidation, kind_of
 from headgate.control.decode import Decoded, check_shape, decode_object
-from headgate.control.defaults import placed, with_defaults, without_filter
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import (
     AlreadyExistsError,
@@ -23,15 +23,41 @@ from headgate.control.errors import (
     ObjectNotFoundError,
     StaleObjectError,
 )
+from headgate.control.event_policies import policy_with_defaults
 from headgate.control.grants import Grants
 from headgate.control.managers import Manager, Managers, applied, given_managers, made_by, managers_of, owned, updated
-from headgate.control.objects import EventPolicy, Kind, Object, ObjectKey, ResourceQuota, Routed, Trigger, key_of
+from headgate.control.objects import (
+    BROKER_CLASS,
+    BROKER_CLASS_ANNOTATION,
+    BROKER_LABEL,
+    FILTER_ANNOTATION,
+    FILTERS_ANNOTATION,
+    Broker,
+    ClusterRole,
+    ClusterRoleBinding,
+    EventPolicy,
+    EventType,
+    Kind,
+    Metadata,
+    Object,
+    ObjectKey,
+    RbacRole,
+    ResourceQuota,
+    RoleBinding,
+    Routed,
+    Secret,
+    Trigger,
+    key_of,
+)
 from headgate.control.patches import DocumentChange, change_of, patched
-from headgate.control.quota_rules import not_counted_causes
+from headgate.control.quota_rules import not_counted_causes, quota_with_defaults
+from headgate.control.rbac_rules import bound
+from headgate.control.secret_rules import secret_with_defaults
 from headgate.control.specs import compiler_input, keeps_filter_errors, order_warning
 from headgate.control.store import Store
 from headgate.control.validate import change_causes, filter_cause, object_causes, refuse_erased_filter, scan_warning
 from headgate.errors import InvalidInputError
+from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.filter.tools.advice import advice
@@ -51,7 +77,6 @@ class Admitted:
     """What became of a write.
 
     Attributes:
-        obj: As stored.
         warnings: For `Warning` headers.
         outcome: `created`, `configured` or `unchanged`.
     """
@@ -68,8 +93,6 @@ class Admission:
     nothing. They raise InvalidInputError for what is no valid object or changes an immutable field.
 
     Args:
-        store: Where objects go; its compiler compiles their filters.
-        policy: Which URLs events may go to.
         grants: What authors may give away; None: everything.
         not_counted: Resources of quotas that this deployment does not count, and so does not limit.
     """
@@ -221,13 +244,7 @@ class Admission:
         """Judge an object that another store keeps; unknown fields are that store's business.
 
         Args:
-            kind: What the document must be.
-            document: Decoded JSON.
             before: The object that it replaces; None for a new one.
-            namespace: From the request.
-
-        Returns:
-            Warnings.
 
         Raises:
             InvalidInputError: The document is no valid object, or changes an immutable field.
@@ -346,3 +363,63 @@ def outcome_of(old: Object | None, new: Object) -> str:
         for field in ("generation", "labels", "annotations")
     )
     return "unchanged" if same else "configured"
+
+
+# --- defaults -------------------------------------------------------------------------------------
+# Namespace, broker, class, and the copies that the server keeps.
+
+
+_SUFFIX_BYTES: Final = 4
+"""Of `generateName`: eight hexadecimal digits."""
+BROKER_DEFAULT: Final = "default"
+"""The broker, of the object's own namespace, of a trigger or subscription that names none (Broker specification)."""
+
+
+def with_defaults(obj: Object) -> Object:
+    """The object with its defaults, and with the labels and annotations that are the server's."""
+    if isinstance(obj, Broker):
+        annotations = {BROKER_CLASS_ANNOTATION: BROKER_CLASS} | obj.metadata.annotations
+        return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=annotations))
+    if isinstance(obj, Secret):
+        return secret_with_defaults(obj)
+    if isinstance(obj, ResourceQuota):
+        return quota_with_defaults(obj)
+    if isinstance(obj, RoleBinding | ClusterRoleBinding):
+        return bound(obj)
+    if isinstance(obj, RbacRole | ClusterRole | EventType):
+        return obj
+    if isinstance(obj, EventPolicy):
+        return policy_with_defaults(obj)
+    broker = obj.spec.broker or BROKER_DEFAULT
+    annotations = without_filter(obj.metadata.annotations)
+    if obj.spec.filter and set(obj.spec.filter) != {"attributes"}:
+        annotations[FILTER_ANNOTATION] = msgspec.json.encode(obj.spec.filter).decode()
+    if obj.spec.filters:
+        annotations[FILTERS_ANNOTATION] = msgspec.json.encode(obj.spec.filters).decode()
+    labels = obj.metadata.labels | {BROKER_LABEL: broker}
+    metadata: Metadata = msgspec.structs.replace(obj.metadata, annotations=annotations, labels=labels)
+    return msgspec.structs.replace(obj, metadata=metadata, spec=msgspec.structs.replace(obj.spec, broker=broker))
+
+
+def without_filter(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Annotations without the server's copies of filters."""
+    return {key: value for key, value in annotations.items() if key not in (FILTER_ANNOTATION, FILTERS_ANNOTATION)}
+
+
+def placed(obj: Object, namespace: str | None, name: str | None) -> Object:
+    """The object with the namespace and name of the request."""
+    meta = obj.metadata
+    if namespace is not None and meta.namespace not in ("", namespace):
+        raise MalformedObjectError(
+            f"the namespace of the provided object does not match the namespace sent on the request "
+            f"({meta.namespace!r} is not {namespace!r})"
+        )
+    if name is not None and meta.name not in ("", name):
+        raise MalformedObjectError(f"the name of the object ({meta.name}) does not match the name on the URL ({name})")
+    if not Kind(obj.kind).is_namespaced and meta.namespace:
+        raise MalformedObjectError(f"the object lies in no namespace, and metadata.namespace is {meta.namespace!r}")
+    given = name or meta.name
+    if not given and meta.generate_name:
+        given = meta.generate_name + secrets.token_hex(_SUFFIX_BYTES)
+    place = (namespace or meta.namespace or NAMESPACE_DEFAULT) if Kind(obj.kind).is_namespaced else ""
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, namespace=place, name=given))

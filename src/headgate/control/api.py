@@ -23,9 +23,19 @@ from headgate.control.bodies import media_type
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import FutureVersionError
 from headgate.control.grants import Grants
-from headgate.control.http import DOCUMENT_TYPES, ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
+from headgate.control.history import Page
+from headgate.control.http import (
+    DOCUMENT_TYPES,
+    ERROR_HANDLERS,
+    JSON,
+    PROTOBUF,
+    Handler,
+    decoded,
+    json_response,
+    read_body,
+    warn,
+)
 from headgate.control.identity_api import IdentityApi
-from headgate.control.kube_protobuf import PROTOBUF
 from headgate.control.kube_status import Status, deleted
 from headgate.control.namespaces_api import NamespaceApi
 from headgate.control.objects import (
@@ -38,7 +48,6 @@ from headgate.control.objects import (
     decode_stored,
     encode,
 )
-from headgate.control.pages import Page
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of
 from headgate.control.propagation import Propagation
 from headgate.control.queries import (
@@ -53,8 +62,7 @@ from headgate.control.queries import (
     watch_query,
     write_options,
 )
-from headgate.control.reviews_api import ReviewApi
-from headgate.control.seen_namespaces import SeenNamespacesApi
+from headgate.control.reviews_api import ReviewApi, SeenNamespacesApi
 from headgate.control.store import Store
 from headgate.control.together import TogetherApi
 from headgate.control.watch import ChangeFeed, ListQuery, pages_of, watch
@@ -72,11 +80,7 @@ class ControlApi:
     """The handlers.
 
     Args:
-        store: The objects.
-        policy: Which URLs events may go to.
         grants: Who may do what, and give away what; None: everybody everything.
-        clock_s: Seconds since 1970, for ages.
-        not_counted: See `Admission`.
     """
 
     def __init__(

@@ -6,9 +6,8 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.conditions import FALSE
 from headgate.control.database import Database
-from headgate.control.metadata import ApiStruct, Condition
+from headgate.control.metadata import FALSE, ApiStruct, Condition
 from headgate.control.objects import KINDS_WITH_STATUS, Kind
 
 _READY: Final = "Ready"
@@ -20,11 +19,7 @@ class Trouble(ApiStruct, frozen=True, omit_defaults=True):
     """A condition of an object that is False.
 
     Attributes:
-        type: Of the condition.
-        reason: In one word.
-        message: In a sentence.
         severity: `Warning`: the object is Ready all the same; `Info`: somebody wants it so; empty: it is not Ready.
-        since: When it became False.
     """
 
     type: str
@@ -77,11 +72,7 @@ def is_troubled(body: bytes) -> bool:
 
 
 class AttentionReader:
-    """Looks through the objects. Every method may block.
-
-    Args:
-        database: Of the objects.
-    """
+    """Looks through the objects. Every method may block."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -91,7 +82,6 @@ class AttentionReader:
 
         Args:
             namespace: None for all.
-            limit: How many at most.
 
         Returns:
             The first of them, and how many there are.

@@ -32,8 +32,6 @@ def decode_as(body: bytes, type_: type[_T], problem: str) -> _T:
     """A JSON body as a type of ours.
 
     Args:
-        body: JSON.
-        type_: A msgspec struct.
         problem: The begin of the error, before the reason.
 
     Raises:
@@ -57,7 +55,6 @@ class Read(NamedTuple):
     """A document that was read.
 
     Attributes:
-        document: Plain values.
         warnings: What its author should hear.
     """
 
@@ -69,7 +66,6 @@ def decode_json(body: bytes, validation: FieldValidation = FieldValidation.STRIC
     """A JSON document.
 
     Args:
-        body: JSON.
         validation: What a member does that an object has twice.
 
     Raises:
@@ -108,10 +104,6 @@ def decode_yaml(body: bytes) -> object:
 
 def decode_json_or_yaml(body: bytes, validation: FieldValidation) -> Read:
     """A document that may be either; most clients that may send YAML send JSON, which is read a hundred times faster.
-
-    Args:
-        body: Either.
-        validation: See `decode_json`.
 
     Raises:
         MalformedObjectError: It is neither, or an object has a member twice.

@@ -1,24 +1,36 @@
-"""The roles that are there from the start, and whom they are given to; a start restores what they lack.
+"""What a start writes: roles that are there from the start, manifests of a directory, and what migrations change.
 
-As in Kubernetes: `rbac.authorization.kubernetes.io/autoupdate: "false"` on one of them leaves it as it is. Rules and
-subjects that people added stay.
+A start restores what the roles lack. As in Kubernetes, `rbac.authorization.kubernetes.io/autoupdate: "false"` on one of
+them leaves it as it is. Rules and subjects that people added stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 
 from headgate.auth.routes import EVENTING, IDENTITY, OBJECT_VERBS, OWN, RBAC, REVIEWS
 from headgate.auth.rules import uncovered
 from headgate.auth.user import AUTHENTICATED, SUPERUSERS, UNAUTHENTICATED
-from headgate.control.admission import Admission
-from headgate.control.errors import ObjectNotFoundError
-from headgate.control.objects import ClusterRole, ClusterRoleBinding, JsonObject, Kind, ObjectKey
+from headgate.control.admission import MANIFESTS, Admission
+from headgate.control.bodies import is_namespace
+from headgate.control.errors import InvalidObjectError, NamespaceError, ObjectNotFoundError
+from headgate.control.managers import managers_of, owned, updated
+from headgate.control.manifests import Document, ManifestError, read_path
+from headgate.control.namespaces import decode_namespace, namespace
+from headgate.control.objects import ClusterRole, ClusterRoleBinding, JsonObject, Kind, Metadata, Namespace, ObjectKey
 from headgate.control.rbac_objects import RBAC_API_VERSION, RBAC_GROUP, PolicyRule, RbacSubject
 from headgate.control.rbac_rules import access_rules
+from headgate.control.secret_store import SecretTable
+from headgate.control.store import Store
+from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate.limits import RECOMPILED_FILTERS_MAX
 
 AUTO_UPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
 _LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
@@ -164,3 +176,123 @@ def _ensure(admission: Admission, document: JsonObject) -> bool:
         return False
     admission.merge(key, change)
     return True
+
+
+# --- manifests ------------------------------------------------------------------------------------
+# Those of a directory, applied as create-or-update.
+
+
+def load(admission: Admission, directory: Path) -> Counter[str]:
+    """Apply every manifest of a directory; nothing is written when any of them is wrong.
+
+    Args:
+        directory: Searched with what is below it, for files that end in .yaml, .yml or .json.
+
+    Returns:
+        How many objects were `created`, `configured`, `unchanged`.
+
+    Raises:
+        ManifestError: What is wrong, of all files at once.
+    """
+    documents = list(read_path(directory))
+    problems: list[str] = []
+    seen: dict[tuple[str, str], str] = {}
+    for document in documents:
+        try:
+            kind, path = _checked(admission, document.value)
+            if (kind, path) in seen:
+                problems.append(f"{document.source}: {kind} {path} is in {seen[kind, path]} already")
+            seen[kind, path] = document.source
+            _applied(admission, document.value, dry_run=True)
+        except (InvalidInputError, NamespaceError) as error:
+            problems.extend(problems_of(document, error))
+    if problems:
+        raise ManifestError(tuple(problems))
+    return Counter(_applied(admission, document.value) for document in documents)
+
+
+def _checked(admission: Admission, document: object) -> tuple[str, str]:
+    """Kind and path of a document, checked as far as that needs no store."""
+    if is_namespace(document):
+        return "Namespace", decode_namespace(document).metadata.name
+    key = admission.check(document)
+    return key.kind, key.path
+
+
+def _applied(admission: Admission, document: object, *, dry_run: bool = False) -> str:
+    """What became of a document."""
+    if not is_namespace(document):
+        return admission.apply(document, dry_run=dry_run).outcome
+    given, store, outcome = decode_namespace(document).metadata, admission.store, "unchanged"
+
+    def make(old: Namespace | None) -> Namespace:
+        nonlocal outcome
+        before = old.metadata if old is not None else Metadata()
+        labels, annotations = before.labels | given.labels, before.annotations | given.annotations
+        if old is not None and (labels, annotations) == (before.labels, before.annotations):
+            return old
+        outcome = "configured" if old is not None else "created"
+        new = namespace(given.name, msgspec.structs.replace(before, labels=labels, annotations=annotations))
+        managers = managers_of(old) if old is not None else {}
+        return owned(new, updated(managers, old, new, MANIFESTS, store.now()))
+
+    store.namespaces.change(given.name, make, dry_run=dry_run)
+    return outcome
+
+
+def problems_of(document: Document, error: HeadgateError) -> tuple[str, ...]:
+    """An error as lines that say where: file, document, field."""
+    hint = f"\n  hint: {error.hint}" if error.hint else ""
+    if isinstance(error, InvalidObjectError):
+        named = f" ({error.kind} {error.name})" if error.name else ""
+        return tuple(f"{document.source}{named}: {cause}{hint}" for cause in error.causes)
+    return (f"{document.source}: {error.message}{hint}",)
+
+
+# --- migrations -----------------------------------------------------------------------------------
+# Filters compiled anew, Secrets encrypted anew: slice by slice, each a short transaction of `recompile.py` or
+# `secret_store.py`.
+
+
+RETRY_S: Final = 1.0
+"""Between two tries while the store does not work."""
+_log = structlog.get_logger("headgate.control")
+
+
+async def recompile_all(store: Store, note: Callable[[str], None]) -> None:
+    """Compile every filter anew that another compiler compiled, slice by slice.
+
+    Args:
+        note: Called with the progress in a line for people, and with "" at the end.
+    """
+    count, done = -1, 0
+    after: int | None = 0
+    while after is not None:
+        try:
+            if count < 0:
+                count = await asyncio.to_thread(store.plans.left)
+            if count:
+                note(f"compiles stored filters anew: {done:,} of {count:,} done")
+            after = await asyncio.to_thread(store.plans.recompile, after)
+            done = min(count, done + RECOMPILED_FILTERS_MAX)
+        except UnavailableError as error:
+            _log.warning("cannot compile stored filters anew", reason=error.message)
+            await asyncio.sleep(RETRY_S)
+    if count:
+        _log.info("stored filters are compiled anew", filters=count)
+        note("")
+
+
+async def reseal_all(secrets: SecretTable) -> None:
+    """Encrypt every stored Secret by the first key that another one encrypted."""
+    after: int | None = 0
+    count = 0
+    while after is not None:
+        try:
+            after, done = await asyncio.to_thread(secrets.reseal, after)
+            count += done
+        except UnavailableError as error:
+            _log.warning("cannot encrypt stored Secrets anew", reason=error.message)
+            await asyncio.sleep(RETRY_S)
+    if count:
+        _log.info("stored Secrets are encrypted by the first key now", rows=count)

@@ -18,8 +18,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
-from headgate.control.auth_spec import AuthSpec, OAuth2Auth, SecretReference
-from headgate.control.objects import Secret
+from headgate.control.objects import AuthSpec, OAuth2Auth, Secret, SecretReference
 from headgate.control.secret_rules import value_of
 from headgate.limits import CREDENTIAL_BYTES_MAX, SIGNING_SECRETS_MAX
 
@@ -36,7 +35,6 @@ class CredentialsError(Exception):
 
     Args:
         reason: In one word, for a condition.
-        message: In a sentence.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -61,9 +59,6 @@ class OAuthClient:
     """A client of an OAuth 2.0 server: what a token is asked for by.
 
     Attributes:
-        url: Of the token endpoint.
-        headers: Of the request.
-        body: Of the request.
         tls: Of the connection; None for the system's CAs alone.
     """
 
@@ -95,7 +90,6 @@ def credentials_of(auth: AuthSpec, secret_of: SecretOf) -> DeliveryCredentials:
 
     Args:
         auth: Validated.
-        secret_of: Finds Secrets.
 
     Raises:
         CredentialsError: A Secret or a value is missing, or does not do.

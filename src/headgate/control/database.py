@@ -5,6 +5,10 @@ Threads that wait to write share a commit, because syncing the file takes longer
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import ctypes
+import os
 import queue
 import sqlite3
 import threading
@@ -15,11 +19,10 @@ from typing import Final
 
 import msgspec
 
+from headgate import limits
 from headgate.errors import UnavailableError
 from headgate.storage.commit import Committer, SqliteCommitter
 from headgate.storage.sqlite import DatabaseDamagedError, check_commits
-
-# --- database -------------------------------------------------------------------------------------
 
 BUSY_TIMEOUT_MS: Final = 10_000
 """How long a writer waits for another process's transaction."""
@@ -41,9 +44,6 @@ class Database:
     Args:
         path: The file; made when it is missing.
         committer: Makes transactions durable; None: SQLite alone does.
-
-    Attributes:
-        path: The file.
 
     Raises:
         StoreUnavailableError: The file cannot be opened.
@@ -206,11 +206,77 @@ def translated_errors(path: Path) -> Iterator[None]:
         raise DatabaseDamagedError(path, f"the content of a row cannot be read ({error})") from error
 
 
-# --- commit ---------------------------------------------------------------------------------------
-# The error of a write to control.db where another process is its writer.
-
-
 class NotLeaderError(UnavailableError):
     """This process may not write objects: another control process leads, or none does."""
 
     code = "not-leader"
+
+
+# --- changes --------------------------------------------------------------------------------------
+# The pause between two looks at the store: short while it changes, else until somebody writes to it.
+# The kernel tells of writes to SQLite's write-ahead log (inotify), which every commit begins with. What is written is
+# not visible yet, so the looks that follow are close together. Where the kernel does not tell they always are.
+
+
+_IN_MODIFY: Final = 0x2
+_EVENTS_BYTES: Final = 4_096
+
+
+class StoreChanges:
+    """Shared by all who follow one store on one event loop."""
+
+    def __init__(self, path: Path) -> None:
+        self._log = Path(f"{path}-wal")
+        self._watch = -1
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._written = asyncio.Event()
+        self._quick_until = 0.0
+
+    async def pause(self) -> None:
+        """Wait until the next look at the store is due."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self.close()
+            self._loop, self._written, self._quick_until = loop, asyncio.Event(), loop.time() + limits.STORE_QUICK_S
+        if self._watch < 0:
+            self._begin(loop)
+        if self._watch < 0 or loop.time() < self._quick_until:
+            await asyncio.sleep(limits.ROUTING_POLL_S)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limits.STORE_LOOK_S):
+                await self._written.wait()
+
+    def close(self) -> None:
+        """Watch no longer."""
+        if self._watch >= 0:
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(self._watch)
+            os.close(self._watch)
+            self._watch = -1
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._watch = _watched(self._log)
+        if self._watch >= 0:
+            loop.add_reader(self._watch, self._hear)
+
+    def _hear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._watch, _EVENTS_BYTES):
+                pass
+        self._quick_until = asyncio.get_running_loop().time() + limits.STORE_QUICK_S
+        written, self._written = self._written, asyncio.Event()
+        written.set()
+
+
+def _watched(path: Path) -> int:
+    """A descriptor that is readable when the file was written to; -1 where the kernel has none for us."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        watch = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    except AttributeError:  # another system than Linux
+        return -1
+    if watch >= 0 and libc.inotify_add_watch(watch, os.fsencode(path), _IN_MODIFY) < 0:
+        os.close(watch)
+        return -1
+    return watch

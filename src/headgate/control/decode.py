@@ -112,14 +112,6 @@ def decode_object(
 ) -> Decoded:
     """A document as a typed object.
 
-    Args:
-        kind: What the document must be.
-        document: Decoded JSON or YAML.
-        field_validation: What unknown fields do.
-
-    Returns:
-        The object without `status`, and warnings.
-
     Raises:
         MalformedObjectError: No object, another kind, too deep, or an unknown field under STRICT.
         InvalidObjectError: A field of the wrong type, or a field of Knative's that is not supported.

@@ -132,7 +132,6 @@ class Listener:
 
     Attributes:
         host: As it is written in the settings; empty when it is an address.
-        port: Its number.
         is_at: Whether a connection to this address and the port reaches it.
         takes_events: Whether brokers' paths are there.
     """
@@ -194,7 +193,7 @@ class UrlPolicy:
         if parsed.username or parsed.password:
             raise UrlRefusedError("must not carry credentials")
         host = host.strip("[]").lower()
-        address = _address(host)
+        address = address_of(host)
         if address is None and not _is_name(host):
             raise UrlRefusedError(f"no host name: each part between dots has 1 to {HOST_LABEL_CHARS_MAX} characters")
         publishes = bool(published_broker(unquote(parsed.path)))
@@ -267,7 +266,8 @@ def _is_global(address: Address) -> bool:
     return max(of, default=-1) > max(against, default=-1)
 
 
-def _address(host: str) -> Address | None:
+def address_of(host: str) -> Address | None:
+    """A host as an address, without brackets; None when it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:

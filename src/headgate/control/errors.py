@@ -88,9 +88,6 @@ class InvalidObjectError(InvalidInputError):
 
     Args:
         causes: At least one.
-        kind: `Broker`, `Trigger` or `Subscription`.
-        name: The object's name, as far as it is known.
-        hint: What to do about it.
     """
 
     code = "invalid-object"
@@ -255,7 +252,6 @@ class QuotaExcess:
     """A resource of which a write would use more than it may.
 
     Attributes:
-        resource: Its name in the quota.
         requested: How much more the write would use.
         used: What the namespace uses before it.
         limit: As the quota says it.
@@ -271,9 +267,6 @@ class ExceededQuotaError(QuotaError):
     """A namespace's quota does not allow what a write would use; worded as Kubernetes words it.
 
     Args:
-        kind: Of the object.
-        name: Its name.
-        quota: The quota's.
         over: At least one.
     """
 

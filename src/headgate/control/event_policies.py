@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 
 from headgate.auth.event_policies import WILDCARD, DefaultMode
-from headgate.auth.service_accounts import subject_of
-from headgate.control.conditions import TRUE, false, summary, timed
+from headgate.auth.user import subject_of
 from headgate.control.errors import Cause, forbidden, invalid, not_one_of, required
 from headgate.control.event_policy_object import (
     BrokerReference,
@@ -20,7 +19,7 @@ from headgate.control.event_policy_object import (
     SelectorRequirement,
     SenderReference,
 )
-from headgate.control.metadata import Condition
+from headgate.control.metadata import TRUE, Condition, false, summary, timed
 from headgate.control.objects import API_VERSION, Broker, Kind, ObjectKey, PolicyReference
 from headgate.limits import EVENT_POLICY_ITEMS_MAX, RBAC_TEXT_CHARS_MAX
 

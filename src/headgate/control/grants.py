@@ -51,9 +51,7 @@ class Grants:
     """Judges authors. Its methods may block: call them in a thread.
 
     Args:
-        store: The objects.
         policy: Knows the server's own addresses.
-        authorizer: Who may do what.
         refresh: Brings the authorizer up to date.
     """
 

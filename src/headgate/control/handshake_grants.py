@@ -62,12 +62,7 @@ class Grant:
 
 
 class HandshakeGrants:
-    """The permissions of a store. Every method may block: call it in a thread.
-
-    Args:
-        database: Of the objects.
-        clock_s: Seconds since 1970.
-    """
+    """The permissions of a store. Every method may block: call it in a thread."""
 
     def __init__(self, database: Database, clock_s: Callable[[], float]) -> None:
         self._database = database

@@ -1,17 +1,18 @@
-"""A bounded history of every write, for watchers."""
+"""Stored objects as JSON, page by page, and a bounded history of every write, for watchers and lists of the past."""
 
 from __future__ import annotations
 
+import heapq
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from headgate.control.errors import ExpiredError, FutureVersionError
-from headgate.control.objects import Kind, Object, ObjectKey
-from headgate.control.pages import labels_of
-from headgate.control.rows import bump, counter
+from headgate.control.objects import Kind, Object, ObjectKey, key_of
+from headgate.control.rows import SEALED_KINDS, bump, counter
 from headgate.limits import WATCH_BYTES_MAX, WATCH_EVENTS_MAX
 
 CHANGES_PER_READ: Final = 500
@@ -25,7 +26,6 @@ class Change:
     """One write of one object.
 
     Attributes:
-        key: What names the object.
         type: ADDED, MODIFIED or DELETED.
         version: The object's resourceVersion after it.
         labels: After it.
@@ -62,22 +62,12 @@ def record(connection: sqlite3.Connection, type_: str, obj: Object, before: Obje
         type_: ADDED, MODIFIED or DELETED.
         obj: As it is now; DELETED: as it was.
         before: As it was; None for a new one.
-        body: How `obj` is stored.
     """
-    meta = obj.metadata
-    version = int(meta.resource_version)
+    version = int(obj.metadata.resource_version)
+    labels_before = labels_text(before) if before is not None else None
     connection.execute(
         "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            version,
-            obj.kind,
-            meta.namespace,
-            meta.name,
-            type_,
-            labels_text(obj),
-            labels_text(before) if before is not None else None,
-            body,
-        ),
+        (version, *key_of(obj), type_, labels_text(obj), labels_before, body),
     )
     size, floor = connection.execute(
         "UPDATE counters SET value = value + ? WHERE name = 'history_bytes'"
@@ -95,11 +85,6 @@ def record(connection: sqlite3.Connection, type_: str, obj: Object, before: Obje
 
 def past(connection: sqlite3.Connection, kind: Kind, at: int) -> dict[tuple[str, str], int | None]:
     """What was otherwise at a resourceVersion than it is now.
-
-    Args:
-        connection: In a transaction.
-        kind: Which kind.
-        at: The resourceVersion.
 
     Returns:
         Of each object changed since, by namespace and name, the row of the history that says what it was; None when it
@@ -136,8 +121,6 @@ def read(connection: sqlite3.Connection, kind: Kind, since: int, namespace: str 
     """Changes of a kind after a resourceVersion, at most `CHANGES_PER_READ`.
 
     Args:
-        connection: In a transaction.
-        kind: Which kind.
         since: A resourceVersion; what it names is not part of the answer.
         namespace: None for all.
         name: None for all.
@@ -170,3 +153,88 @@ def read(connection: sqlite3.Connection, kind: Kind, since: int, namespace: str 
         for at, called, type_, version, labels, before, body in rows
     )
     return Changes(items, items[-1].version if len(items) == CHANGES_PER_READ else newest)
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+Selector = Callable[[dict[str, str]], bool]
+"""Whether labels are wanted."""
+BodyTest = Callable[[str, bytes], bool]
+"""Whether an object is wanted, by its name and its JSON; of a kind that is stored encrypted the JSON is empty."""
+_LABELS: Final = msgspec.json.Decoder(dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object as it lies in the store."""
+
+    key: ObjectKey
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a list.
+
+    Attributes:
+        items: Ordered by namespace and name.
+        version: The newest resourceVersion when it was read.
+        more: Whether there is more behind the last item.
+    """
+
+    items: tuple[Stored, ...]
+    version: int
+    more: bool
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """Labels from the text that `history.labels_text` wrote."""
+    return _LABELS.decode(text)
+
+
+def read_page(
+    connection: sqlite3.Connection,
+    kind: Kind,
+    namespace: str | None,
+    name: str | None,
+    selector: Selector | None,
+    after: tuple[str, str] | None,
+    limit: int | None,
+    past: dict[tuple[str, str], int | None],
+    test: BodyTest | None = None,
+) -> Page:
+    """See `Store.page`; in the caller's transaction. `past` is what `history.past` says."""
+    is_sealed = kind in SEALED_KINDS
+    where, parameters = "kind = ?", [str(kind)]
+    for column, value in (("namespace", namespace), ("name", name)):
+        if value is not None:
+            where += f" AND {column} = ?"
+            parameters.append(value)
+    if after is not None:
+        where += " AND (namespace, name) > (?, ?)"
+        parameters.extend(after)
+    rows = connection.execute(
+        f"SELECT namespace, name, labels, body FROM objects WHERE {where} ORDER BY namespace, name", parameters
+    )
+    items: list[Stored] = []
+    more = False
+    then = (
+        (*key, *connection.execute("SELECT labels, body FROM history WHERE version = ?", (version,)).fetchone())
+        for key, version in sorted(past.items())
+        if version is not None
+        and namespace in (None, key[0])
+        and name in (None, key[1])
+        and (after is None or key > after)
+    )
+    unchanged = (row for row in rows if row[:2] not in past) if past else rows
+    for at, called, labels, body in heapq.merge(unchanged, then, key=lambda row: row[:2]):
+        if selector is not None and not selector(labels_of(labels)):
+            continue
+        if test is not None and not test(called, b"" if is_sealed else body):
+            continue
+        if limit is not None and len(items) == limit:
+            more = True
+            break
+        items.append(Stored(ObjectKey(kind, at, called), body))
+    return Page(tuple(items), counter(connection, "version"), more)

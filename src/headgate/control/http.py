@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError, Message
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
+from headgate.control import kubernetes_pb2 as pb
 from headgate.control.bodies import (
     JSON_TYPES,
     YAML_TYPES,
@@ -26,7 +29,7 @@ from headgate.control.bodies import (
     media_type,
 )
 from headgate.control.decode import check_shape
-from headgate.control.kube_protobuf import PROTOBUF, decode_protobuf
+from headgate.control.errors import MalformedObjectError
 from headgate.control.kube_status import failure, failure_of
 from headgate.control.objects import JsonObject
 from headgate.control.patches import APPLY_PATCH
@@ -34,6 +37,7 @@ from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 
 JSON: Final = "application/json"
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 DOCUMENT_TYPES: Final = JSON_TYPES | YAML_TYPES | {PROTOBUF}
 """Of a body that is a document; clients send kinds that are built into Kubernetes as protobuf."""
 _log = structlog.get_logger(__name__)
@@ -77,7 +81,6 @@ async def while_connected(receive: Receive, work: Awaitable[_T]) -> _T | None:
 
     Args:
         receive: Of the request, whose body has been read.
-        work: Awaited.
     """
     working = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_left(receive))
@@ -120,6 +123,54 @@ _DECODING: Final = ThreadPoolExecutor(1, "bodies")
 before the event loop, and its producers, had theirs."""
 
 
+_MAGIC: Final = b"k8s\0"
+_MESSAGES: Final[Mapping[str, type[Message]]] = {
+    name: getattr(pb, name)
+    for name in (
+        "Namespace",
+        "DeleteOptions",
+        "Secret",
+        "ResourceQuota",
+        "Role",
+        "ClusterRole",
+        "RoleBinding",
+        "ClusterRoleBinding",
+        "SelfSubjectAccessReview",
+        "SubjectAccessReview",
+        "SelfSubjectRulesReview",
+        "SelfSubjectReview",
+    )
+} | {"LocalSubjectAccessReview": pb.SubjectAccessReview}
+
+
+def decode_protobuf(body: bytes) -> object:
+    """A document in Kubernetes' protobuf, which kubectl sends of some kinds, as JSON has it.
+
+    Raises:
+        MalformedObjectError: It is none, or of a kind that is read as JSON or YAML alone.
+    """
+    if not body.startswith(_MAGIC):
+        raise MalformedObjectError("the body is no Kubernetes protobuf: it does not begin with k8s")
+    try:
+        envelope = pb.Unknown.FromString(body[len(_MAGIC) :])
+        type_ = _MESSAGES.get(envelope.typeMeta.kind)
+        if type_ is None:
+            raise MalformedObjectError(
+                f"a {envelope.typeMeta.kind[:100]!r} is not read as protobuf", hint="send JSON or YAML"
+            )
+        message = type_.FromString(envelope.raw)
+    except DecodeError as error:
+        raise MalformedObjectError(f"the body is no Kubernetes protobuf: {error}") from error
+    found: dict[str, Any] = MessageToDict(message)
+    extra = found.get("spec", {}).get("extra", {})
+    for name in extra:
+        extra[name] = extra[name].get("items", [])
+    hard = found.get("spec", {}).get("hard", {})
+    for name in hard:
+        hard[name] = hard[name].get("string", "")
+    return {"apiVersion": envelope.typeMeta.apiVersion, "kind": envelope.typeMeta.kind, **found}
+
+
 _DECODERS: Final[dict[str, Callable[[bytes, FieldValidation], Read]]] = {
     APPLY_PATCH: decode_json_or_yaml,
     PROTOBUF: lambda body, _: Read(decode_protobuf(body)),
@@ -131,8 +182,6 @@ async def decoded(request: Request, body: bytes, validation: FieldValidation = F
     """The body as a document, YAML or JSON by its media type, within the bounds of an object.
 
     Args:
-        request: Of the body.
-        body: As `read_body` gave it.
         validation: What a member does that an object has twice; in YAML it is always refused.
 
     Raises:

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
-from typing import Generic, TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
 
-from headgate.control.objects import Kind, Object, decode_stored
+from headgate.control.objects import Kind, decode_stored
 from headgate.control.rows import counter
 
-_T = TypeVar("_T", bound=Object)
+_T = TypeVar("_T")
+
+
+def _all(obj: Any) -> Any:  # noqa: ANN401 - what is given is returned
+    return obj
 
 
 class KnownObjects(Generic[_T]):
-    """The objects of a kind that is stored as JSON.
+    """The objects of a kind that is stored as JSON, or what is made of each.
 
     With thousands of brokers most writes concern none of them, and then a read costs a look at two indexes.
 
     Args:
-        kind: Theirs.
+        make: What is kept of an object.
     """
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, make: Callable[[Any], _T] = _all) -> None:
         self._kind = kind
+        self._make = make
         self._version = 0
         self._objects: dict[str, _T] = {}
 
     @property
     def by_path(self) -> Mapping[str, _T]:
-        """As of the last read, by `namespace/name`."""
+        """As of the last read, by `namespace/name`; replaced as a whole."""
         return self._objects
 
     def read(self, connection: sqlite3.Connection) -> set[str]:
@@ -39,13 +44,14 @@ class KnownObjects(Generic[_T]):
             is made good by the next one, which returns its paths, too.
         """
         version = counter(connection, "version")
+        known, since = self._objects, self._version
+        if version < since:  # the numbers of another store, which counts on its own
+            known, since = {}, 0
         # The unary plus keeps SQLite to the index of versions.
-        rows = connection.execute(
-            "SELECT body FROM objects WHERE +kind = ? AND version > ?", (self._kind, self._version)
-        )
-        decoded = (cast(_T, decode_stored(self._kind, body)) for (body,) in rows)
-        newer = {one.metadata.path: one for one in decoded}
-        found, changed = self._objects | newer if newer else self._objects, set(newer)
+        rows = connection.execute("SELECT body FROM objects WHERE +kind = ? AND version > ?", (self._kind, since))
+        decoded = (decode_stored(self._kind, body) for (body,) in rows)
+        newer = {one.metadata.path: self._make(one) for one in decoded}
+        found, changed = known | newer if newer else known, newer.keys() | (self._objects.keys() - known.keys())
         (count,) = connection.execute("SELECT count(*) FROM objects WHERE kind = ?", (self._kind,)).fetchone()
         if count != len(found):  # what is stored is among what was found, so as many are the same
             keys = connection.execute("SELECT namespace, name FROM objects WHERE kind = ?", (self._kind,))

@@ -56,13 +56,7 @@ _Make = Callable[[Namespace | None, Manager], Namespace]
 
 
 class NamespaceApi:
-    """The handlers.
-
-    Args:
-        store: Of the objects, too.
-        feed: Wakes watches.
-        clock_s: Seconds since 1970, for ages.
-    """
+    """The handlers."""
 
     def __init__(self, store: Store, feed: ChangeFeed, clock_s: Callable[[], float]) -> None:
         self._store = store

@@ -15,7 +15,7 @@ from headgate.control.routing import RoutingTable
 from headgate.control.rows import broker_at
 from headgate.control.schema import MIGRATIONS
 from headgate.control.specs import ServedBroker
-from headgate.control.status import served_brokers
+from headgate.control.status import served_broker
 from headgate.control.targets import SnapshotCache
 from headgate.errors import InvalidInputError
 from headgate.limits import OBJECT_READS_MAX
@@ -33,9 +33,6 @@ class NoDataDirectoryError(InvalidInputError):
 
 class ObjectReader:
     """Reads the objects; every method opens the file for a moment. Blocking; one thread at a time.
-
-    Args:
-        data: The data directory.
 
     Raises:
         NoDataDirectoryError: It is none.
@@ -60,8 +57,7 @@ class ObjectReader:
             DatabaseDamagedError: It cannot be read.
             StoreUnavailableError: It is locked, or not ours to read.
         """
-        found = self._asked(lambda connection: broker_at(connection, path))
-        return served_brokers([found] if found is not None else []).get(path)
+        return served_broker(self._asked(lambda connection: broker_at(connection, path)))
 
     def snapshot(self) -> RoutingTable:
         """Everything routed, at one moment; raises as `served` does."""

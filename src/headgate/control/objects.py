@@ -1,6 +1,6 @@
-"""Broker, Trigger and Subscription as typed structs: Knative's objects (eventing.knative.dev/v1) and Headgate's own.
+"""The objects as typed structs: Knative's (eventing.knative.dev), Kubernetes' of the core group, and Headgate's own.
 
-Those of RBAC are in `control/rbac_objects.py`.
+Those of RBAC are in `control/rbac_objects.py`, EventPolicy is in `control/event_policy_object.py`.
 
 JSON names are camelCase. What Knative has and Headgate does not do yet is no field here: `decode` refuses it by name.
 """
@@ -8,34 +8,30 @@ JSON names are camelCase. What Knative has and Headgate does not do yet is no fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from headgate.control.auth_spec import AuthSpec
 from headgate.control.event_policy_object import EventPolicy as EventPolicy
-from headgate.control.event_type_object import EventType as EventType
 from headgate.control.metadata import UNKNOWN_FIELDS as UNKNOWN_FIELDS
 from headgate.control.metadata import ApiObject, ApiStruct, ObjectStatus, field_doc
 from headgate.control.metadata import Condition as Condition
 from headgate.control.metadata import JsonObject as JsonObject
 from headgate.control.metadata import ManagedFields as ManagedFields
 from headgate.control.metadata import Metadata as Metadata
-from headgate.control.quota_object import ResourceQuota as ResourceQuota
 from headgate.control.rbac_objects import RBAC_GROUP as RBAC_GROUP
 from headgate.control.rbac_objects import ClusterRole as ClusterRole
 from headgate.control.rbac_objects import ClusterRoleBinding as ClusterRoleBinding
 from headgate.control.rbac_objects import RbacRole as RbacRole
 from headgate.control.rbac_objects import RoleBinding as RoleBinding
-from headgate.control.secret_object import CORE_GROUP
-from headgate.control.secret_object import Secret as Secret
 
 GROUP: Final = "eventing.knative.dev"
 VERSION: Final = "v1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
+CORE_GROUP: Final = ""
+"""Of Kubernetes' oldest kinds."""
 OWN_GROUP: Final = "headgate.dev"
 OWN_API_VERSION: Final = f"{OWN_GROUP}/{VERSION}"
 """Of the kinds that Knative does not have."""
@@ -162,6 +158,72 @@ class Destination(ApiStruct, frozen=True):
     ca_certs: Annotated[str, field_doc("CA of the URL's host, as PEM, beside the system's.")] = msgspec.field(
         default="", name="CACerts"
     )
+
+
+class SecretReference(ApiStruct, frozen=True):
+    """A Secret of the trigger's namespace, or one of its values."""
+
+    name: Annotated[str, field_doc("Name of the Secret.", required=True)] = ""
+    key: Annotated[str, field_doc("Which of its values; each use has a default.")] = ""
+
+
+class SecretAuth(ApiStruct, frozen=True):
+    """What needs nothing but a Secret."""
+
+    secret_ref: Annotated[SecretReference, field_doc("Where the values are.", required=True)] = SecretReference()
+
+
+class HeaderAuth(ApiStruct, frozen=True):
+    """A header of any name."""
+
+    name: Annotated[str, field_doc("Name of the header.", required=True)] = ""
+    secret_ref: Annotated[SecretReference, field_doc("Its value; the key is value by default.", required=True)] = (
+        SecretReference()
+    )
+
+
+class OAuth2Auth(ApiStruct, frozen=True):
+    """A bearer token by OAuth 2.0 client credentials (RFC 6749, section 4.4)."""
+
+    token_url: Annotated[str, field_doc("URL of the token endpoint.", required=True)] = ""
+    secret_ref: Annotated[
+        SecretReference, field_doc("Client: its values are client_id and client_secret.", required=True)
+    ] = SecretReference()
+    scopes: Annotated[tuple[str, ...], field_doc("Scopes to ask for.")] = ()
+    audience: Annotated[str, field_doc("Parameter audience of the request, which some servers want.")] = ""
+    client_authentication: Annotated[
+        str,
+        field_doc(
+            "Where the client's secret stands: in a header (basic, the default) or the body.", enum=["basic", "body"]
+        ),
+    ] = ""
+    ca_certs: Annotated[str, field_doc("CA of the token endpoint, as PEM, beside the system's.")] = msgspec.field(
+        default="", name="CACerts"
+    )
+
+
+class AuthSpec(ApiStruct, frozen=True):
+    """`spec.delivery.auth`: one of bearer, basic and oauth2 at most; the others go with each other."""
+
+    bearer: Annotated[SecretAuth | None, field_doc("Authorization: Bearer; the key is token by default.")] = None
+    basic: Annotated[SecretAuth | None, field_doc("Authorization: Basic; the values are username and password.")] = None
+    oauth2: Annotated[OAuth2Auth | None, field_doc("A token of an OAuth 2.0 server.")] = None
+    header: Annotated[HeaderAuth | None, field_doc("A header, such as X-Api-Key.")] = None
+    client_certificate: Annotated[
+        SecretAuth | None, field_doc("TLS client certificate; the values are tls.crt and tls.key.")
+    ] = None
+    signature: Annotated[
+        SecretAuth | None,
+        field_doc(
+            "Signature by Standard Webhooks; the key is secret by default, its value one or more whsec_ secrets."
+        ),
+    ] = None
+
+    @property
+    def secret_names(self) -> frozenset[str]:
+        """The Secrets that it refers to."""
+        parts = (self.bearer, self.basic, self.oauth2, self.header, self.client_certificate, self.signature)
+        return frozenset(one.secret_ref.name for one in parts if one is not None)
 
 
 class DeliverySpec(ApiStruct, frozen=True):
@@ -371,6 +433,78 @@ class Subscription(_RoutedObject, frozen=True):
     status: SubscriptionStatus = SubscriptionStatus()
 
 
+class EventTypeReference(ApiStruct, frozen=True):
+    """`KReference`: who has events of the type."""
+
+    api_version: Annotated[str, field_doc("API version of the object: eventing.knative.dev/v1.")] = ""
+    group: Annotated[str, field_doc("API group of the object, instead of apiVersion.")] = ""
+    kind: Annotated[str, field_doc("Kind of the object: Broker.", required=True)] = ""
+    namespace: Annotated[str, field_doc("Namespace of the object; the event type's own when it is left out.")] = ""
+    name: Annotated[str, field_doc("Name of the object.", required=True)] = ""
+
+
+class EventTypeSpec(ApiStruct, frozen=True):
+    """Which events there are."""
+
+    type: Annotated[str, field_doc("The events' type.", required=True)] = ""
+    source: Annotated[str, field_doc("The events' source, a URI.")] = ""
+    schema: Annotated[str, field_doc("Where the schema of their data is, a URI.")] = ""
+    schema_data: Annotated[str, field_doc("The schema itself, as a text that nobody reads here.")] = ""
+    broker: Annotated[str, field_doc("Name of a broker, instead of reference; deprecated in Knative.")] = ""
+    reference: Annotated[EventTypeReference | None, field_doc("Where the events are: a broker.")] = None
+    description: Annotated[str, field_doc("What they are, for people.")] = ""
+
+
+class EventTypeStatus(ObjectStatus, frozen=True):
+    """What an event type is."""
+
+
+class EventType(ApiObject, frozen=True):
+    """A type of events that can be had from a broker, for people and tools who look for one. All of it is immutable."""
+
+    spec: EventTypeSpec = EventTypeSpec()
+    status: EventTypeStatus = EventTypeStatus()
+
+
+class Secret(ApiObject, frozen=True):
+    """Small values that no one else may read; stored encrypted."""
+
+    type: Annotated[str, field_doc("What it is for, such as kubernetes.io/tls; Opaque by default. Immutable.")] = ""
+    data: Annotated[dict[str, str], field_doc("Values in Base64.")] = msgspec.field(default_factory=dict)
+    string_data: Annotated[dict[str, str], field_doc("Values as text: written into data, never shown.")] = (
+        msgspec.field(default_factory=dict)
+    )
+    immutable: Annotated[bool, field_doc("Whether its values may never change again.")] = False
+
+    def __repr__(self) -> str:
+        """Without the values: an object ends up in messages."""
+        return f"Secret({self.metadata.path})"
+
+
+class ResourceQuotaSpec(ApiStruct, frozen=True):
+    """What a namespace may use at most."""
+
+    hard: Annotated[
+        dict[str, int | str],
+        field_doc("By the name of a resource, such as count/triggers.eventing.knative.dev, the most that may be used."),
+    ] = msgspec.field(default_factory=dict)
+    """Clients write quantities as numbers too; stored they are text."""
+
+
+class ResourceQuotaStatus(ApiStruct, frozen=True):
+    """What it uses."""
+
+    hard: Annotated[dict[str, str], field_doc("The limits that are in force.")] = msgspec.field(default_factory=dict)
+    used: Annotated[dict[str, str], field_doc("What the namespace uses of each.")] = msgspec.field(default_factory=dict)
+
+
+class ResourceQuota(ApiObject, frozen=True):
+    """Limits of what a namespace uses, over all its objects."""
+
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
 class Namespace(ApiObject, frozen=True):
     """A name that others lie in; only its metadata is kept."""
 
@@ -400,9 +534,8 @@ TYPES: Final[dict[Kind, type[WithStatus] | type[Secret] | type[RbacObject]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectKey:
-    """What names an object."""
+class ObjectKey(NamedTuple):
+    """What names an object; in the order of columns of control.db."""
 
     kind: Kind
     namespace: str

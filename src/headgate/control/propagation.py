@@ -63,12 +63,7 @@ class _Known:
 
 
 class Propagation:
-    """The handler.
-
-    Args:
-        store: The objects.
-        feed: Tells of changes.
-    """
+    """The handler."""
 
     def __init__(self, store: Store, feed: ChangeFeed) -> None:
         self._store = store

@@ -119,7 +119,6 @@ def check_room(
 
     Args:
         quotas: Of its namespace.
-        key: Names the object.
         requested: How much more, by resource; as in Kubernetes, what does not grow is never refused.
         used: What the namespace uses now, of each.
 

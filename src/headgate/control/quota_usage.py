@@ -1,27 +1,30 @@
-"""What namespaces use of their resource quotas, counted in the tables: exact, for the transaction that asks."""
+"""What namespaces use of their resource quotas.
+
+What objects use is counted in the tables: exact, for the transaction that asks. What several processes hold, each of
+them writes to `run/usage/`, where it reads of the rest.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
-from typing import cast
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, cast
 
 import msgspec
 
 from headgate.control.database import Database
-from headgate.control.objects import Kind, ObjectKey, ResourceQuota, decode_stored
-from headgate.control.quota_board import Usage
-from headgate.control.quota_object import ResourceQuotaStatus
+from headgate.control.objects import Kind, ObjectKey, ResourceQuota, ResourceQuotaStatus, decode_stored
 from headgate.control.quota_rules import COUNTED_ELSEWHERE, COUNTS, FILTER_COST, check_room
 from headgate.control.rows import counter
+from headgate.storage.files import replace_whole
 
 
 def admit(connection: sqlite3.Connection, key: ObjectKey, requested: dict[str, int]) -> None:
     """Lets an object be written, in the transaction that writes it.
 
     Args:
-        connection: In a transaction.
-        key: Names the object.
         requested: How much more of each resource it uses than before.
 
     Raises:
@@ -34,11 +37,7 @@ def admit(connection: sqlite3.Connection, key: ObjectKey, requested: dict[str, i
 
 
 class QuotaTable:
-    """Resource quotas, beside their writes. Its methods may block: call them in a thread.
-
-    Args:
-        database: Of the objects.
-    """
+    """Resource quotas, beside their writes. Its methods may block: call them in a thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -110,3 +109,65 @@ def _written_since(connection: sqlite3.Connection, since: int) -> list[str] | No
         return None
     rows = connection.execute("SELECT DISTINCT namespace FROM history WHERE version > ?", (since,))
     return [namespace for (namespace,) in rows if namespace]
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+Usage = Mapping[str, Mapping[str, int]]
+"""By resource and namespace how much is used."""
+_decode: Final = msgspec.json.Decoder(dict[str, dict[str, int]]).decode
+
+
+class QuotaBoard:
+    """What one process of a server says of usage, and hears of the others. Its methods may block, but for `others`.
+
+    A file that cannot be read or written leaves what was known: usage is then as old as the last that could.
+    """
+
+    def __init__(self, directory: Path, part: str) -> None:
+        self._directory = directory
+        self._path = directory / f"{part}.json"
+        self._written: Usage | None = None
+        self._others: dict[str, Counter[str]] = {}
+
+    def exchange(self, own: Usage) -> None:
+        """Says what this process has, and reads what the others have.
+
+        Raises:
+            OSError: The disk does not take it; it is tried again with the next call.
+        """
+        self._others = usage_in(self._directory, but=self._path)
+        if own != self._written:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            replace_whole(self._path, msgspec.json.encode(own))
+            self._written = own
+
+    def others(self, resource: str, namespace: str) -> int:
+        """How much the other processes have."""
+        found = self._others.get(resource)
+        return found[namespace] if found is not None else 0
+
+
+def usage_in(directory: Path, but: Path | None = None) -> dict[str, Counter[str]]:
+    """What all processes have together; what cannot be read is left out.
+
+    Args:
+        but: One of them that is left out.
+    """
+    found: dict[str, Counter[str]] = {}
+    for path in directory.glob("*.json"):
+        if path != but:
+            try:
+                said = _decode(path.read_bytes())
+            except (OSError, msgspec.DecodeError):
+                continue
+            for resource, counts in said.items():
+                found.setdefault(resource, Counter()).update(counts)
+    return found
+
+
+def forget_usage(directory: Path) -> None:
+    """Removes what processes have said that are gone; before any begins."""
+    for path in directory.glob("*.json"):
+        path.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """Compiling stored filters anew, a slice at a time, after the compiler has changed.
 
-Each slice is one short transaction, so that nobody waits for all of them; `migrations.py` goes through them.
+Each slice is one short transaction, so that nobody waits for all of them; `bootstrap.py` goes through them.
 Until a filter's turn comes, who reads its target sees a plan that leaves every event to cel-cpp, see `plans.py`.
 """
 
@@ -33,9 +33,6 @@ class StoredPlan:
     """A target's filter with the plan that some compiler made of it.
 
     Attributes:
-        target: The target's id.
-        compiler: Version of the compiler.
-        plan_version: Of the plan.
         written: The filter as JSON.
         delivery: The target's own rules as JSON; None without.
         plan: The plan; None when the filter does not compile.
@@ -107,12 +104,7 @@ def put(
 
 
 class StoredPlans:
-    """The plans of all targets, of which some may be another compiler's.
-
-    Args:
-        database: Holds them.
-        compiler: This process's.
-    """
+    """The plans of all targets, of which some may be another compiler's."""
 
     def __init__(self, database: Database, compiler: FilterCompiler) -> None:
         self._database = database

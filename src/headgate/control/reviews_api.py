@@ -1,24 +1,27 @@
-"""Questions about rights over HTTP: may I, may somebody, what may I, who am I; what `kubectl auth` asks."""
+"""Questions about rights over HTTP: may I, may somebody, what may I, who am I (`kubectl auth`); what may I see."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headgate.auth.routes import EVENTING
 from headgate.auth.rules import AccessRule, Attributes
 from headgate.auth.user import User
 from headgate.control.discovery import AUTHENTICATION, AUTHORIZATION, LOCAL_REVIEW, REVIEWS
 from headgate.control.errors import MalformedObjectError
 from headgate.control.grants import Grants
 from headgate.control.http import DOCUMENT_TYPES, decoded, json_response, read_body
-from headgate.control.objects import JsonObject
+from headgate.control.objects import OWN_API_VERSION, JsonObject
 from headgate.control.queries import user_of
-from headgate.limits import RBAC_TEXT_CHARS_MAX
+from headgate.control.store import Store
+from headgate.limits import RBAC_TEXT_CHARS_MAX, SEEN_NAMESPACES_MAX
 
 _SpecT = TypeVar("_SpecT", bound=msgspec.Struct)
 
@@ -51,11 +54,7 @@ class _RulesSpec(msgspec.Struct, frozen=True):
 
 
 class ReviewApi:
-    """The handlers.
-
-    Args:
-        grants: Knows who may do what.
-    """
+    """The handlers."""
 
     def __init__(self, grants: Grants) -> None:
         self._authorizer = grants.authorizer
@@ -166,3 +165,60 @@ def _resource_rule(rule: AccessRule) -> JsonObject:
     if rule.names:
         made["resourceNames"] = sorted(rule.names)
     return made
+
+
+# --- namespaces -----------------------------------------------------------------------------------
+# Those that a user may see, in which he may list triggers or brokers: a console offers them.
+#
+#     GET /apis/headgate.dev/v1/selfsubjectnamespaces
+#
+# Who may list them everywhere is told so, and every namespace that there is.
+
+
+_LISTED: Final = tuple(Attributes("list", EVENTING, name) for name in ("triggers", "brokers"))
+
+
+class SeenNamespaces(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer.
+
+    Attributes:
+        all: Whether the user may list triggers and brokers everywhere.
+        namespaces: By name, at most SEEN_NAMESPACES_MAX.
+        more: Whether there are more.
+    """
+
+    all: bool = msgspec.field(name="all")
+    namespaces: list[str]
+    more: bool = False
+
+
+class SeenNamespacesApi:
+    """The handler."""
+
+    def __init__(self, store: Store, grants: Grants) -> None:
+        self._store = store
+        self._grants = grants
+
+    def routes(self) -> Iterator[Route]:
+        """Where it answers."""
+        yield Route(f"/apis/{OWN_API_VERSION}/selfsubjectnamespaces", self._answer, methods=["GET"])
+
+    async def _answer(self, request: Request) -> Response:
+        return json_response(await run_in_threadpool(self._seen, user_of(request)))
+
+    def _seen(self, user: User) -> SeenNamespaces:
+        authorizer = self._grants.authorizer
+        sees_all = all(authorizer.allowed(user, wanted).allowed for wanted in _LISTED)
+        names = [one.metadata.name for one in self._store.namespaces.all()[0]]
+        if not sees_all:
+            # Rule by rule: the decisions that are remembered are for requests, and there may be many namespaces.
+            names = [
+                name
+                for name in names
+                if any(
+                    rule.allows(wanted._replace(namespace=name))
+                    for rule in authorizer.rules_of(user, name)
+                    for wanted in _LISTED
+                )
+            ]
+        return SeenNamespaces(sees_all, names[:SEEN_NAMESPACES_MAX], len(names) > SEEN_NAMESPACES_MAX)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from headgate.control.auth_spec import AuthSpec
+from headgate.control.objects import AuthSpec
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import ACK_TIMEOUT_S_DEFAULT, BACKOFF_SECONDS_MAX, TARGET_PARALLEL_DEFAULT
 
@@ -22,7 +22,6 @@ class DeliveryRules:
     Attributes:
         retry: Attempts after the first one; None: as many as fit into RETRY_S_DEFAULT.
         backoff_policy: Wait before the n-th retry, n from 1: `linear` delay x n, `exponential` delay x 2^n (Knative).
-        backoff_delay_s: Seconds.
         timeout_s: Seconds for one attempt.
         ordered: Of one partition key one event at a time, in the order of the log.
         retry_after_max_s: What a Retry-After may make of the wait; 0 ignores it.

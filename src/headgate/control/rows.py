@@ -9,9 +9,19 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-from headgate.control.auth_spec import AuthSpec
 from headgate.control.credentials import CredentialsError, credentials_of
-from headgate.control.objects import Broker, Kind, Object, ObjectKey, Routed, Secret, decode_stored, encode, key_of
+from headgate.control.objects import (
+    AuthSpec,
+    Broker,
+    Kind,
+    Object,
+    ObjectKey,
+    Routed,
+    Secret,
+    decode_stored,
+    encode,
+    key_of,
+)
 from headgate.control.status import BrokerState, StatusInputs, auths_of, broker_state, sink_of
 from headgate.limits import SECRETS_READ_MAX
 from headgate.storage.keyring import Keyring, NoSecretsKeyError, SealedError
@@ -68,6 +78,8 @@ class StoredForm:
 
 # --- rows -----------------------------------------------------------------------------------------
 
+NAMED: Final = "kind = ? AND namespace = ? AND name = ?"
+"""The row of an object, in each table that has one: its parameters are an ObjectKey."""
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
 _REPORTED: Final = ("filter_errors", "last_error", "last_error_event", "trouble", "dropped", "last_dropped", "backlog")
@@ -103,7 +115,6 @@ class RoutedRow:
     """A trigger or subscription with the inputs of its status.
 
     Attributes:
-        obj: As stored.
         inputs: At the same moment.
     """
 
@@ -131,12 +142,17 @@ def bump_all(connection: sqlite3.Connection, names: Sequence[str]) -> dict[str, 
     return dict(connection.execute(question, names).fetchall())
 
 
+def body_at(connection: sqlite3.Connection, key: ObjectKey) -> bytes | None:
+    """An object's stored form; None when there is no such object."""
+    row = connection.execute(f"SELECT body FROM objects WHERE {NAMED}", key).fetchone()
+    return row[0] if row is not None else None
+
+
 def broker_at(connection: sqlite3.Connection, path: str) -> Broker | None:
     """The broker `namespace/name`."""
     namespace, _, name = path.partition("/")
-    question = "SELECT body FROM objects WHERE kind = 'Broker' AND namespace = ? AND name = ?"
-    row = connection.execute(question, (namespace, name)).fetchone()
-    return cast(Broker, decode_stored(Kind.BROKER, row[0])) if row is not None else None
+    body = body_at(connection, ObjectKey(Kind.BROKER, namespace, name))
+    return cast(Broker, decode_stored(Kind.BROKER, body)) if body is not None else None
 
 
 def routed_rows(
@@ -148,9 +164,6 @@ def routed_rows(
     """Triggers and subscriptions with their inputs, decoded one by one.
 
     Args:
-        connection: In a transaction.
-        which: Which of them.
-        parameters: Of the question, in order.
         form: Opens Secrets; None where nobody asks for conditions about them.
     """
     facts = Facts(connection, form)
@@ -274,6 +287,5 @@ def secret_at(connection: sqlite3.Connection, namespace: str, name: str, form: S
         SealedError: No key opens it.
     """
     key = ObjectKey(Kind.SECRET, namespace, name)
-    where = "kind = ? AND namespace = ? AND name = ?"
-    row = connection.execute(f"SELECT body FROM objects WHERE {where}", (key.kind, namespace, name)).fetchone()
-    return cast(Secret, form.object(key, row[0])) if row is not None else None
+    body = body_at(connection, key)
+    return cast(Secret, form.object(key, body)) if body is not None else None

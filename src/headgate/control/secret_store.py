@@ -1,20 +1,26 @@
-"""The store of Secrets beside their writes: one by its name, where they changed, and the keys that encrypt them."""
+"""The store of Secrets beside their writes: one by its name, where they changed, and the keys that encrypt them.
+
+When the first key is a new one, a start encrypts all of them by it, slice by slice. They stay readable meanwhile, for
+the older keys decrypt. When all is done the older keys may go.
+"""
 
 from __future__ import annotations
 
-from headgate.control import reseal
+import sqlite3
+from collections import Counter
+from typing import Final
+
+import structlog
+
 from headgate.control.database import Database
 from headgate.control.objects import Kind, Secret
-from headgate.control.rows import StoredForm, counter, secret_at
+from headgate.control.rows import StoredForm, bump, counter, secret_at
+from headgate.limits import SECRETS_RESEALED_MAX
+from headgate.storage.keyring import Keyring, SealedError, SecretsKeyError, key_name, uid_of
 
 
 class SecretTable:
-    """Secrets. Every method may block: call it in a thread.
-
-    Args:
-        database: Of the objects.
-        form: Opens them.
-    """
+    """Secrets. Every method may block: call it in a thread."""
 
     def __init__(self, database: Database, form: StoredForm) -> None:
         self._database = database
@@ -31,9 +37,6 @@ class SecretTable:
 
     def changed(self, since: int) -> tuple[int, frozenset[str] | None]:
         """The newest resourceVersion, and the namespaces in which Secrets were written after an earlier one.
-
-        Args:
-            since: The earlier one.
 
         Returns:
             None in the place of the namespaces when it is not known any more: it may be any.
@@ -54,11 +57,11 @@ class SecretTable:
             SecretsKeyError: A key is missing.
         """
         with self._database.read() as connection:
-            used = reseal.keys_used(connection)
-        reseal.check_keys(used, self._form.keys)
+            used = keys_used(connection)
+        check_keys(used, self._form.keys)
 
     def reseal(self, after: int = 0) -> tuple[int | None, int]:
-        """Encrypt the next Secrets by the first key. The owner of the file alone calls this; see `reseal.next_slice`.
+        """Encrypt the next Secrets by the first key. The owner of the file alone calls this; see `next_slice`.
 
         Raises:
             StoreUnavailableError: The slice could not be written.
@@ -66,4 +69,77 @@ class SecretTable:
         if self._form.keys is None:
             return None, 0
         with self._database.write() as connection:
-            return reseal.next_slice(connection, self._form.keys, after)
+            return next_slice(connection, self._form.keys, after)
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+_HEAD_BYTES: Final = 400
+"""More than the first line of a sealed text has."""
+_log = structlog.get_logger("headgate.control")
+
+
+def keys_used(connection: sqlite3.Connection) -> Counter[str]:
+    """How many stored Secrets need which key."""
+    rows = connection.execute(f"SELECT substr(body, 1, {_HEAD_BYTES}) FROM objects WHERE kind = ?", (Kind.SECRET,))
+    return Counter(key_name(head) for (head,) in rows)
+
+
+def check_keys(used: Counter[str], keys: Keyring | None) -> None:
+    """Refuse keys by which stored Secrets cannot be read.
+
+    Raises:
+        SecretsKeyError: A key is missing.
+    """
+    missing = {name: count for name, count in used.items() if keys is None or name not in keys}
+    if missing:
+        named = ", ".join(f"{count} by {name!r}" for name, count in sorted(missing.items()))
+        raise SecretsKeyError(
+            f"control.db holds Secrets that are encrypted by keys which this server does not have: {named}",
+            hint="--secrets-key-file or --secrets-key-command must name all keys that are in use, the new one first",
+        )
+
+
+def next_slice(connection: sqlite3.Connection, keys: Keyring, after: int) -> tuple[int | None, int]:
+    """Encrypt the next Secrets by the first key, those of the history too; in the caller's transaction.
+
+    Args:
+        keys: The first one encrypts.
+        after: The resourceVersion to go on behind.
+
+    Returns:
+        Where to go on; None when there was nothing left. And how many were encrypted anew.
+    """
+    rows: list[tuple[int, str, str]] = []
+    heads = connection.execute(
+        f"SELECT version, namespace, name, substr(body, 1, {_HEAD_BYTES}) FROM objects WHERE kind = ?1 AND version > ?2"
+        f" UNION SELECT version, namespace, name, substr(body, 1, {_HEAD_BYTES}) FROM history"
+        " WHERE kind = ?1 AND version > ?2 ORDER BY version",
+        (Kind.SECRET, after),
+    )
+    for version, namespace, name, head in heads:
+        if key_name(head) != keys.first and (version, namespace, name) not in rows:
+            rows.append((version, namespace, name))
+            if len(rows) == SECRETS_RESEALED_MAX:
+                break
+    for version, namespace, name in rows:
+        _reseal(connection, keys, version, f"{namespace}/{name}")
+    return (rows[-1][0] if rows else None), len(rows)
+
+
+def _reseal(connection: sqlite3.Connection, keys: Keyring, version: int, path: str) -> None:
+    for table in ("objects", "history"):
+        where = "kind = ? AND namespace || '/' || name = ? AND version = ?"
+        found = connection.execute(f"SELECT body FROM {table} WHERE {where}", (Kind.SECRET, path, version)).fetchone()
+        if found is None:
+            continue
+        try:
+            text = keys.open(found[0], path=path)
+        except SealedError as error:
+            _log.warning("a stored Secret stays as it is", error=error.message)
+            continue
+        sealed = keys.seal(text, path=path, uid=uid_of(found[0]))
+        connection.execute(f"UPDATE {table} SET body = ? WHERE {where}", (sealed, Kind.SECRET, path, version))
+        if table == "history":
+            bump(connection, "history_bytes", len(sealed) - len(found[0]))

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import structlog
 
-from headgate.control.copies import QuotaCopy
-from headgate.control.quota_board import QuotaBoard
-from headgate.control.quota_rules import CONSUMERS, DEAD_LETTERS, READERS, STORED_BYTES
+from headgate.control.copies import ObjectCopy
+from headgate.control.known_objects import KnownObjects
+from headgate.control.objects import Kind, ResourceQuota
+from headgate.control.quota_rules import CONSUMERS, DEAD_LETTERS, READERS, STORED_BYTES, lowest
+from headgate.control.quota_usage import QuotaBoard
 from headgate.control.store import Store
 from headgate.errors import OverloadedError
 from headgate.limits import QUOTA_USAGE_S
@@ -32,24 +34,33 @@ _GAUGES: Final = {
 _log: Final = structlog.get_logger("headgate.control")
 
 
-class SharedQuotas(QuotaCopy):
+class SharedQuotas(ObjectCopy):
     """The limits, and who uses how much of them.
 
     Args:
-        store: The objects.
         board: What the other processes have; None where there are none.
+
+    Attributes:
+        limits: By namespace and resource the most that may be used; replaced as a whole.
     """
 
     def __init__(self, store: Store, board: QuotaBoard | None = None) -> None:
-        super().__init__(store)
+        self._quotas: KnownObjects[ResourceQuota] = KnownObjects(Kind.RESOURCE_QUOTA)
+        super().__init__(store, "resource quotas", self._quotas)
+        self.limits: Mapping[str, Mapping[str, int]] = {}
         self._board = board
         self._counted: dict[str, Callable[[str], int]] = {}
+
+    def _take(self) -> None:
+        by_namespace: dict[str, list[ResourceQuota]] = {}
+        for quota in self._quotas.by_path.values():
+            by_namespace.setdefault(quota.metadata.namespace, []).append(quota)
+        self.limits = {namespace: lowest(quotas) for namespace, quotas in by_namespace.items()}
 
     def count(self, resource: str, held: Callable[[str], int]) -> None:
         """This process has some of a resource.
 
         Args:
-            resource: Its name.
             held: How much it has of a namespace; called on the event loop.
         """
         self._counted[resource] = held

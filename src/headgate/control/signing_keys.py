@@ -42,7 +42,6 @@ class SigningKey:
 
     Attributes:
         id: What tokens call it.
-        pem: The private key.
     """
 
     id: str
@@ -50,13 +49,7 @@ class SigningKey:
 
 
 class SigningKeys:
-    """The keys of a store. Every method may block: call it in a thread.
-
-    Args:
-        database: Of the objects.
-        form: Has the keys that encrypt.
-        clock_s: Seconds since 1970.
-    """
+    """The keys of a store. Every method may block: call it in a thread."""
 
     def __init__(self, database: Database, form: StoredForm, clock_s: Callable[[], float]) -> None:
         self._database = database

@@ -66,7 +66,6 @@ class LogRule:
     Attributes:
         value: How its events get their filter values.
         bloom_bytes: Size of the Bloom filter, 16..255.
-        codec: Compression of the body.
         retention_us: How long its events are seen, microseconds; None: as long as they are in the log.
     """
 

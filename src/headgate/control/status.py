@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin
 
 import msgspec
 
-from headgate.auth.audiences import broker_audience
-from headgate.auth.event_policies import DefaultMode
-from headgate.control.auth_spec import AuthSpec
-from headgate.control.conditions import TRUE, UNKNOWN, false, info, summary, timed, warning
+from headgate.auth.event_policies import DefaultMode, broker_audience
 from headgate.control.event_policies import policies_condition, ready_policies
+from headgate.control.metadata import TRUE, UNKNOWN, false, info, summary, timed, warning
 from headgate.control.objects import (
     API_VERSION,
     BROKER_CLASS,
@@ -22,6 +20,7 @@ from headgate.control.objects import (
     GROUP,
     PAUSED_ANNOTATION,
     Address,
+    AuthSpec,
     Broker,
     BrokerStatus,
     Condition,
@@ -93,7 +92,6 @@ class BrokerState:
 
     Attributes:
         served: Whether its class is Headgate's.
-        ready: Its Ready condition.
         reason: Of the Ready condition when it is not ready.
         sink: For triggers without delivery rules.
         auths: Likewise, what they authenticate by.
@@ -115,7 +113,6 @@ class StatusInputs:
         subscriber_broker: The broker that `spec.subscriber.ref` names, None when it names none or it does not exist.
         subscriber_uri: Where events would go; empty when the subscriber has no address.
         needs: The generation that holds its filter.
-        active_generation: The generation in force.
         plan_error: Why the stored filter no longer compiles; normally empty.
         filter_errors: Events whose evaluation was an error.
         last_error: Message of the last of them.
@@ -158,13 +155,9 @@ def identity_of(broker: Broker) -> str:
     return identity(broker.metadata.path, broker.metadata.uid)
 
 
-def served_brokers(brokers: Iterable[Broker]) -> dict[str, ServedBroker]:
-    """Those that are served here, by "namespace/name"."""
-    return {
-        broker.metadata.path: ServedBroker(identity_of(broker), log_rule(broker.spec.log))
-        for broker in brokers
-        if is_served(broker)
-    }
+def served_broker(broker: Broker | None) -> ServedBroker | None:
+    """A stored broker as it takes events; None when it is not served here."""
+    return ServedBroker(identity_of(broker), log_rule(broker.spec.log)) if broker and is_served(broker) else None
 
 
 def broker_state(broker: Broker, public_url: str = "") -> BrokerState:
@@ -235,7 +228,6 @@ def broker_status(
 
     Args:
         broker: As stored, with its last status.
-        server: Where it is reached.
         now: RFC 3339 time for conditions that change.
         is_there: Whether a broker `namespace/name` is served.
         policies: EventPolicies that apply to it, with their newest statuses.
@@ -270,7 +262,6 @@ def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStat
 
     Args:
         obj: As stored, with its last status.
-        inputs: Everything else that counts.
         now: RFC 3339 time for conditions that change.
     """
     sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)

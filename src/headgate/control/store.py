@@ -15,12 +15,13 @@ import msgspec
 
 from headgate.control import history
 from headgate.control.attention import AttentionReader
-from headgate.control.database import Database
+from headgate.control.database import Database, StoreChanges
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.event_type_table import EventTypeTable
+from headgate.control.event_types import EventTypeTable
 from headgate.control.handshake_grants import HandshakeGrants
+from headgate.control.history import BodyTest, Page, Selector, Stored, read_page
 from headgate.control.known_objects import KnownObjects
-from headgate.control.namespace_store import NamespaceTable
+from headgate.control.namespaces import NamespaceTable
 from headgate.control.objects import (
     FRONT_KINDS,
     Kind,
@@ -29,12 +30,12 @@ from headgate.control.objects import (
     Routed,
     WithStatus,
 )
-from headgate.control.pages import BodyTest, Page, Selector, Stored, read_page
 from headgate.control.plans import FilterCompiler, filter_compiler
 from headgate.control.quota_usage import QuotaTable
 from headgate.control.recompile import StoredPlans
 from headgate.control.routing import RoutingTable, TargetReport
 from headgate.control.rows import (
+    NAMED,
     SEALED_KINDS,
     RowSelection,
     StoredForm,
@@ -47,8 +48,7 @@ from headgate.control.schema import is_current, migrate
 from headgate.control.secret_store import SecretTable
 from headgate.control.signing_keys import SigningKeys
 from headgate.control.specs import ServedBroker
-from headgate.control.status import routed_status, served_brokers
-from headgate.control.store_changes import StoreChanges
+from headgate.control.status import routed_status, served_broker
 from headgate.control.target_reports import ReportTable
 from headgate.control.targets import SnapshotCache, move_public_url
 from headgate.control.writes import ObjectWriter, Write, default_broker, kube_time, load
@@ -113,7 +113,6 @@ class Store:
         Args:
             path: `control.db` of the data directory.
             compiler: Compiles filters; None is the real one.
-            clock_s: Seconds since 1970.
             targets_from: The ids of targets that are made from now on are above it.
             committer: Makes writes durable; None: SQLite alone does.
             keys: Of Secrets; None: none can be stored or read.
@@ -183,7 +182,6 @@ class Store:
         """Objects of a kind ordered by namespace and name, as stored JSON.
 
         Args:
-            kind: Which kind.
             namespace: None for all.
             name: None for all.
             selector: On labels; None for all.
@@ -212,9 +210,6 @@ class Store:
             plan: The compiled filter of a trigger or subscription.
             dry_run: Do everything and take it back.
 
-        Returns:
-            The object as stored.
-
         Raises:
             AlreadyExistsError: The name is taken.
             QuotaError: There are as many as there may be.
@@ -226,8 +221,6 @@ class Store:
 
         Args:
             obj: Validated, defaults set; a resourceVersion or uid in it must be the stored one.
-            plan: The compiled filter of a trigger or subscription.
-            dry_run: Do everything and take it back.
 
         Returns:
             The object as stored; unchanged (and nothing written) when it says what is stored already.
@@ -244,7 +237,6 @@ class Store:
 
         Args:
             writes: Each is as in `create` or `replace`; what one of them breaks is its own affair.
-            dry_run: Do everything and take it back.
 
         Returns:
             Of each the object as stored, or the error that `create` or `replace` would have raised.
@@ -260,10 +252,8 @@ class Store:
         """Remove an object.
 
         Args:
-            key: Which one.
             uid: When given, it must be the stored one.
             resource_version: When given, it must be the stored one.
-            dry_run: Do everything and take it back.
 
         Returns:
             The last version of the object.
@@ -314,8 +304,7 @@ class Store:
     def served(self, path: str) -> ServedBroker | None:
         """The broker `namespace/name`; None when there is none that accepts events."""
         with self._database.read() as connection:
-            found = broker_at(connection, path)
-        return served_brokers([found] if found is not None else []).get(path)
+            return served_broker(broker_at(connection, path))
 
     def refresh(self, known: KnownObjects[Any]) -> set[str]:
         """Brings objects in memory up to date; the paths of those that have changed, see `KnownObjects.read`."""
@@ -329,8 +318,6 @@ class Store:
 
         Args:
             now_s: Seconds since 1970, for conditions that change.
-            which: Which of them to look at.
-            parameters: Of `which`.
         """
         now = kube_time(now_s)
         stale: list[Routed] = []
@@ -377,9 +364,7 @@ class Store:
     def target_id(self, key: ObjectKey) -> int | None:
         """The target id of a trigger or subscription; None when there is no such object."""
         with self._database.read() as connection:
-            where = "kind = ? AND namespace = ? AND name = ?"
-            named = (key.kind, key.namespace, key.name)
-            found = connection.execute(f"SELECT id FROM targets WHERE {where}", named).fetchone()
+            found = connection.execute(f"SELECT id FROM targets WHERE {NAMED}", key).fetchone()
         return found[0] if found else None
 
     def target_keys(self) -> dict[int, ObjectKey]:

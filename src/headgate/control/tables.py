@@ -130,7 +130,6 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
     """An object as a row.
 
     Args:
-        obj: Which one.
         now_s: Seconds since 1970, for the age.
         include: Kubernetes' `includeObject`: `None`, `Metadata` or `Object`.
     """

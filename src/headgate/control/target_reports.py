@@ -69,11 +69,7 @@ class ToldFindings(TargetFindings, frozen=True, kw_only=True):
 
 
 class ReportTable:
-    """The table. Every method may block.
-
-    Args:
-        database: Of the objects.
-    """
+    """The table. Every method may block."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

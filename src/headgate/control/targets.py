@@ -12,10 +12,20 @@ from typing import Final
 import msgspec
 
 from headgate.control.known_objects import KnownObjects
-from headgate.control.objects import Broker, DeliverySpec, Kind, Metadata, ObjectKey, Routed, Subscription, Trigger
+from headgate.control.objects import (
+    Broker,
+    DeliverySpec,
+    Kind,
+    Metadata,
+    ObjectKey,
+    Routed,
+    Subscription,
+    Trigger,
+    key_of,
+)
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
-from headgate.control.rows import Facts, bump, bump_all, counter, public_url
+from headgate.control.rows import NAMED, Facts, bump, bump_all, counter, public_url
 from headgate.control.specs import compiler_input, delivery_rules, is_ordered, is_paused, pull_rules, retention_us
 from headgate.control.status import (
     StatusInputs,
@@ -69,12 +79,9 @@ def update_target(
     Returns:
         The object's target id.
     """
-    meta = obj.metadata
     way = _route(obj, facts.url)
     target, was_routed, old_plan, needs, uid, plan_version = connection.execute(
-        "SELECT id, routed, plan, needs, broker_uid, plan_version FROM targets"
-        " WHERE kind = ? AND namespace = ? AND name = ?",
-        (obj.kind, meta.namespace, meta.name),
+        f"SELECT id, routed, plan, needs, broker_uid, plan_version FROM targets WHERE {NAMED}", key_of(obj)
     ).fetchone()
     readable = PlanDecoder().decode(old_plan) if old_plan is not None and plan_version == PLAN_VERSION else None
     filter_changed = readable is None or (readable.cel, readable.rows) != (plan.cel, plan.rows)
@@ -106,9 +113,7 @@ def _put(
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?)",
         (
             target,
-            obj.kind,
-            meta.namespace,
-            meta.name,
+            *key_of(obj),
             obj.broker_key,
             uid,
             way.subscriber_broker,
@@ -134,8 +139,7 @@ def _put(
 
 def target_cost(connection: sqlite3.Connection, key: ObjectKey) -> int:
     """What the filter of a stored object costs; 0 where that is not known."""
-    where = "kind = ? AND namespace = ? AND name = ?"
-    row = connection.execute(f"SELECT cost FROM targets WHERE {where}", (key.kind, key.namespace, key.name)).fetchone()
+    row = connection.execute(f"SELECT cost FROM targets WHERE {NAMED}", key).fetchone()
     return (row[0] or 0) if row is not None else 0
 
 
@@ -177,10 +181,7 @@ def adopt_targets(connection: sqlite3.Connection, broker: Broker) -> None:
 
 def drop_target(connection: sqlite3.Connection, key: ObjectKey) -> None:
     """Forget a deleted object; its id stays used."""
-    row = connection.execute(
-        "DELETE FROM targets WHERE kind = ? AND namespace = ? AND name = ? RETURNING id, routed",
-        (key.kind, key.namespace, key.name),
-    ).fetchone()
+    row = connection.execute(f"DELETE FROM targets WHERE {NAMED} RETURNING id, routed", key).fetchone()
     connection.execute("DELETE FROM reports WHERE target = ?", (row[0],))
     bump(connection, "routing")
     if row[1]:

@@ -25,6 +25,7 @@ from headgate.control.queries import WriteOptions, write_options
 from headgate.control.validate import refuse_erased_filter
 from headgate.control.writes import Write
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
+from headgate.event.json_text import may_repeat_a_member
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import APPLY_BYTES_MAX, APPLY_OBJECTS_MAX, OBJECT_BYTES_MAX
 
@@ -39,10 +40,7 @@ class _Waiting:
 
     Attributes:
         place: Among the others.
-        key: Names its object.
         document: As it came.
-        decoded: The object.
-        plan: Its compiled filter.
         attempt: How often it has been written with this one.
     """
 
@@ -60,10 +58,6 @@ class TogetherApply:
     Labels, annotations and finalizers that a document does not name are kept. Who applies may change every object of
     the kind in the namespace, which the gate has seen to; whether he may create is judged here, object by object.
     May block: call it in a thread.
-
-    Args:
-        admission: Judges the objects.
-        grants: Judges their author.
     """
 
     def __init__(self, admission: Admission, grants: Grants) -> None:
@@ -85,11 +79,6 @@ class TogetherApply:
 
         Args:
             kind: Of all of them, one of which no other object's admission depends.
-            documents: Decoded JSON.
-            namespace: Of all of them.
-            by: Who writes.
-            validation: What unknown fields do.
-            dry_run: Do everything, store nothing.
 
         Returns:
             Of each document what became of it, or the error that it alone would have had.
@@ -201,12 +190,7 @@ class ApplyAnswer(msgspec.Struct, frozen=True):
 
 
 class TogetherApi:
-    """The handlers.
-
-    Args:
-        admission: Where objects go.
-        grants: Judges their author.
-    """
+    """The handlers."""
 
     def __init__(self, admission: Admission, grants: Grants) -> None:
         self._together = TogetherApply(admission, grants)
@@ -243,12 +227,12 @@ class TogetherApi:
 def _items(body: bytes) -> tuple[msgspec.Raw, ...]:
     """The objects of a body, which are read one by one."""
     try:
-        items = msgspec.json.decode(body, type=ApplyRequest).items
+        request = msgspec.json.decode(body, type=ApplyRequest)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"the body is no list of objects: {error}") from error
-    if body.count(b":") != 1 + sum(bytes(item).count(b":") for item in items):  # of lists before the last one
+    if may_repeat_a_member(body, request):
         raise InvalidInputError("the body has items twice")
-    return items
+    return request.items
 
 
 def _document(item: bytes, validation: FieldValidation) -> Read:

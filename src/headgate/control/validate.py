@@ -9,17 +9,17 @@ from urllib.parse import urljoin, urlsplit
 
 from cryptography import x509
 
-from headgate.control.auth_spec import AuthSpec, SecretReference
 from headgate.control.egress import RESERVED_NAMESPACES, UrlPolicy, UrlRefusedError
 from headgate.control.errors import Cause, InvalidObjectError, forbidden, invalid, not_one_of, required, value_at
 from headgate.control.event_policies import policy_causes
-from headgate.control.event_type_rules import event_type_causes
+from headgate.control.event_types import event_type_causes
 from headgate.control.objects import (
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
     FILTER_ANNOTATION,
     FILTERS_ANNOTATION,
     RBAC_KINDS,
+    AuthSpec,
     Broker,
     ClusterRole,
     ClusterRoleBinding,
@@ -35,6 +35,7 @@ from headgate.control.objects import (
     RoleBinding,
     Routed,
     Secret,
+    SecretReference,
     Subscription,
     Trigger,
 )
@@ -189,7 +190,6 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
 
     Args:
         obj: Decoded, defaults set.
-        policy: Which URLs events may go to.
 
     Returns:
         Causes in the order of the fields; empty when the object is fine.

@@ -14,10 +14,9 @@ from starlette.concurrency import run_in_threadpool
 
 from headgate.control import tables
 from headgate.control.errors import ExpiredError
-from headgate.control.history import Change
+from headgate.control.history import BodyTest, Change, Page, Selector
 from headgate.control.kube_status import failure_of
 from headgate.control.objects import Kind, decode_stored
-from headgate.control.pages import BodyTest, Page, Selector
 from headgate.control.store import Store
 from headgate.errors import UnavailableError
 from headgate.limits import SECRETS_READ_MAX, WATCHES_MAX
@@ -108,7 +107,6 @@ class ListQuery:
     """Which objects a list holds.
 
     Attributes:
-        kind: Which kind.
         namespace: None for all.
         name: None for all.
         selector: On labels; None for all.
@@ -160,7 +158,6 @@ class WatchQuery:
     """What a watch is about.
 
     Attributes:
-        objects: Which objects.
         since: Start behind this resourceVersion; None starts with the present state, sent as ADDED.
         is_table: Objects come as tables of one row.
         include_object: See `tables.row`.
@@ -184,10 +181,7 @@ async def watch(
     """Lines of a watch, until it times out, expires or the server stops.
 
     Args:
-        store: The objects; read in threads.
         feed: Joined by the caller for as long as it iterates.
-        query: What is watched.
-        clock_s: Seconds since 1970, for ages in tables.
     """
     ends_s = time.monotonic() + query.timeout_s
     try:

@@ -74,11 +74,7 @@ class AdmissionAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AdmissionWebhook:
-    """The handler.
-
-    Args:
-        admission: Decides.
-    """
+    """The handler."""
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission

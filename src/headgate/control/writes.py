@@ -36,7 +36,7 @@ from headgate.control.objects import (
 )
 from headgate.control.quota_rules import FILTER_COST, count_of
 from headgate.control.quota_usage import admit
-from headgate.control.rows import Facts, RowSelection, StoredForm, bump, counter, routed_rows
+from headgate.control.rows import NAMED, Facts, RowSelection, StoredForm, body_at, bump, counter, routed_rows
 from headgate.control.status import routed_status
 from headgate.control.targets import adopt_targets, drop_target, insert_target, target_cost, update_target
 from headgate.control.validate import change_causes
@@ -99,9 +99,7 @@ class ObjectWriter:
 
     Args:
         connection: In a transaction that may write.
-        form: How objects are stored.
         compiler: Version of the compiler that made the plans.
-        now_s: Seconds since 1970.
     """
 
     def __init__(self, connection: sqlite3.Connection, form: StoredForm, *, compiler: int, now_s: float) -> None:
@@ -138,7 +136,7 @@ class ObjectWriter:
         body = self._form.of(new)
         self._connection.execute(
             "INSERT INTO objects (kind, namespace, name, version, labels, body) VALUES (?, ?, ?, ?, ?, ?)",
-            (key.kind, key.namespace, key.name, version, history.labels_text(new), body),
+            (*key, version, history.labels_text(new), body),
         )
         if isinstance(new, Broker):
             adopt_targets(self._connection, new)
@@ -173,9 +171,7 @@ class ObjectWriter:
         return self._known
 
     def _check_free(self, key: ObjectKey) -> None:
-        row = (key.kind, key.namespace, key.name)
-        where = "kind = ? AND namespace = ? AND name = ?"
-        if self._connection.execute(f"SELECT 1 FROM objects WHERE {where}", row).fetchone() is not None:
+        if self._connection.execute(f"SELECT 1 FROM objects WHERE {NAMED}", key).fetchone() is not None:
             is_going = bool(self._load(key).metadata.deletion_timestamp)
             raise AlreadyExistsError(key.kind, key.name, is_going=is_going)
 
@@ -250,9 +246,7 @@ class ObjectWriter:
 
     def _remove(self, gone: Object, old: Object) -> Object:
         key = key_of(gone)
-        self._connection.execute(
-            "DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (key.kind, key.namespace, key.name)
-        )
+        self._connection.execute(f"DELETE FROM objects WHERE {NAMED}", key)
         if isinstance(gone, Routed):
             drop_target(self._connection, key)
         elif isinstance(gone, Broker):
@@ -267,10 +261,9 @@ class ObjectWriter:
         Returns:
             Its new resourceVersion; None when it was left alone.
         """
-        key = key_of(obj)
         (there,) = self._connection.execute(
-            "SELECT count(*) FROM objects WHERE kind = ? AND namespace = ? AND name = ? AND version = ?",
-            (key.kind, key.namespace, key.name, int(obj.metadata.resource_version)),
+            f"SELECT count(*) FROM objects WHERE {NAMED} AND version = ?",
+            (*key_of(obj), int(obj.metadata.resource_version)),
         ).fetchone()
         if not there:
             return None
@@ -307,17 +300,10 @@ class ObjectWriter:
 
     def _save(self, new: Object) -> bytes:
         """Put an object in the place of the stored one; its stored form."""
-        meta, body = new.metadata, self._form.of(new)
+        body = self._form.of(new)
         self._connection.execute(
-            "UPDATE objects SET version = ?, labels = ?, body = ? WHERE kind = ? AND namespace = ? AND name = ?",
-            (
-                int(meta.resource_version),
-                history.labels_text(new),
-                body,
-                new.kind,
-                meta.namespace,
-                meta.name,
-            ),
+            f"UPDATE objects SET version = ?, labels = ?, body = ? WHERE {NAMED}",
+            (int(new.metadata.resource_version), history.labels_text(new), body, *key_of(new)),
         )
         return body
 
@@ -346,12 +332,10 @@ def load(connection: sqlite3.Connection, key: ObjectKey, form: StoredForm) -> Ob
         ObjectNotFoundError: There is none.
         SealedError: It is a Secret that no key opens.
     """
-    row = connection.execute(
-        "SELECT body FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (key.kind, key.namespace, key.name)
-    ).fetchone()
-    if row is None:
+    body = body_at(connection, key)
+    if body is None:
         raise ObjectNotFoundError(key.kind, key.name)
-    return form.object(key, row[0])
+    return form.object(key, body)
 
 
 def _check_same(old: Object, uid: str, resource_version: str) -> None:

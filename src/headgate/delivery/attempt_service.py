@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headgate.auth.context import current_user
-from headgate.auth.service_accounts import sender_of
-from headgate.auth.user import User
+from headgate.auth.user import User, sender_of
 from headgate.control.routing import DeliveryRules
 from headgate.control.secret_store import SecretTable
 from headgate.control.specs import delivery_rules

@@ -17,10 +17,9 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from headgate import limits
-from headgate.auth.service_accounts import subject_of
-from headgate.control.auth_spec import AuthSpec
+from headgate.auth.user import subject_of
 from headgate.control.credentials import ClientTls, CredentialsError, DeliveryCredentials, credentials_of
-from headgate.control.objects import Secret
+from headgate.control.objects import AuthSpec, Secret
 from headgate.control.routing import Target
 from headgate.control.secret_store import SecretTable
 from headgate.delivery.clock import Clocks

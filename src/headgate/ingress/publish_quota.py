@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.control.quota_board import QuotaBoard
 from headgate.control.quota_rules import PUBLISH_BYTES, PUBLISH_EVENTS, RATES, STORED_BYTES
+from headgate.control.quota_usage import QuotaBoard
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.errors import OverloadedError
@@ -185,7 +185,8 @@ class PublishQuotas(SharedQuotas):
             QUOTA_REFUSED.labels(namespace).inc()
             raise
 
-    def changed(self) -> None:
+    def _take(self) -> None:
+        super()._take()
         before, now_s, limited = self._limited, self._clock_s(), {}
         for namespace, every in self.limits.items():
             limits = {name: every[name] for name in _LIMITED if name in every}

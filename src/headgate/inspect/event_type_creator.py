@@ -11,7 +11,7 @@ import structlog
 
 from headgate.control.admission import Admission
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.event_type_rules import event_type_of
+from headgate.control.event_types import event_type_of
 from headgate.control.known_objects import KnownObjects
 from headgate.control.objects import Broker, Kind, ObjectKey
 from headgate.control.status import identity_of

@@ -174,9 +174,9 @@ class DriverLink:
 class DriverLinks:
     """The connections to all dispatchers, as one; made by `connect`. One thread uses them.
 
-    Every call raises DriverLinkError when one of them is broken. A run counts when it counts at every dispatcher. One that is ahead of another drops what it has taken already
-    (`outbox/takeover.py`), so a new run starts at the lowest offset that any of them needs. The first dispatcher that
-    rejects a run has rejected it for all.
+    Every call raises DriverLinkError when one of them is broken. A run counts when it counts at every dispatcher. One
+    that is ahead of another drops what it has taken already (`outbox/takeover.py`), so a new run starts at the lowest
+    offset that any of them needs. The first dispatcher that rejects a run has rejected it for all.
     """
 
     def __init__(self, address: LinkAddress, links: tuple[DriverLink, ...]) -> None:

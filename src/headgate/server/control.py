@@ -17,13 +17,11 @@ from starlette.routing import Mount
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
-from headgate.control.bootstrap import bootstrap
+from headgate.control.bootstrap import bootstrap, load, recompile_all, reseal_all
 from headgate.control.copies import ServedBrokers
 from headgate.control.database import StoreUnavailableError
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.manifest_directory import load
-from headgate.control.migrations import recompile_all, reseal_all
-from headgate.control.quota_board import usage_in
+from headgate.control.quota_usage import usage_in
 from headgate.control.reconciler import Reconciler
 from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls

@@ -10,7 +10,6 @@ The HTTP parser undoes `chunked` and leaves any other transfer coding in the bod
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import socket
 from collections.abc import Iterable
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headgate.control.egress import address_of
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.limits import HOSTS_KEPT_MAX
 from headgate.observe.metrics import REQUESTS_REFUSED
@@ -73,7 +73,7 @@ class Hosts:
         self._names = {"localhost", *own, socket.gethostname().lower(), *allowed}
         self._endings = tuple(name[1:] for name in self._names if name.startswith("*."))
         self._any_name = ANY in self._names
-        bound = map(_address, own)
+        bound = map(address_of, own)
         self._any_address = any(address is not None and address.is_unspecified for address in bound)
         self._known: set[bytes] = set()
 
@@ -108,17 +108,10 @@ class Hosts:
     def _is_own(self, name: str) -> bool:
         if self._any_name or name in self._names or name.endswith(self._endings):
             return True
-        address = _address(name)
+        address = address_of(name)
         # A page cannot have an address of somebody else for its name, and who listens on all of a machine's addresses
         # is reached by any of them, and by those that are translated to them.
         return address is not None and (address.is_loopback or self._any_address)
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(text)
-    except ValueError:
-        return None
 
 
 class HostCheck:

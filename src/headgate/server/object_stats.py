@@ -20,9 +20,9 @@ from starlette.routing import Route
 
 from headgate.control.attention import Trouble, is_troubled, troubles
 from headgate.control.errors import MalformedObjectError
+from headgate.control.history import BodyTest, Page
 from headgate.control.http import Handler, json_response
 from headgate.control.objects import Broker, Condition, Kind, Object, ObjectKey, Trigger, decode_stored
-from headgate.control.pages import BodyTest, Page
 from headgate.control.queries import continue_token, list_query
 from headgate.control.store import Store
 from headgate.control.watch import ListQuery

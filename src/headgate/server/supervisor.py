@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from headgate import limits
-from headgate.control.quota_board import forget_usage
+from headgate.control.quota_usage import forget_usage
 from headgate.observe import metrics
 from headgate.observe.exposition import Publisher
 from headgate.observe.logs import Recurring

@@ -19,6 +19,7 @@ import grpc
 import structlog
 
 from headgate import limits
+from headgate.auth.static_tokens import state_of
 from headgate.errors import InvalidInputError
 from headgate.observe.metrics import TLS_CERTIFICATES
 from headgate.settings import ClientAuth, Settings
@@ -72,7 +73,7 @@ class TlsFiles:
 
     def state(self) -> FileState:
         """How the files are now."""
-        return tuple(_state(path) for path in (self.certificate, self.key, self.client_ca) if path is not None)
+        return tuple(state_of(path) for path in (self.certificate, self.key, self.client_ca) if path is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,14 +302,6 @@ def _read(path: Path, option: str) -> bytes:
             f"{option} {path} is over {limits.TLS_FILE_BYTES_MAX} bytes", hint="give a file in PEM format"
         )
     return content
-
-
-def _state(path: Path) -> tuple[int, ...]:
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _time(at_s: float) -> str:

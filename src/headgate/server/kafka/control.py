@@ -23,11 +23,10 @@ from starlette.routing import Mount, Route
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
-from headgate.control.bootstrap import bootstrap
+from headgate.control.bootstrap import bootstrap, load
 from headgate.control.copies import ServedBrokers
 from headgate.control.egress import UrlPolicy
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.manifest_directory import load
 from headgate.control.quota_rules import NOT_ON_KAFKA
 from headgate.control.reconciler import Reconciler
 from headgate.control.signing_keys import tend_signing_keys

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from headgate.auth.service_accounts import source_sender
+from headgate.auth.user import source_sender
 from headgate.control.copies import EventPolicyCopy
 from headgate.control.store import Store
 from headgate.errors import HeadgateError, InvalidInputError, UnavailableError

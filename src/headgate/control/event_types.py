@@ -1,18 +1,29 @@
-"""The rules of EventTypes: what they may say, their status, and the one of a flow of events. Pure."""
+"""EventTypes: what they may say, their status, and the one of a flow of events; where a stored status is not true."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, cast
 from urllib.parse import urlsplit
 
-from headgate.control.conditions import TRUE, UNKNOWN, false, summary, timed
+import msgspec
+
+from headgate.control.database import Database
 from headgate.control.errors import Cause, invalid, required
-from headgate.control.event_type_object import EventType, EventTypeReference, EventTypeSpec, EventTypeStatus
-from headgate.control.metadata import Condition, JsonObject
-from headgate.control.objects import API_VERSION, GROUP, Broker, Kind
+from headgate.control.metadata import TRUE, UNKNOWN, Condition, JsonObject, false, summary, timed
+from headgate.control.objects import (
+    API_VERSION,
+    GROUP,
+    Broker,
+    EventType,
+    EventTypeReference,
+    EventTypeSpec,
+    EventTypeStatus,
+    Kind,
+    decode_stored,
+)
 from headgate.limits import EVENT_TYPE_SCHEMA_CHARS_MAX, EVENT_TYPE_TEXT_CHARS_MAX
 
 DESCRIPTION: Final = "Event Type auto-created by controller"
@@ -128,3 +139,42 @@ def event_type_of(broker: Broker, type_: str, source: str) -> JsonObject | None:
             "description": DESCRIPTION,
         },
     }
+
+
+# --- table ----------------------------------------------------------------------------------------
+
+
+class EventTypeTable:
+    """Looks at EventTypes. Its methods may block: call them in a thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def stale(
+        self, since: int | None, namespaces: Collection[str], is_there: Callable[[str], bool], now: str
+    ) -> list[EventType]:
+        """Those whose status is not true, with the status that is.
+
+        Args:
+            since: Those that were written after this resourceVersion; None: all.
+            namespaces: Where brokers have come or gone: all in them.
+            is_there: Whether a broker `namespace/name` is served.
+            now: RFC 3339 time for conditions that change.
+        """
+        which: list[tuple[str, tuple[object, ...]]] = [("version > ?", (since or 0,))]
+        if since is not None:
+            which += [("namespace = ?", (namespace,)) for namespace in namespaces]
+        found: dict[str, EventType] = {}
+        with self._database.read() as connection:
+            for where, parameters in which:
+                # The unary plus keeps SQLite to the index of the other column.
+                kind = "+kind = ?" if where.startswith("version") else "kind = ?"
+                rows = connection.execute(
+                    f"SELECT body FROM objects WHERE {kind} AND {where}", (Kind.EVENT_TYPE, *parameters)
+                )
+                for (body,) in rows:
+                    one = cast(EventType, decode_stored(Kind.EVENT_TYPE, body))
+                    status = event_type_status(one, is_there=is_there, now=now)
+                    if status != one.status:
+                        found[one.metadata.uid] = msgspec.structs.replace(one, status=status)
+        return list(found.values())
