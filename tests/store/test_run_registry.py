@@ -13,8 +13,7 @@ from confluent_kafka import Producer
 from headgate.control.database import NotLeaderError
 from headgate.match.driver_link import Active, Message, Rejected
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.kafka_runner import OutboxPlaces
-from headgate.store.kafka.match_run import OutboxDriver
+from headgate.store.kafka.match_run import OutboxDriver, OutboxPlaces
 from headgate.store.kafka.runs import MatcherLeadLostError, RunRegistry, follow_generations
 from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka

@@ -12,6 +12,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from headgate.control.routing import RoutingTable
+from headgate.control.store import Store
 from headgate.limits import JVM_HEAP_MIB
 from headgate.log.directory import LogDirectory
 from headgate.log.ends import end_offsets
@@ -19,7 +20,7 @@ from headgate.match.dataframe import TableBuilder, match_events
 from headgate.match.driver_link import LinkAddress, read_address
 from headgate.match.driver_links import DriverLinks
 from headgate.match.errors import SparkGoneError
-from headgate.match.matcher import Matcher, RoutingSource
+from headgate.match.matcher import Matcher
 from headgate.match.query import SparkRun, spark_errors, start_run
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, stop_session, task_slots
@@ -76,7 +77,7 @@ class SparkRunner:
 
 def serve(
     *,
-    routing: RoutingSource,
+    routing: Store,
     log: LogDirectory,
     partitions: int,
     dispatchers: int,
@@ -120,6 +121,7 @@ def serve(
         routing,
         SparkRunner(spark, log, partitions, scratch, run_directory),
         lambda: DriverLinks.connect(read_address(run_directory, token, dispatchers)),
+        on_active=routing.set_active_generation,
         on_ready=on_ready,
         on_note=on_note,
         on_step=on_step,

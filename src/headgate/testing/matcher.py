@@ -175,6 +175,7 @@ def run(context: child.Context) -> None:
             store,
             PlainRunner(LogDirectory(settings.log_directory, settings.on_corrupt), settings.partitions),
             lambda: DriverLinks.connect(read_address(settings.run_directory, context.token, settings.dispatchers)),
+            on_active=store.set_active_generation,
             on_ready=mark.ready,
             on_note=mark.note,
             on_step=mark.beat,

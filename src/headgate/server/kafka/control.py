@@ -57,9 +57,8 @@ from headgate.server.summary import SUMMARY, SUMMARY_OF_NAMESPACE
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.cache import leader_of
 from headgate.store.kafka.consumer_groups import Election, GroupMembers
-from headgate.store.kafka.objects import KafkaObjects
+from headgate.store.kafka.objects import KafkaObjects, leader_of
 from headgate.store.kafka.runs import follow_generations
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
 from headgate.store.kafka.target_reports import follow_reports

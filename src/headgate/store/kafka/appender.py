@@ -31,13 +31,13 @@ from headgate.limits import (
     KAFKA_PROBE_S_MAX,
 )
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import ACKNOWLEDGED, BOUNDED_SEND, Faults, library, made_client, translated
+from headgate.store.kafka.client import BOUNDED_SEND, TopicProducer, library
 from headgate.store.kafka.numbered_producers import FencedProducing
 from headgate.store.kafka.records import KafkaRecord, records_of
 from headgate.store.kafka.transactions import FencedWriter, Office, name_taken
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
+    from confluent_kafka import KafkaError, Message
 
 _POLL_S: Final = 0.1
 """How long the thread that takes acknowledgements waits for one: a close is noticed so late."""
@@ -74,7 +74,6 @@ class KafkaAppender:
         self._config = config
         self._topic = config.topic("events")
         self._office = Office("events", f"front-{name}", _DOING, _UNSURE, name_taken(_DOING))
-        self._faults = Faults()
         self._loop = asyncio.get_running_loop()
         self._single = self._idempotent()
         self._batches: FencedWriter | None = None  # made by the first batch
@@ -131,11 +130,12 @@ class KafkaAppender:
         self._problem = await asyncio.to_thread(self._asked)
 
     def _asked(self) -> str:
-        kafka = library()
+        producer = self._single
         try:
-            self._single.list_topics(self._topic, timeout=KAFKA_PROBE_S_MAX)
-        except kafka.KafkaException as error:
-            return translated(self._faults.cause(error.args[0]), _DOING, self._config).message
+            with producer.errors():
+                producer.raw.list_topics(self._topic, timeout=KAFKA_PROBE_S_MAX)
+        except HeadgateError as error:
+            return error.message
         return ""
 
     # --- single events ---------------------------------------------------------------------------------
@@ -149,26 +149,20 @@ class KafkaAppender:
             offset = message.offset()
             self._loop.call_soon_threadsafe(self._settle, done, producer, error, -1 if offset is None else offset)
 
-        kafka = library()
         try:
-            producer.produce(
-                self._topic,
-                record.value,
-                record.key,
-                partition,
-                on_delivery=delivered,
-                headers=record.headers,  # type: ignore[arg-type] # a list of pairs, as documented
-            )
+            producer.offer(self._topic, partition, record, delivered)
         except BufferError as error:
             raise OverloadedError("too many records wait for Kafka", hint="try again later") from error
-        except kafka.KafkaException as error:
+        except library().KafkaException as error:
             self._renew(producer, error.args[0])
-            raise translated(error.args[0], _DOING, self._config) from error
+            raise producer.error(error.args[0]) from error
         self._singles.add(done)
         done.add_done_callback(self._singles.discard)
         return done
 
-    def _settle(self, done: asyncio.Future[int], producer: Producer, error: KafkaError | None, offset: int) -> None:
+    def _settle(
+        self, done: asyncio.Future[int], producer: TopicProducer, error: KafkaError | None, offset: int
+    ) -> None:
         if error is not None:
             self._renew(producer, error)
         if done.done():
@@ -176,37 +170,35 @@ class KafkaAppender:
         if error is None:
             done.set_result(offset)
         else:
-            done.set_exception(translated(self._faults.cause(error), _DOING, self._config))
+            done.set_exception(producer.error(error))
 
-    def _renew(self, failed: Producer, error: KafkaError) -> None:
+    def _renew(self, failed: TopicProducer, error: KafkaError) -> None:
         """A producer whose order is broken for good takes nothing more: the next event gets a new one."""
         if error.fatal() or error.code() == library().KafkaError._FATAL:
             self._replace(failed, error.str())
 
-    def _replace(self, failed: Producer, problem: str) -> None:
+    def _replace(self, failed: TopicProducer, problem: str) -> None:
         if failed is not self._single:
             return
         _log.error("the producer for Kafka is made anew", problem=problem)
         self._single = self._idempotent()
-        failed.purge()
+        failed.raw.purge()
         with suppress(library().KafkaException, SystemError):  # the fatal error once more
-            failed.poll(0)  # what it still held fails now
+            failed.raw.poll(0)  # what it still held fails now
 
-    def _idempotent(self) -> Producer:
+    def _idempotent(self) -> TopicProducer:
         own = {
-            **ACKNOWLEDGED,
             **BOUNDED_SEND,
             "message.timeout.ms": round(KAFKA_APPEND_S_MAX * 1_000),
             "queue.buffering.max.kbytes": 4 * COMMIT_QUEUE_BYTES_MAX >> 10,
-            "linger.ms": 0,
         }
-        return made_client(library().Producer, self._config, self._faults, own)  # type: ignore[no-any-return]
+        return TopicProducer(self._config, _DOING, own)
 
     def _poll(self) -> None:
         while not self._closing.is_set():
             producer = self._single
             try:
-                producer.poll(_POLL_S)
+                producer.raw.poll(_POLL_S)
             except (library().KafkaException, SystemError) as error:  # fatal: no callback gets it
                 self._loop.call_soon_threadsafe(self._replace, producer, str(error))
 

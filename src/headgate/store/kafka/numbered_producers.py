@@ -33,7 +33,7 @@ from headgate.limits import (
 )
 from headgate.shares import FairPlaces
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Faults, committed_places, committed_reader, library
+from headgate.store.kafka.client import TopicConsumer, library
 from headgate.store.kafka.records import KafkaRecord, records_of
 from headgate.store.kafka.transactions import FencedWriter, Office
 
@@ -73,15 +73,10 @@ class NumberedWriter:
         # Before the numbers are read: nothing of an earlier stream is committed from here on.
         office = Office("events", f"producer-{digest}", _DOING, _UNSURE, fenced)
         self._writer = FencedWriter(config, office)
-        faults = Faults()
-        reader = committed_reader(config, faults, group=f"producer-{digest}")
-        try:
-            self._group: object = reader.consumer_group_metadata()
+        with contextlib.closing(TopicConsumer.committed(config, _DOING, group=f"producer-{digest}")) as reader:
+            self._group: object = reader.raw.consumer_group_metadata()
             partitions = range(config.topics.events.partitions)
-            asked = [library().TopicPartition(self._topic, number) for number in partitions]
-            found = committed_places(reader, asked, config, faults, _DOING)
-        finally:
-            reader.close()
+            found = reader.commits([library().TopicPartition(self._topic, number) for number in partitions])
         self.newest = {place.partition: int(place.metadata or 0) for place in found if place.offset >= 0}
 
     def store(self, parts: Mapping[int, Sequence[KafkaRecord]], newest: Mapping[int, int]) -> None:
