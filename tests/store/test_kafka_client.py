@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +11,15 @@ from confluent_kafka import KafkaError
 
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Came, KafkaDeniedError, KafkaUnreachableError, TopicConsumer
+from headgate.store.kafka.client import (
+    Came,
+    Delivered,
+    KafkaDeniedError,
+    KafkaUnreachableError,
+    TopicConsumer,
+    TopicProducer,
+)
+from headgate.store.kafka.records import KafkaRecord
 
 
 @pytest.fixture
@@ -67,6 +75,24 @@ def test_what_has_come_with_a_message_comes_with_it(consumer: TopicConsumer) -> 
     consumer.raw = cast(Any, SimpleNamespace(poll=lambda _: None, consume=consume))
     assert consumer.polled(1.0) == []
     consumer.raw = library
+
+
+@pytest.mark.parametrize("offset", [None, 7])
+def test_a_record_is_stored_where_kafka_names_its_offset(offset: int | None) -> None:
+    """The library says of a refused batch that it is stored when the batch behind it is, and then names no offset."""
+    producer = TopicProducer(KafkaConfig(bootstrap="127.0.0.1:1"), "it fails", {})
+
+    def produce(*_: object, on_delivery: Callable[[KafkaError | None, Any], None], headers: object) -> None:
+        on_delivery(None, SimpleNamespace(offset=lambda: offset))
+
+    library, producer.raw = producer.raw, cast(Any, SimpleNamespace(produce=produce, flush=lambda _: 0))
+    done = Delivered()
+    producer.send("events", 0, KafkaRecord(None, b"{}"), done)
+    error = producer.flush(1.0, [done])
+    assert (done.offsets, error is None) == (([], False) if offset is None else ([7], True))
+    if error is not None:
+        assert isinstance(producer.error(error), UnavailableError)
+    producer.raw = library
 
 
 def test_a_reader_that_gets_too_little_is_told(consumer: TopicConsumer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -23,18 +22,16 @@ from headgate.errors import HeadgateError, OverloadedError, TooLargeError, Unava
 from headgate.ingress.encode import Entries
 from headgate.ingress.producers import NumberedEntries, Producing
 from headgate.limits import (
-    COMMIT_BATCH_BYTES_MAX,
-    COMMIT_CHUNK_EVENTS_MAX,
     COMMIT_QUEUE_BYTES_MAX,
     COMMIT_QUEUE_EVENTS_MAX,
     KAFKA_APPEND_S_MAX,
     KAFKA_PROBE_S_MAX,
 )
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import BOUNDED_SEND, TopicProducer, library
+from headgate.store.kafka.client import BOUNDED_SEND, TopicProducer, library, offset_of
 from headgate.store.kafka.numbered_producers import FencedProducing
 from headgate.store.kafka.records import KafkaRecord, records_of
-from headgate.store.kafka.transactions import FencedWriter, Office, name_taken
+from headgate.store.kafka.transactions import FencedWriter, Office, Submit, name_taken, next_group
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -46,16 +43,7 @@ _UNSURE: Final = "it is not known whether they are stored; sent again, they may 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(eq=False, slots=True)
-class _Batch:
-    """A batch on its way into a transaction."""
-
-    parts: Mapping[int, Sequence[KafkaRecord]]
-    size_bytes: int
-    done: asyncio.Future[Mapping[int, Sequence[int]]]
-
-    def __len__(self) -> int:
-        return sum(len(records) for records in self.parts.values())
+_Batch = Submit[Mapping[int, Sequence[int]]]
 
 
 class KafkaAppender:
@@ -146,8 +134,8 @@ class KafkaAppender:
         producer = self._single
 
         def delivered(error: KafkaError | None, message: Message) -> None:  # in the thread that polls
-            offset = message.offset()
-            self._loop.call_soon_threadsafe(self._settle, done, producer, error, -1 if offset is None else offset)
+            offset = -1 if error is not None else offset_of(message)
+            self._loop.call_soon_threadsafe(self._settle, done, producer, error, offset)
 
         try:
             producer.offer(self._topic, partition, record, delivered)
@@ -207,24 +195,10 @@ class KafkaAppender:
     async def _run(self) -> None:
         """Commits group after group until none waits; the next batch starts it again."""
         try:
-            while group := self._take():
+            while group := next_group(self._waiting):
                 await self._commit(group)
         finally:
             self._task = None
-
-    def _take(self) -> list[_Batch]:
-        group: list[_Batch] = []
-        events = size = 0
-        while self._waiting:
-            batch = self._waiting[0]
-            if not batch.done.done():  # else it was given up while it waited
-                events += len(batch)
-                size += batch.size_bytes
-                if group and (events > COMMIT_CHUNK_EVENTS_MAX or size > COMMIT_BATCH_BYTES_MAX):
-                    break
-                group.append(batch)
-            self._waiting.popleft()
-        return group
 
     async def _commit(self, group: list[_Batch]) -> None:
         try:
@@ -235,8 +209,7 @@ class KafkaAppender:
                     await self._commit([batch])
                 return
             for batch in group:
-                if not batch.done.done():
-                    batch.done.set_exception(_own(error))
+                batch.fail(error)
             return
         for batch, found in zip(group, offsets, strict=True):
             if not batch.done.done():
@@ -301,8 +274,3 @@ class KafkaAppender:
         self._closing.set()
         await asyncio.to_thread(self._poller.join)
         self._thread.shutdown()
-
-
-def _own(error: Exception) -> Exception:
-    """An exception of the waiter's own: one object raised in many tasks would collect all their tracebacks."""
-    return type(error)(error.message, hint=error.hint) if isinstance(error, HeadgateError) else error

@@ -447,11 +447,10 @@ class Delivered:
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         """Takes the report on one record; librdkafka's callback."""
-        offset = message.offset()
         if error is not None:
             self.error = self.error or error
-        elif offset is not None:
-            self.offsets.append(offset)
+        else:
+            self.offsets.append(offset_of(message))
 
 
 class TopicProducer(KafkaClient["Producer"]):
@@ -475,15 +474,23 @@ class TopicProducer(KafkaClient["Producer"]):
             topic: Its name in Kafka.
             partition: Of it; negative where the record's key decides.
             record: The record.
-            on_delivery: Called by whatever serves callbacks, once it is stored or cannot be.
+            on_delivery: Called by whatever serves callbacks, once it is stored or that is not known.
+
+        Where Kafka names no offset it is not known: a broker to which a producer is new takes whichever batch comes
+        first, and once the library hears of one it takes those before it for stored, also one that was refused.
 
         Raises:
             BufferError: The queue is full.
             KafkaException: It takes nothing more, or no such record.
         """
-        self.raw.produce(
-            topic, record.value, record.key, partition, on_delivery=on_delivery, headers=list(record.headers)
-        )
+
+        def told(error: KafkaError | None, message: Message) -> None:
+            kafka = library().KafkaError
+            if error is None and message.offset() is None:
+                error = kafka(kafka._FAIL, "it is not known where a record is stored, and whether it is")
+            on_delivery(error, message)
+
+        self.raw.produce(topic, record.value, record.key, partition, on_delivery=told, headers=list(record.headers))
 
     def send(self, topic: str, partition: int, record: KafkaRecord, done: Delivered) -> None:
         """Hands a record over, and waits while the queue is full; raises KafkaException as `offer` does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -249,7 +249,7 @@ class Admin:
         ]
         asked = self._client.raw.create_topics(new, operation_timeout=KAFKA_ADMIN_S_MAX) if new else {}
         made = [name for name, done in asked.items() if self._made(name, done)]
-        self._wait_known({topic.name for topic in missing})
+        self._wait_known(missing)
         return made
 
     def _made(self, name: str, done: Future[None]) -> bool:
@@ -263,13 +263,28 @@ class Admin:
             raise self._client.error(error.args[0], f"the topic {name} cannot be made") from error
         return True
 
-    def _wait_known(self, names: set[str]) -> None:
+    def _wait_known(self, made: Sequence[WantedTopic]) -> None:
+        from confluent_kafka.admin import OffsetSpec
+
+        names = {topic.name for topic in made}
         deadline = time.monotonic() + KAFKA_ADMIN_S_MAX
         while not names <= self._names():
             if time.monotonic() > deadline:
                 missing = ", ".join(sorted(names - self._names()))
                 raise UnavailableError(f"made, but not known to every broker yet: {missing}", hint="run it again")
             time.sleep(_POLL_S)
+        places = {
+            library().TopicPartition(topic.name, number): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            for topic in made
+            for number in range(topic.partitions)
+        }
+
+        def ask() -> None:
+            for done in self._client.raw.list_offsets(places, request_timeout=KAFKA_ADMIN_S_MAX).values():
+                done.result()
+
+        if places:
+            self._client.once_elected(ask)  # a broker refuses records until it knows that it leads
 
     def _names(self) -> set[str]:
         return set(self._metadata().topics)
