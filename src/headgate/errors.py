@@ -90,3 +90,12 @@ class UnavailableError(HeadgateError):
     code = "unavailable"
     retriable = True
     http_status = 503
+
+
+def own_copy(error: BaseException) -> BaseException:
+    """An exception for one of several who wait: one object raised in many tasks would collect all their tracebacks."""
+    if isinstance(error, HeadgateError) and type(error).__init__ is HeadgateError.__init__:
+        copy = type(error)(error.message, hint=error.hint, detail=error.detail)
+        copy.__cause__ = error
+        return copy
+    return error

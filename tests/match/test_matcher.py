@@ -82,6 +82,7 @@ class World:
             self.routing,
             self,
             self._connect,
+            on_active=self.routing.set_active_generation,
             on_ready=self.ready.append,
             on_note=self.notes.append,
             first_run=5,

@@ -60,6 +60,7 @@ def test_filters_are_matched_and_changed_while_events_flow(
         routing,
         SparkRunner(spark, LogDirectory(tmp_path / "log", "stop"), 1, tmp_path / "scratch"),
         lambda: DriverLinks.connect(dispatcher.address),
+        on_active=routing.set_active_generation,
         on_ready=lambda is_ready: ready.set() if is_ready else ready.clear(),
     )
     thread = threading.Thread(target=matcher.run, args=(stop,))

@@ -29,11 +29,10 @@ from headgate.event.arrow import from_batch_all
 from headgate.ingress.partitions import partition_of_key
 from headgate.limits import KAFKA_APPEND_S_MAX
 from headgate.store.config import ClusterConfig, KafkaConfig
-from headgate.store.kafka.events import KafkaReader
 from headgate.store.kafka.topics import Admin
 from headgate.testing.server import START_S_MAX, ApiError, Server, object_of, parts_of
 from tests.store.contract import PARTITIONS
-from tests.store.stores import kafka_config
+from tests.store.stores import KafkaReader, kafka_config
 from tests.support import eventually, executable
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system]

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headgate.store.kafka.objects import KafkaObjects, ObjectTopicWriter
+from headgate.store.kafka.objects import KafkaObjects
+from headgate.store.kafka.transactions import FencedWriter
 from tests.store.object_stores import ControlProcess
 from tests.store.objects_contract import create
 from tests.store.stores import kafka_config
@@ -20,9 +21,9 @@ from tests.store.stores import kafka_config
 WRITES = 3
 """Those that are acknowledged."""
 POINTS: dict[str, tuple[type, str, bool]] = {
-    "before-send": (ObjectTopicWriter, "send", True),
-    "before-commit": (ObjectTopicWriter, "commit", True),
-    "before-cache": (ObjectTopicWriter, "commit", False),
+    "before-send": (FencedWriter, "send", True),
+    "before-commit": (FencedWriter, "commit", True),
+    "before-cache": (FencedWriter, "commit", False),
     "before-answer": (KafkaObjects, "commit", False),
 }
 """Where it dies: before a method's work, or behind it."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import event_commit
 from headgate.ingress.partitions import EmbeddedAppender, EventAppender
-from headgate.log.directory import LogDirectory, Partition
+from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
 from headgate.store.kafka.appender import KafkaAppender
-from headgate.store.kafka.events import EventPage, KafkaReader
-from headgate.store.kafka.scan import KafkaLog
+from headgate.store.kafka.events import EventPage
+from headgate.store.kafka.scan import KafkaLog, read_pages
 from tests.store.contract import PARTITIONS, EventReader, OpenStore
 from tests.support import eventually
 
@@ -106,6 +107,37 @@ def kafka_config(bootstrap: str, prefix: str, copies: int = 1) -> KafkaConfig:
         **dict.fromkeys(("progress", "runs", "objects", "changelog", "reports", "numbers"), state),
     )
     return KafkaConfig(bootstrap=bootstrap, topic_prefix=prefix, topics=topics)
+
+
+class KafkaReader:
+    """A partition of the topic `events` as the contract asks for it, by what scans read of it."""
+
+    def __init__(self, config: KafkaConfig, partition: int, start: int = 0, on_corrupt: OnCorrupt = "stop") -> None:
+        self._log = KafkaLog(config, on_corrupt)
+        self._partition = partition
+        self.position = start
+
+    def read(self) -> EventPage | None:
+        end = self.end_offset()
+        with closing(read_pages(self._log, {self._partition: self.position}, {self._partition: end})) as pages:
+            for _, page in pages:
+                assert isinstance(page, EventPage)
+                self.position = page.next_offset
+                return page
+        self.position = max(self.position, end)
+        return None
+
+    def seek(self, offset: int) -> None:
+        self.position = offset
+
+    def first_offset(self) -> int:
+        return self._log.first_offsets()[self._partition]
+
+    def end_offset(self) -> int:
+        return self._log.end_offsets()[self._partition]
+
+    def close(self) -> None:
+        self._log.close()
 
 
 class KafkaStore:

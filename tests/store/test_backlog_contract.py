@@ -22,7 +22,7 @@ from headgate.outbox.reader import Backlog, OutboxReader, OutboxRow
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Faults, committed_reader, offset_of
+from headgate.store.kafka.client import TopicConsumer, offset_of
 from headgate.store.kafka.events import TopicEvents, headers_of
 from headgate.store.kafka.outbox_records import OutboxEvent, decode
 from headgate.store.kafka.outbox_takeover import OutboxTakeover
@@ -98,7 +98,7 @@ async def on_kafka(kafka: Kafka, *, is_ahead: bool) -> AsyncIterator[OpenStore]:
 def add_places(config: KafkaConfig, places: Checkpoints, end: int) -> None:
     """Checkpoints as a dispatcher would make them, one every few records."""
     takeover = OutboxTakeover(OUTBOX_PARTITIONS, lambda _: 0)
-    with closing(committed_reader(config, Faults())) as consumer:
+    with closing(TopicConsumer.committed(config, "a test reads").raw) as consumer:
         consumer.assign([TopicPartition(config.topic("outbox"), SHARD, 0)])
         while takeover.next_position < end:
             message = consumer.poll(1)

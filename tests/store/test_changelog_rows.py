@@ -17,8 +17,8 @@ from headgate.outbox.shards import Shard
 from headgate.store.kafka.changelog import CHANGELOG_ROWS, rows_alone
 from headgate.store.kafka.outbox_records import OutboxState
 from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace
+from headgate.store.kafka.records import KafkaRecord
 from headgate.store.kafka.rows import CacheTables, RowCapture, table_of
-from headgate.store.kafka.transactions import StateRecord
 from tests.delivery.harness import event
 
 SHARD = Shard(1, 4)
@@ -28,7 +28,7 @@ class Recorded:
     """A committer that keeps the newest record of each key, as compaction does, in the order of the last writes."""
 
     def __init__(self) -> None:
-        self.records: dict[bytes, StateRecord] = {}
+        self.records: dict[bytes, KafkaRecord] = {}
 
     is_synced = True
 
@@ -49,7 +49,7 @@ class Recorded:
         connection.execute("COMMIT")
 
 
-def rebuilt(path: Path, records: list[StateRecord]) -> None:
+def rebuilt(path: Path, records: list[KafkaRecord]) -> None:
     """Puts rows into a file that has its tables."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection, rows_alone(connection):
         cache = CacheTables(connection, CHANGELOG_ROWS)

@@ -31,7 +31,7 @@ from headgate.store.kafka import cluster_export
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.cluster_export import DeploymentRunsError, export_state
 from headgate.store.kafka.cluster_import import Moved, NotFreshError, import_state
-from headgate.store.kafka.kafka_runner import OutboxPlaces
+from headgate.store.kafka.match_run import OutboxPlaces
 from headgate.store.kafka.numbered_producers import NumberedWriter
 from headgate.store.kafka.objects import KafkaObjects
 from headgate.store.kafka.records import records_of

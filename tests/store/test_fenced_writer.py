@@ -9,8 +9,9 @@ import pytest
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import KAFKA_TRANSACTION_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka import transactions
-from headgate.store.kafka.transactions import FencedWriter, Office, StateRecord
+from headgate.store.kafka import client
+from headgate.store.kafka.records import KafkaRecord
+from headgate.store.kafka.transactions import FencedWriter, Office
 
 
 class SilentProducer:
@@ -41,9 +42,9 @@ def test_every_question_to_kafka_has_a_bound(monkeypatch: pytest.MonkeyPatch) ->
     def fenced(hint: str) -> HeadgateError:
         return UnavailableError("fenced", hint=hint)
 
-    monkeypatch.setattr(transactions, "made_client", lambda *_: producer)
+    monkeypatch.setattr(client, "made_client", lambda *_: producer)
     writer = FencedWriter(KafkaConfig(bootstrap="127.0.0.1:1"), Office("events", "n", "it fails", "unsure", fenced))
-    writer.send([StateRecord(b"k", b"v")])
+    writer.send([KafkaRecord(b"k", b"v")])
     writer.add_places([], object())
     writer.commit()
     writer.abort()

@@ -24,7 +24,6 @@ from headgate.ingress.partitions import EventPartitions, partition_of_key
 from headgate.ingress.producers import produced
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.store.kafka.appender import KafkaAppender
-from headgate.store.kafka.events import KafkaReader
 from headgate.store.kafka.numbered_producers import FencedProducers, NumberedWriter
 from headgate.store.kafka.records import records_of
 from headgate.store.kafka.topics import Admin
@@ -32,7 +31,7 @@ from tests.calls import Client, Refused, served
 from tests.ingress.test_publish_rpc import BROKER, names, opened, request, run, said
 from tests.store.contract import PARTITIONS
 from tests.store.numbered_contract import NumberedContract, ids
-from tests.store.stores import SETTLE_S_MAX, kafka_config
+from tests.store.stores import SETTLE_S_MAX, KafkaReader, kafka_config
 from tests.support import eventually
 
 pytestmark = pytest.mark.kafka

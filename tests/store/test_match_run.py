@@ -23,7 +23,7 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.match.dataframe import MatchTable, build_table
 from headgate.outbox.shards import dispatcher_of
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
-from headgate.store.kafka.match_run import KafkaRun, OutboxDriver, check_slots, start_kafka_run
+from headgate.store.kafka.match_run import KafkaRun, OutboxDriver, OutboxQueries, check_slots, start_kafka_run
 from headgate.store.kafka.records import encode_record
 from headgate.store.kafka.topics import Admin
 from tests.filter.hostile_events import random_event
@@ -261,10 +261,8 @@ def started(
     spark: SparkSession, world: World, table: MatchTable, scratch: Path, run: int, start: Mapping[int, int]
 ) -> KafkaRun:
     config = world.stored.config
-    driver = OutboxDriver(config)
-    return start_kafka_run(
-        spark, table, config=config, driver=driver, start=start, run=run, generation=run + 100, scratch=scratch
-    )
+    queries = OutboxQueries(spark, config, scratch)
+    return start_kafka_run(queries, table, start, OutboxDriver(config), run=run, generation=run + 100)
 
 
 def every(outbox: Outbox, run: int, below: Mapping[int, int] | None = None) -> dict[tuple[int, int, int], Verdict]:

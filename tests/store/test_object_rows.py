@@ -15,8 +15,8 @@ from headgate.control.objects import Kind
 from headgate.control.routing import TargetReport
 from headgate.control.store import Store
 from headgate.store.kafka.objects import OBJECT_ROWS, empty, prepare
+from headgate.store.kafka.records import KafkaRecord
 from headgate.store.kafka.rows import CacheTables, RowCapture
-from headgate.store.kafka.transactions import StateRecord
 from tests.control.support import broker
 from tests.store.objects_contract import create, dump, key, label
 
@@ -27,7 +27,7 @@ class _Recorded:
     """A committer that keeps the records of each transaction."""
 
     def __init__(self) -> None:
-        self.changes: list[list[StateRecord]] = []
+        self.changes: list[list[KafkaRecord]] = []
 
     is_synced = True
 
@@ -53,7 +53,7 @@ def prepared(path: Path) -> Path:
     return path
 
 
-def applied(path: Path, records: list[StateRecord], *, anew: bool = False) -> dict[str, list[tuple[object, ...]]]:
+def applied(path: Path, records: list[KafkaRecord], *, anew: bool = False) -> dict[str, list[tuple[object, ...]]]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         cache = CacheTables(connection, OBJECT_ROWS)
         if anew:
@@ -87,7 +87,7 @@ def test_a_cache_follows_change_by_change_and_is_built_of_the_last_records_alone
         new, seen = committer.changes[seen:], len(committer.changes)
         assert applied(follower, [record for change in new for record in change]) == dump(tmp_path / "leader.db")
 
-    compacted: dict[bytes, StateRecord] = {}
+    compacted: dict[bytes, KafkaRecord] = {}
     for change in committer.changes:
         assert len({record.key for record in change}) == len(change), "a row is in a change once"
         for record in change:

@@ -17,7 +17,7 @@ from headgate.limits import REHEARSAL_EVENTS, REHEARSAL_LOOK_S, REHEARSAL_PAUSE_
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import offset_of
 from headgate.store.kafka.events import headers_of
-from headgate.store.kafka.kafka_runner import KafkaTables, OutboxPlaces
+from headgate.store.kafka.match_run import OutboxPlaces, OutboxQueries
 from headgate.store.kafka.matcher import REHEARSAL_RUN, Rehearsal
 from headgate.store.kafka.outbox_records import EventRecord, PassedRecord, decode
 from headgate.store.kafka.outbox_takeover import OutboxTakeover
@@ -43,10 +43,10 @@ class NoEvents:
         return {}
 
 
-def test_without_events_it_looks_again_soon(tmp_path: Path) -> None:
+def test_without_events_it_looks_again_soon() -> None:
     clock = Clock()
     places = cast(OutboxPlaces, NoEvents())
-    rehearsal = Rehearsal(cast(KafkaTables, None), KafkaConfig(bootstrap="x:1"), places, tmp_path, clock)
+    rehearsal = Rehearsal(cast(OutboxQueries, None), places, clock)
     assert rehearsal.is_due(1)
     assert not rehearsal.run(Filters(1).snapshot(), lambda: False)
     assert not rehearsal.is_due(1)
@@ -90,7 +90,7 @@ def test_nothing_of_a_rehearsal_counts(kafka: Kafka, spark: SparkSession, tmp_pa
         load.add(number)
     load.end()
     places = OutboxPlaces(config)
-    rehearsal = Rehearsal(KafkaTables(spark), config, places, tmp_path, clock)
+    rehearsal = Rehearsal(OutboxQueries(spark, config, tmp_path), places, clock)
     assert rehearsal.run(Filters(1).snapshot(), lambda: False)
     assert not rehearsal.is_due(1), "it is warm"
     assert not rehearsal.is_due(2)

@@ -10,7 +10,7 @@ import pytest
 from headgate.limits import LINK_RUNS_MAX, OUTBOX_SOURCES_MAX, RUN_RECORD_BYTES_MAX
 from headgate.match.driver_link import Message
 from headgate.outbox.protocol import RunActive, RunRejected
-from headgate.store.kafka.kafka_runner import lowest_watermarks
+from headgate.store.kafka.match_run import lowest_watermarks
 from headgate.store.kafka.outbox_records import HelloRecord, OutboxRecord, OutboxState, OverRecord, PassedRecord
 from headgate.store.kafka.outbox_takeover import OutboxTakeover
 from headgate.store.kafka.records import RecordError

@@ -15,8 +15,7 @@ from headgate.control.database import NotLeaderError
 from headgate.match.driver_link import Message
 from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.kafka_runner import OutboxPlaces
-from headgate.store.kafka.match_run import OutboxDriver
+from headgate.store.kafka.match_run import OutboxDriver, OutboxPlaces
 from headgate.store.kafka.runs import MatcherLeadLostError, RunRegistry, follow_generations
 from headgate.store.kafka.topics import Admin
 from tests.store.matcher_world import OUTBOX, SOURCES, WAIT_S_MAX, Reader, Worker, world_config

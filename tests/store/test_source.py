@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headgate.errors import HeadgateError
 from headgate.event.model import Event
 from headgate.store.config import KafkaConfig, SourceConfig
-from headgate.store.kafka.client import Faults, committed_reader
+from headgate.store.kafka.client import TopicConsumer
 from headgate.store.kafka.source import SourceReader
 from headgate.store.kafka.topics import Admin
 from tests.store.contract import BROKER, PARTITIONS
@@ -111,7 +111,7 @@ class Written:
 
 def refused(config: KafkaConfig) -> list[tuple[int, int, str]]:
     """Source partition, offset and reason of every refused record."""
-    consumer = committed_reader(config, Faults())
+    consumer = TopicConsumer.committed(config, "a test reads").raw
     name, found, ends = config.topic("refused"), [], set()
     consumer.assign([TopicPartition(name, partition, 0) for partition in range(PARTITIONS)])
     while len(ends) < PARTITIONS:

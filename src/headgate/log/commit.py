@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError
+from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError, own_copy
 from headgate.limits import COMMIT_BATCH_BYTES_MAX
 from headgate.log.errors import LogUnavailableError
 from headgate.log.writer import Encoded
@@ -76,7 +76,7 @@ class _Submit(Generic[T]):
         if self.chain is not None:
             self.chain.end(error)
         if not self.done.done():
-            self.done.set_exception(_own(error))
+            self.done.set_exception(own_copy(error))
 
 
 class GroupCommit(Generic[T]):
@@ -274,12 +274,3 @@ class GroupCommit(Generic[T]):
         first = self._writer.append(chunk)
         self._chunks.observe(chunk.batch.num_rows)
         return first
-
-
-def _own(error: BaseException) -> BaseException:
-    """An exception of the caller's own: one object raised in many tasks would collect all their tracebacks."""
-    if isinstance(error, HeadgateError) and type(error).__init__ is HeadgateError.__init__:
-        copy = type(error)(error.message, hint=error.hint, detail=error.detail)
-        copy.__cause__ = error
-        return copy
-    return error

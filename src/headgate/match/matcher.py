@@ -49,9 +49,6 @@ class RoutingSource(Protocol):
     def snapshot(self) -> RoutingTable:
         """Everything routed, at one moment."""
 
-    def set_active_generation(self, generation: int) -> None:
-        """This generation has taken over."""
-
 
 class DispatcherLink(Protocol):
     """What it needs of the driver connections (`driver_link.DriverLinks`)."""
@@ -157,6 +154,7 @@ class Matcher:
 
     Args:
         connect: Opens the driver connections; DriverLinkError while a dispatcher is not there.
+        on_active: Writes down the generation that has taken over; what it refuses, the next step tries again.
         on_ready: Called with True when a run has come into force, with False when none is any more.
         on_note: Called with what it does or lacks, in a line for people.
         on_step: Called at every step: the loop turns.
@@ -170,6 +168,7 @@ class Matcher:
         runner: Runner,
         connect: Callable[[], DispatcherLink],
         *,
+        on_active: Callable[[int], object],
         on_ready: Callable[[bool], None] = lambda _: None,
         on_note: Callable[[str], None] = lambda _: None,
         on_step: Callable[[], None] = lambda: None,
@@ -179,6 +178,7 @@ class Matcher:
         self._routing = routing
         self._runner = runner
         self._connect = connect
+        self._on_active = on_active
         self._on_ready = on_ready
         self._on_note = on_note
         self._on_step = on_step
@@ -208,6 +208,7 @@ class Matcher:
         run_directory: Path,
         token: bytes,
         dispatchers: int,
+        on_active: Callable[[int], object],
         on_ready: Callable[[bool], None],
         on_note: Callable[[str], None],
         on_step: Callable[[], None],
@@ -217,6 +218,7 @@ class Matcher:
             routing,
             runner,
             lambda: DriverLinks.connect(read_address(run_directory, token, dispatchers)),
+            on_active=on_active,
             on_ready=on_ready,
             on_note=on_note,
             on_step=on_step,
@@ -297,7 +299,7 @@ class Matcher:
     def _announce(self) -> None:
         """Write down what is in force; when the store refuses, the next step tries again."""
         if self._in_force is not None and self._announced != self._in_force.generation:
-            self._routing.set_active_generation(self._in_force.generation)
+            self._on_active(self._in_force.generation)
             self._announced = self._in_force.generation
 
     def _check_runs(self) -> None:

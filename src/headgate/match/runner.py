@@ -11,13 +11,14 @@ import structlog
 from pyspark.sql import SparkSession
 
 from headgate.control.routing import RoutingTable
+from headgate.control.store import Store
 from headgate.limits import JVM_HEAP_MIB
 from headgate.log.directory import LogDirectory
 from headgate.log.ends import end_offsets
 from headgate.match.dataframe import TableBuilder, match_events
 from headgate.match.driver_link import LinkAddress
 from headgate.match.errors import SparkGoneError
-from headgate.match.matcher import Matcher, RoutingSource
+from headgate.match.matcher import Matcher
 from headgate.match.query import SparkRun, spark_errors, start_run
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, stop_session, task_slots
@@ -71,7 +72,7 @@ class SparkRunner:
 
 def serve(
     *,
-    routing: RoutingSource,
+    routing: Store,
     log: LogDirectory,
     partitions: int,
     dispatchers: int,
@@ -108,6 +109,7 @@ def serve(
         run_directory=run_directory,
         token=token,
         dispatchers=dispatchers,
+        on_active=routing.set_active_generation,
         on_ready=on_ready,
         on_note=on_note,
         on_step=on_step,

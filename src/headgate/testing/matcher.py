@@ -159,6 +159,7 @@ def run(context: child.Context) -> None:
             run_directory=settings.run_directory,
             token=context.token,
             dispatchers=settings.dispatchers,
+            on_active=store.set_active_generation,
             on_ready=mark.ready,
             on_note=mark.note,
             on_step=mark.beat,

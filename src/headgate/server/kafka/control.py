@@ -58,9 +58,8 @@ from headgate.server.target_stats import AskedStats
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.cache import leader_of
 from headgate.store.kafka.consumer_groups import Election, GroupMembers
-from headgate.store.kafka.objects import KafkaObjects
+from headgate.store.kafka.objects import KafkaObjects, leader_of
 from headgate.store.kafka.runs import follow_generations
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
 from headgate.store.kafka.server_numbers import hear_numbers

@@ -28,7 +28,7 @@ from headgate.server.kafka.partition_questions import partitions_api
 from headgate.server.parts import Role
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
-from headgate.store.kafka.cache import open_cache
+from headgate.store.kafka.objects import open_cache
 from headgate.store.kafka.runs import RunReports
 
 _OTHER_FILES: Final = 4_096

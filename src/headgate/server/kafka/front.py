@@ -25,9 +25,9 @@ from headgate.server.kafka.subscription_calls import SubscriptionCalls
 from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
 from headgate.store.kafka.appender import KafkaAppender
-from headgate.store.kafka.cache import open_cache
 from headgate.store.kafka.consumer_groups import GroupMembers
 from headgate.store.kafka.numbered_producers import FencedProducers
+from headgate.store.kafka.objects import open_cache
 
 
 def run(context: child.Context) -> None:

@@ -21,7 +21,7 @@ from headgate.server.kafka.peers import PeerServers
 from headgate.server.local_http import LocalResponse
 from headgate.server.proxy import FORWARDED, PartUnavailableError, pass_on, whole_request
 from headgate.settings import Settings
-from headgate.store.kafka.cache import leader_of
+from headgate.store.kafka.objects import leader_of
 
 VERSION: Final = b"headgate-resource-version"
 """A header of the leader's answer to a write: the newest resourceVersion behind it."""

@@ -7,8 +7,8 @@ from contextlib import closing
 from headgate.server import child, ready
 from headgate.server.kafka import instance
 from headgate.server.matcher import MatcherStop
-from headgate.store.kafka.cache import open_cache
 from headgate.store.kafka.matcher import MatcherHooks, serve_kafka
+from headgate.store.kafka.objects import open_cache
 
 
 def run(context: child.Context) -> None:

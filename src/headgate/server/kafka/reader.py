@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from headgate.limits import READERS_MAX
 from headgate.server import child, reader
 from headgate.server.reader import ReaderStore
-from headgate.store.kafka.cache import open_cache
+from headgate.store.kafka.objects import open_cache
 from headgate.store.kafka.scan import KafkaLog
 
 _OTHER_FILES = 2_048

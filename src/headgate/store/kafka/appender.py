@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -23,21 +22,19 @@ from headgate.errors import HeadgateError, OverloadedError, TooLargeError, Unava
 from headgate.ingress.encode import Entries
 from headgate.ingress.producers import NumberedEntries, Producing
 from headgate.limits import (
-    COMMIT_BATCH_BYTES_MAX,
-    COMMIT_CHUNK_EVENTS_MAX,
     COMMIT_QUEUE_BYTES_MAX,
     COMMIT_QUEUE_EVENTS_MAX,
     KAFKA_APPEND_S_MAX,
     KAFKA_PROBE_S_MAX,
 )
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import ACKNOWLEDGED, BOUNDED_SEND, Faults, library, made_client, translated
+from headgate.store.kafka.client import BOUNDED_SEND, TopicProducer, library, offset_of
 from headgate.store.kafka.numbered_producers import FencedProducing
 from headgate.store.kafka.records import KafkaRecord, records_of
-from headgate.store.kafka.transactions import FencedWriter, Office, name_taken
+from headgate.store.kafka.transactions import FencedWriter, Office, Submit, name_taken, next_group
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
+    from confluent_kafka import KafkaError, Message
 
 _POLL_S: Final = 0.1
 """How long the thread that takes acknowledgements waits for one: a close is noticed so late."""
@@ -46,16 +43,7 @@ _UNSURE: Final = "it is not known whether they are stored; sent again, they may 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(eq=False, slots=True)
-class _Batch:
-    """A batch on its way into a transaction."""
-
-    parts: Mapping[int, Sequence[KafkaRecord]]
-    size_bytes: int
-    done: asyncio.Future[Mapping[int, Sequence[int]]]
-
-    def __len__(self) -> int:
-        return sum(len(records) for records in self.parts.values())
+_Batch = Submit[Mapping[int, Sequence[int]]]
 
 
 class KafkaAppender:
@@ -74,7 +62,6 @@ class KafkaAppender:
         self._config = config
         self._topic = config.topic("events")
         self._office = Office("events", f"front-{name}", _DOING, _UNSURE, name_taken(_DOING))
-        self._faults = Faults()
         self._loop = asyncio.get_running_loop()
         self._single = self._idempotent()
         self._batches: FencedWriter | None = None  # made by the first batch
@@ -131,11 +118,12 @@ class KafkaAppender:
         self._problem = await asyncio.to_thread(self._asked)
 
     def _asked(self) -> str:
-        kafka = library()
+        producer = self._single
         try:
-            self._single.list_topics(self._topic, timeout=KAFKA_PROBE_S_MAX)
-        except kafka.KafkaException as error:
-            return translated(self._faults.cause(error.args[0]), _DOING, self._config).message
+            with producer.errors():
+                producer.raw.list_topics(self._topic, timeout=KAFKA_PROBE_S_MAX)
+        except HeadgateError as error:
+            return error.message
         return ""
 
     # --- single events ---------------------------------------------------------------------------------
@@ -146,29 +134,23 @@ class KafkaAppender:
         producer = self._single
 
         def delivered(error: KafkaError | None, message: Message) -> None:  # in the thread that polls
-            offset = message.offset()
-            self._loop.call_soon_threadsafe(self._settle, done, producer, error, -1 if offset is None else offset)
+            offset = -1 if error is not None else offset_of(message)
+            self._loop.call_soon_threadsafe(self._settle, done, producer, error, offset)
 
-        kafka = library()
         try:
-            producer.produce(
-                self._topic,
-                record.value,
-                record.key,
-                partition,
-                on_delivery=delivered,
-                headers=record.headers,  # type: ignore[arg-type] # a list of pairs, as documented
-            )
+            producer.offer(self._topic, partition, record, delivered)
         except BufferError as error:
             raise OverloadedError("too many records wait for Kafka", hint="try again later") from error
-        except kafka.KafkaException as error:
+        except library().KafkaException as error:
             self._renew(producer, error.args[0])
-            raise translated(error.args[0], _DOING, self._config) from error
+            raise producer.error(error.args[0]) from error
         self._singles.add(done)
         done.add_done_callback(self._singles.discard)
         return done
 
-    def _settle(self, done: asyncio.Future[int], producer: Producer, error: KafkaError | None, offset: int) -> None:
+    def _settle(
+        self, done: asyncio.Future[int], producer: TopicProducer, error: KafkaError | None, offset: int
+    ) -> None:
         if error is not None:
             self._renew(producer, error)
         if done.done():
@@ -176,37 +158,35 @@ class KafkaAppender:
         if error is None:
             done.set_result(offset)
         else:
-            done.set_exception(translated(self._faults.cause(error), _DOING, self._config))
+            done.set_exception(producer.error(error))
 
-    def _renew(self, failed: Producer, error: KafkaError) -> None:
+    def _renew(self, failed: TopicProducer, error: KafkaError) -> None:
         """A producer whose order is broken for good takes nothing more: the next event gets a new one."""
         if error.fatal() or error.code() == library().KafkaError._FATAL:
             self._replace(failed, error.str())
 
-    def _replace(self, failed: Producer, problem: str) -> None:
+    def _replace(self, failed: TopicProducer, problem: str) -> None:
         if failed is not self._single:
             return
         _log.error("the producer for Kafka is made anew", problem=problem)
         self._single = self._idempotent()
-        failed.purge()
+        failed.raw.purge()
         with suppress(library().KafkaException, SystemError):  # the fatal error once more
-            failed.poll(0)  # what it still held fails now
+            failed.raw.poll(0)  # what it still held fails now
 
-    def _idempotent(self) -> Producer:
+    def _idempotent(self) -> TopicProducer:
         own = {
-            **ACKNOWLEDGED,
             **BOUNDED_SEND,
             "message.timeout.ms": round(KAFKA_APPEND_S_MAX * 1_000),
             "queue.buffering.max.kbytes": 4 * COMMIT_QUEUE_BYTES_MAX >> 10,
-            "linger.ms": 0,
         }
-        return made_client(library().Producer, self._config, self._faults, own)  # type: ignore[no-any-return]
+        return TopicProducer(self._config, _DOING, own)
 
     def _poll(self) -> None:
         while not self._closing.is_set():
             producer = self._single
             try:
-                producer.poll(_POLL_S)
+                producer.raw.poll(_POLL_S)
             except (library().KafkaException, SystemError) as error:  # fatal: no callback gets it
                 self._loop.call_soon_threadsafe(self._replace, producer, str(error))
 
@@ -215,24 +195,10 @@ class KafkaAppender:
     async def _run(self) -> None:
         """Commits group after group until none waits; the next batch starts it again."""
         try:
-            while group := self._take():
+            while group := next_group(self._waiting):
                 await self._commit(group)
         finally:
             self._task = None
-
-    def _take(self) -> list[_Batch]:
-        group: list[_Batch] = []
-        events = size = 0
-        while self._waiting:
-            batch = self._waiting[0]
-            if not batch.done.done():  # else it was given up while it waited
-                events += len(batch)
-                size += batch.size_bytes
-                if group and (events > COMMIT_CHUNK_EVENTS_MAX or size > COMMIT_BATCH_BYTES_MAX):
-                    break
-                group.append(batch)
-            self._waiting.popleft()
-        return group
 
     async def _commit(self, group: list[_Batch]) -> None:
         try:
@@ -243,8 +209,7 @@ class KafkaAppender:
                     await self._commit([batch])
                 return
             for batch in group:
-                if not batch.done.done():
-                    batch.done.set_exception(_own(error))
+                batch.fail(error)
             return
         for batch, found in zip(group, offsets, strict=True):
             if not batch.done.done():
@@ -309,8 +274,3 @@ class KafkaAppender:
         self._closing.set()
         await asyncio.to_thread(self._poller.join)
         self._thread.shutdown()
-
-
-def _own(error: Exception) -> Exception:
-    """An exception of the waiter's own: one object raised in many tasks would collect all their tracebacks."""
-    return type(error)(error.message, hint=error.hint) if isinstance(error, HeadgateError) else error

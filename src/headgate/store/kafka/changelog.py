@@ -12,15 +12,15 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Faults, TopicLostError, committed_reader, library
+from headgate.store.kafka.client import TopicConsumer, TopicLostError, library
 from headgate.store.kafka.outbox_records import Checkpoint, encode_state
-from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, table_of
+from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, row_headers, table_of
 from headgate.store.kafka.state_topic import StateTopicReader
 from headgate.store.kafka.target_reports import TABLE as REPORTS
 from headgate.store.kafka.transactions import FencedWriter, Office
@@ -50,11 +50,8 @@ def group_identity(config: KafkaConfig) -> object:
     Who may commit is decided by the transaction's name, which belongs to a partition's newest owner. A member's word
     would be refused while the group changes, which is when a partition that goes has its last commit.
     """
-    consumer = committed_reader(config, Faults(), group="dispatchers")
-    try:
-        return consumer.consumer_group_metadata()
-    finally:
-        consumer.close()
+    with closing(TopicConsumer.committed(config, "the group cannot be read", "dispatchers")) as consumer:
+        return consumer.raw.consumer_group_metadata()
 
 
 class ChangelogWriter:
@@ -236,10 +233,7 @@ def _apply(caches: Mapping[str, CacheTables], message: Message) -> None:
             f"no row that Headgate stored: there is no table {table}",
             hint="all dispatchers of a deployment run the same version of Headgate",
         )
-    headers: dict[str, bytes | None] = {}
-    with suppress(UnicodeDecodeError):
-        headers = dict(message.headers() or ())  # type: ignore[arg-type] # a list of pairs, as documented
-    caches[table].apply(key, message.value(), headers)
+    caches[table].apply(key, message.value(), row_headers(message))
 
 
 @contextmanager

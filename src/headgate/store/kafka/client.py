@@ -1,14 +1,18 @@
-"""Kafka's library, an optional dependency: its errors in our words, consumers outside of groups, and questions."""
+"""Kafka's library, an optional dependency: its errors in our words, and its clients with what all of them need.
+
+A consumer, a producer or an admin client of librdkafka says little of why something failed: its connections report that
+in the background. So each stands together with those reports, and with what fails by its errors.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from enum import Enum, auto
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from headgate import DISTRIBUTION
 from headgate.errors import FatalError, HeadgateError, InvalidInputError, TooLargeError, UnavailableError
@@ -26,11 +30,13 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient
 
+    from headgate.store.kafka.records import KafkaRecord
+
 
 # --- library --------------------------------------------------------------------------------------
 # The Kafka library, which is an optional dependency, and its errors in our words.
 
-ClientT = TypeVar("ClientT")
+ClientT = TypeVar("ClientT", bound="Consumer | Producer | AdminClient")
 _RECENT_S: Final = 60.0
 """A fault that was reported longer ago explains nothing any more."""
 
@@ -99,13 +105,7 @@ class Faults:
 
 
 def options(config: KafkaConfig, faults: Faults, own: Mapping[str, object]) -> dict[str, Any]:
-    """Everything that a client of librdkafka is made with; it may hold secrets.
-
-    Args:
-        config: Of the deployment.
-        faults: Where its connections report.
-        own: What the caller sets; it wins.
-    """
+    """Everything that a client of librdkafka is made with; it may hold secrets. What the caller sets (`own`) wins."""
     return {
         **resolved(config.options),
         "bootstrap.servers": config.bootstrap,
@@ -118,13 +118,7 @@ def options(config: KafkaConfig, faults: Faults, own: Mapping[str, object]) -> d
 def made_client(
     kind: Callable[[dict[str, Any]], ClientT], config: KafkaConfig, faults: Faults, own: Mapping[str, object]
 ) -> ClientT:
-    """A client of librdkafka.
-
-    Args:
-        kind: Its class.
-        config: Of the deployment.
-        faults: Where its connections report.
-        own: See `options`.
+    """A client of librdkafka, of a class of its own.
 
     Raises:
         InvalidInputError: An option is none of its own: librdkafka names it, never its value's secret.
@@ -138,25 +132,10 @@ def made_client(
         ) from None  # the cause's frames hold the options
 
 
-def admin_client(config: KafkaConfig, faults: Faults, own: Mapping[str, object] = MappingProxyType({})) -> AdminClient:
-    """A client that asks about topics and groups, and changes them; see `made_client`.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
-    """
-    library()
-    from confluent_kafka.admin import AdminClient
-
-    return made_client(AdminClient, config, faults, own)
-
-
 def translated(error: KafkaError, doing: str, config: KafkaConfig) -> HeadgateError:
     """An error of librdkafka or of a broker as one of ours.
 
-    Args:
-        error: The error.
-        doing: What failed, as the beginning of a sentence: "the topic events cannot be made".
-        config: Of the deployment.
+    `doing` is what failed, as the beginning of a sentence: "the topic events cannot be made".
     """
     kafka = library().KafkaError
     code, said = error.code(), _short(error.str())
@@ -196,8 +175,7 @@ def _short(text: str, characters_max: int = 500) -> str:
     return text if len(text) <= characters_max else text[:characters_max] + "..."
 
 
-# --- consumers ------------------------------------------------------------------------------------
-# What the clients of topics share: a consumer of committed records outside of a group, and questions to Kafka.
+# --- clients --------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
 
@@ -209,8 +187,6 @@ BOUNDED_FETCH: Final[Mapping[str, int]] = MappingProxyType(
     }
 )
 """Options of a consumer: what it fetches ahead."""
-ACKNOWLEDGED: Final[Mapping[str, object]] = MappingProxyType({"enable.idempotence": True, "acks": "all"})
-"""Options of a producer: each record once and in order, and answered for when every in-sync copy has it."""
 BOUNDED_SEND: Final[Mapping[str, object]] = MappingProxyType(
     {"message.max.bytes": KAFKA_RECORD_BYTES_MAX, "queue.buffering.max.messages": KAFKA_RECORDS_WAITING_MAX}
 )
@@ -221,35 +197,93 @@ _RECORDS_A_TIME: Final = 500
 _FETCH_WAIT_MS: Final = 50
 """How long a broker keeps a fetch that finds nothing new: behind a transaction, the end of a partition is known so
 late."""
+_ROOM_S: Final = 0.1
+"""How long a producer whose queue is full waits for acknowledgements, which make room, before it tries again."""
 
 
-def committed_reader(
-    config: KafkaConfig, faults: Faults, group: str = "reader", *, fetch_wait_ms: int = _FETCH_WAIT_MS
-) -> Consumer:
-    """A consumer that reads committed records and tells the end of a partition; it joins no group.
+class KafkaClient(Generic[ClientT]):
+    """A client of librdkafka, what its connections report, and what fails by its errors.
 
     Args:
+        kind: Its class.
         config: Of the deployment.
-        faults: Where its connections report.
-        group: Whose commits it can be asked for.
-        fetch_wait_ms: How long a broker keeps a fetch that finds nothing new.
+        doing: What fails, as the beginning of a sentence.
+        own: Options beside those of the deployment.
+
+    Attributes:
+        raw: The library's own client.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
     """
-    kafka = library()
-    own = {
-        "group.id": config.topic(group),  # demanded by the library; no group is joined, nothing is committed
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "auto.offset.reset": "error",
-        "enable.partition.eof": True,
-        "fetch.wait.max.ms": fetch_wait_ms,
-        "fetch.max.bytes": KAFKA_FETCH_BYTES_MAX,
-        **BOUNDED_FETCH,
-    }
-    consumer: Consumer = made_client(kafka.Consumer, config, faults, own)
-    return consumer
+
+    def __init__(
+        self, kind: Callable[[dict[str, Any]], ClientT], config: KafkaConfig, doing: str, own: Mapping[str, object]
+    ) -> None:
+        self.config: Final = config
+        self.doing: Final = doing
+        self.faults: Final = Faults()
+        self.raw: ClientT = made_client(kind, config, self.faults, own)
+
+    def error(self, error: KafkaError, doing: str = "") -> HeadgateError:
+        """An error of its own as one of ours; see `translated`."""
+        return translated(self.faults.cause(error), doing or self.doing, self.config)
+
+    @contextmanager
+    def errors(self, doing: str = "") -> Iterator[None]:
+        """Turns the errors of what it is asked in the block into ours."""
+        try:
+            yield
+        except library().KafkaException as error:
+            raise self.error(error.args[0], doing) from error
+
+    def once_elected(self, ask: Callable[[], _T], within_s: float = KAFKA_READ_S_MAX) -> _T:
+        """What a question answers; blocking. Asks again while those who know are being elected.
+
+        Raises:
+            UnavailableError: No answer in this time.
+            KafkaDeniedError: We may not.
+        """
+        deadline = time.monotonic() + within_s
+        while True:
+            try:
+                with self.errors():
+                    return ask()
+            except UnavailableError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(ELECTION_S)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; blocking.
+
+        Raises:
+            KafkaUnreachableError: No broker answers.
+            UnavailableError: There is no such topic.
+        """
+        with self.errors():
+            found = self.raw.list_topics(topic, timeout=KAFKA_ADMIN_S_MAX).topics[topic]
+        if found.error is not None:
+            raise self.error(found.error)
+        return len(found.partitions)
+
+
+class KafkaAdmin(KafkaClient["AdminClient"]):
+    """A client that asks about topics and groups, and changes them."""
+
+    def __init__(self, config: KafkaConfig, doing: str, own: Mapping[str, object] = MappingProxyType({})) -> None:
+        library()
+        from confluent_kafka.admin import AdminClient
+
+        super().__init__(AdminClient, config, doing, own)
+
+    def error(self, error: KafkaError, doing: str = "") -> HeadgateError:
+        """See `KafkaClient`."""
+        self.raw.poll(0)  # brings what the connections report
+        return super().error(error, doing)
+
+
+# --- consumers ------------------------------------------------------------------------------------
 
 
 class Came(Enum):
@@ -264,35 +298,118 @@ class Came(Enum):
     """A trouble that passes."""
 
 
-def came(message: Message, config: KafkaConfig, faults: Faults, doing: str) -> Came:
-    """What a message of a consumer says; every reader of topics asks here.
+class TopicConsumer(KafkaClient["Consumer"]):
+    """A consumer; blocking, for one thread at a time. Every reader of topics polls and asks by one."""
 
-    Args:
-        message: From a poll.
-        config: Of the deployment.
-        faults: Of the consumer.
-        doing: What fails by an error that does not pass, as the beginning of a sentence.
+    def __init__(self, config: KafkaConfig, doing: str, own: Mapping[str, object]) -> None:
+        super().__init__(library().Consumer, config, doing, {"enable.auto.commit": False, **own})
 
-    Raises:
-        HeadgateError: That error.
-    """
-    error = message.error()
-    if error is None:
-        return Came.RECORD
-    kafka, code = library().KafkaError, error.code()
-    if code == kafka._PARTITION_EOF:
-        return Came.END
-    if code in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
-        return Came.REMOVED
-    if error.retriable() or code == kafka._MAX_POLL_EXCEEDED:  # the latter: partitions are lost next
-        return Came.NOTHING
-    raise translated(faults.cause(error), doing, config)
+    @classmethod
+    def committed(
+        cls, config: KafkaConfig, doing: str, group: str = "reader", *, fetch_wait_ms: int = _FETCH_WAIT_MS
+    ) -> TopicConsumer:
+        """One that reads committed records and tells the end of a partition; it joins no group.
 
+        Args:
+            config: Of the deployment.
+            doing: What fails by its errors, as the beginning of a sentence.
+            group: Whose commits it can be asked for.
+            fetch_wait_ms: How long a broker keeps a fetch that finds nothing new.
+        """
+        own = {
+            "group.id": config.topic(group),  # demanded by the library; no group is joined, nothing is committed
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": fetch_wait_ms,
+            "fetch.max.bytes": KAFKA_FETCH_BYTES_MAX,
+            **BOUNDED_FETCH,
+        }
+        return cls(config, doing, own)
 
-def polled(consumer: Consumer, timeout_s: float) -> list[Message]:
-    """The next message within the time, and what has come with it: `consume` would wait for as many as it may take."""
-    first = consumer.poll(timeout_s)
-    return [] if first is None else [first, *consumer.consume(_RECORDS_A_TIME, 0)]
+    def go(self, topic: str, partition: int, offset: int) -> None:
+        """Reads this partition alone, on from an offset."""
+        self.raw.assign([library().TopicPartition(topic, partition, offset)])
+
+    def came(self, message: Message) -> Came:
+        """What a message says.
+
+        Raises:
+            HeadgateError: An error that does not pass.
+        """
+        error = message.error()
+        if error is None:
+            return Came.RECORD
+        kafka, code = library().KafkaError, error.code()
+        if code == kafka._PARTITION_EOF:
+            return Came.END
+        if code in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
+            return Came.REMOVED
+        if error.retriable() or code == kafka._MAX_POLL_EXCEEDED:  # the latter: partitions are lost next
+            return Came.NOTHING
+        raise self.error(error)
+
+    def polled(self, timeout_s: float) -> list[tuple[Came, Message]]:
+        """The next message within the time, and what has come with it; raises as `came`."""
+        first = self.raw.poll(timeout_s)
+        # `consume` alone would wait for as many as it may take.
+        messages = [] if first is None else [first, *self.raw.consume(_RECORDS_A_TIME, 0)]
+        found = [(self.came(message), message) for message in messages]
+        return [one for one in found if one[0] is not Came.NOTHING]
+
+    def answers(self, place: str, poll_s: float) -> Iterator[list[tuple[Came, Message]]]:
+        """What each poll brings, which may be nothing, until the caller has enough; raises as `came`.
+
+        Args:
+            place: Which topic and partition is read, for the error.
+            poll_s: How long a poll waits.
+
+        Raises:
+            UnavailableError: The caller has not got enough in KAFKA_READ_S_MAX.
+        """
+        deadline = time.monotonic() + KAFKA_READ_S_MAX
+        while time.monotonic() <= deadline:
+            yield self.polled(poll_s)
+        raise UnavailableError(f"{self.doing}: {place} does not answer")
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset that a partition still has, and its end; see `once_elected`."""
+        place = library().TopicPartition(topic, partition)
+
+        def ask() -> tuple[int, int]:
+            found: tuple[int, int] | None = self.raw.get_watermark_offsets(place, timeout=KAFKA_READ_S_MAX)
+            if found is None:
+                raise UnavailableError(f"{self.doing}: {topic}/{partition} does not answer")
+            return found
+
+        return self.once_elected(ask)
+
+    def ends_before(self, topic: str, partition: int, offset: int) -> UnavailableError:
+        """The error of a reader that has come further than the partition goes now."""
+        return UnavailableError(
+            f"{self.doing}: {topic}/{partition} ends before offset {offset}",
+            hint=f"acknowledged records are gone: {_HINT}",
+        )
+
+    def commits(self, places: Sequence[TopicPartition], within_s: float = KAFKA_READ_S_MAX) -> list[TopicPartition]:
+        """Where the consumer's group goes on, with what it has committed beside; see `once_elected`.
+
+        It need not be a member. A partition without a commit has a negative offset.
+        """
+
+        def ask() -> list[TopicPartition]:
+            found = self.raw.committed(list(places), timeout=KAFKA_READ_S_MAX)
+            for place in found:
+                if place.error is not None:
+                    raise library().KafkaException(place.error)
+            return found
+
+        return self.once_elected(ask, within_s)
+
+    def close(self) -> None:
+        """Gives everything back; idempotent."""
+        with suppress(RuntimeError):  # closed already
+            self.raw.close()
 
 
 def offset_of(message: Message) -> int:
@@ -302,122 +419,99 @@ def offset_of(message: Message) -> int:
     return offset
 
 
-def once_elected(ask: Callable[[], _T], config: KafkaConfig, faults: Faults, doing: str) -> _T:
-    """What a question answers; it is asked again while those who know are being elected, for KAFKA_READ_S_MAX.
-
-    Args:
-        ask: Raises what the library raises.
-        config: Of the deployment.
-        faults: Of the client that asks.
-        doing: What fails without an answer, as the beginning of a sentence.
-
-    Raises:
-        UnavailableError: No answer in this time.
-        KafkaDeniedError: We may not.
-    """
-    kafka = library()
-    deadline = time.monotonic() + KAFKA_READ_S_MAX
-    while True:
-        try:
-            return ask()
-        except kafka.KafkaException as error:
-            problem = translated(faults.cause(error.args[0]), doing, config)
-            if not isinstance(problem, UnavailableError) or time.monotonic() > deadline:
-                raise problem from error
-        time.sleep(ELECTION_S)
-
-
-def watermarks(
-    consumer: Consumer, place: TopicPartition, config: KafkaConfig, faults: Faults, doing: str
-) -> tuple[int, int]:
-    """The first offset that a partition still has, and its end; blocking. Asks again while a leader is elected.
-
-    Args:
-        consumer: Asks.
-        place: The partition.
-        config: Of the deployment.
-        faults: Of the consumer.
-        doing: What fails without an answer, as the beginning of a sentence.
-
-    Raises:
-        UnavailableError: No answer within KAFKA_READ_S_MAX.
-        KafkaDeniedError: We may not.
-    """
-
-    def ask() -> tuple[int, int]:
-        found: tuple[int, int] | None = consumer.get_watermark_offsets(place, timeout=KAFKA_READ_S_MAX)
-        if found is None:
-            raise UnavailableError(f"{doing}: {place.topic}/{place.partition} does not answer")
-        return found
-
-    return once_elected(ask, config, faults, doing)
-
-
 def unfinished_partitions(places: Iterable[tuple[str, int]], config: KafkaConfig, doing: str) -> list[tuple[str, int]]:
-    """Those of some partitions in which a transaction is open; blocking, raises as `watermarks`.
+    """Those of some partitions in which a transaction is open; blocking, raises as `TopicConsumer.bounds`.
 
     Args:
         places: Topics and their partitions.
         config: Of the deployment.
         doing: What fails without an answer, as the beginning of a sentence.
     """
-    faults = Faults()
-    own = {"group.id": config.topic("reader"), "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
-
-    def end(consumer: Consumer, topic: str, partition: int) -> int:
-        return watermarks(consumer, library().TopicPartition(topic, partition), config, faults, doing)[1]
-
+    own = {"group.id": config.topic("reader"), "isolation.level": "read_uncommitted"}
     with ExitStack() as stack:
-        committed = stack.enter_context(closing(committed_reader(config, faults)))
-        all_: Consumer = stack.enter_context(closing(made_client(library().Consumer, config, faults, own)))
+        committed = stack.enter_context(closing(TopicConsumer.committed(config, doing)))
+        all_ = stack.enter_context(closing(TopicConsumer(config, doing, own)))
         # The end of all first: what comes between the two questions must not pass for unfinished.
-        return [place for place in places if end(all_, *place) > end(committed, *place)]
+        return [place for place in places if all_.bounds(*place)[1] > committed.bounds(*place)[1]]
 
 
-def committed_places(
-    consumer: Consumer, places: Sequence[TopicPartition], config: KafkaConfig, faults: Faults, doing: str
-) -> list[TopicPartition]:
-    """Where the consumer's group goes on in these partitions, with what it has committed beside; blocking.
-
-    Asks again while a coordinator is elected. A partition without a commit has a negative offset.
-
-    Args:
-        consumer: Names the group; it need not be a member.
-        places: The partitions.
-        config: Of the deployment.
-        faults: Of the consumer.
-        doing: What fails without an answer, as the beginning of a sentence.
-
-    Raises:
-        UnavailableError: No answer within KAFKA_READ_S_MAX.
-        KafkaDeniedError: We may not.
-    """
-
-    def ask() -> list[TopicPartition]:
-        found = consumer.committed(list(places), timeout=KAFKA_READ_S_MAX)
-        for place in found:
-            if place.error is not None:
-                raise library().KafkaException(place.error)
-        return found
-
-    return once_elected(ask, config, faults, doing)
+# --- producers ------------------------------------------------------------------------------------
 
 
-def partition_count(client: Consumer | Producer, topic: str, config: KafkaConfig, faults: Faults, doing: str) -> int:
-    """How many partitions a topic has; blocking.
+class Delivered:
+    """What became of some records: their offsets, of one partition in order, and the first error."""
 
-    Raises:
-        KafkaUnreachableError: No broker answers.
-        UnavailableError: There is no such topic.
-    """
-    kafka = library()
-    try:
-        found = client.list_topics(topic, timeout=KAFKA_ADMIN_S_MAX).topics[topic]
-    except kafka.KafkaException as error:
-        raise translated(faults.cause(error.args[0]), doing, config) from error
-    if found.error is not None:
-        raise translated(found.error, doing, config)
-    return len(found.partitions)
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """Takes the report on one record; librdkafka's callback."""
+        if error is not None:
+            self.error = self.error or error
+        else:
+            self.offsets.append(offset_of(message))
+
+
+class TopicProducer(KafkaClient["Producer"]):
+    """A producer: each record once and in order, and answered for when every in-sync copy has it."""
+
+    def __init__(self, config: KafkaConfig, doing: str, own: Mapping[str, object]) -> None:
+        super().__init__(
+            library().Producer, config, doing, {"enable.idempotence": True, "acks": "all", "linger.ms": 0, **own}
+        )
+
+    def offer(
+        self,
+        topic: str,
+        partition: int,
+        record: KafkaRecord,
+        on_delivery: Callable[[KafkaError | None, Message], None],
+    ) -> None:
+        """Hands a record over.
+
+        Args:
+            topic: Its name in Kafka.
+            partition: Of it; negative where the record's key decides.
+            record: The record.
+            on_delivery: Called by whatever serves callbacks, once it is stored or that is not known.
+
+        Where Kafka names no offset it is not known: a broker to which a producer is new takes whichever batch comes
+        first, and once the library hears of one it takes those before it for stored, also one that was refused.
+
+        Raises:
+            BufferError: The queue is full.
+            KafkaException: It takes nothing more, or no such record.
+        """
+
+        def told(error: KafkaError | None, message: Message) -> None:
+            kafka = library().KafkaError
+            if error is None and message.offset() is None:
+                error = kafka(kafka._FAIL, "it is not known where a record is stored, and whether it is")
+            on_delivery(error, message)
+
+        self.raw.produce(topic, record.value, record.key, partition, on_delivery=told, headers=list(record.headers))
+
+    def send(self, topic: str, partition: int, record: KafkaRecord, done: Delivered) -> None:
+        """Hands a record over, and waits while the queue is full; raises KafkaException as `offer` does."""
+        while True:
+            try:
+                self.offer(topic, partition, record, done)
+                return
+            except BufferError:
+                self.raw.poll(_ROOM_S)
+
+    def flush(self, timeout_s: float, reports: Iterable[Delivered]) -> KafkaError | None:
+        """Waits until Kafka has answered for everything that was sent; the error where not all of it is stored.
+
+        Args:
+            timeout_s: How long at most; negative: until each record's own time is over.
+            reports: What is looked at then.
+        """
+        left = self.raw.flush(timeout_s)
+        error = next((report.error for report in reports if report.error is not None), None)
+        kafka = library().KafkaError
+        return kafka(kafka._TIMED_OUT) if error is None and left else error
 
 
 # --- lost topics ----------------------------------------------------------------------------------
@@ -439,10 +533,3 @@ class TopicLostError(FatalError):
     def __init__(self, topic: str, reason: str) -> None:
         hint = f"{_HINT} {self.remedy}".rstrip()
         super().__init__(f"{topic} is not what this process has read: {reason}", hint=hint)
-
-
-def ends_before(doing: str, topic: str, partition: int, offset: int) -> UnavailableError:
-    """The error of a reader that has come further than the partition goes now."""
-    return UnavailableError(
-        f"{doing}: {topic}/{partition} ends before offset {offset}", hint=f"acknowledged records are gone: {_HINT}"
-    )

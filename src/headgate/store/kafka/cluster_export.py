@@ -37,6 +37,7 @@ from headgate.log.writer import PartitionWriter
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.replay.store import ReplayStore
+from headgate.scan.source import StoredPage
 from headgate.storage.files import DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import LeftBehind, running_replays, subscription_targets
@@ -44,9 +45,9 @@ from headgate.store.kafka.changelog import restore
 from headgate.store.kafka.client import unfinished_partitions
 from headgate.store.kafka.cluster_import import Moved, MoveIncompleteError, Tell
 from headgate.store.kafka.consumer_groups import GroupMembers
-from headgate.store.kafka.events import EventPage, KafkaReader
 from headgate.store.kafka.objects import POSITION_TABLE, KafkaObjects
 from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, OutboxWalker
+from headgate.store.kafka.scan import KafkaLog, read_pages
 from headgate.store.kafka.target_reports import PartitionReports
 from headgate.store.kafka.topics import wanted_topics
 from headgate.subscriptions.store import SubscriptionStore
@@ -229,27 +230,27 @@ def _export_events(config: KafkaConfig, data: Path, store: Store, tell: Tell) ->
             rules[broker] = served.rule if served is not None and served.identity == broker else DEFAULT_RULE
         return rules[broker]
 
-    log, count = LogDirectory(data / "log", "stop"), config.topics.events.partitions
+    log = LogDirectory(data / "log", "stop")
     places: dict[int, array[int]] = {}
-    for number in range(count):
-        now_us, offsets = [0], array("q")
-        writing = PartitionWriter(
-            log.partition(number), EVENT_SCHEMA, clock_us=partial(now_us.__getitem__, 0), files=UnsyncedFileOps()
-        )
-        with closing(writing) as writer, closing(KafkaReader(config, number)) as reader:
-            end = reader.end_offset()
-            reader.seek(reader.first_offset())
-            while reader.position < end and (page := reader.read()) is not None:
-                for time_us, group in _chunks(page, rule_of):
-                    now_us[0] = time_us
-                    writer.append(encode(group))
-                offsets.extend(page.offsets)
-        places[number] = offsets
-        tell("events", number + 1, count)
+    with closing(KafkaLog(config, "stop")) as topic:
+        first, end = topic.first_offsets(), topic.end_offsets()
+        for number in end:
+            now_us, offsets = [0], array("q")
+            writing = PartitionWriter(
+                log.partition(number), EVENT_SCHEMA, clock_us=partial(now_us.__getitem__, 0), files=UnsyncedFileOps()
+            )
+            with closing(writing) as writer:
+                for _, page in read_pages(topic, {number: first[number]}, {number: end[number]}):
+                    for time_us, group in _chunks(page, rule_of):
+                        now_us[0] = time_us
+                        writer.append(encode(group))
+                    offsets.extend(page.offsets)
+            places[number] = offsets
+            tell("events", number + 1, len(end))
     return places
 
 
-def _chunks(page: EventPage, rule_of: Callable[[str], LogRule]) -> Iterator[tuple[int, list[Entries]]]:
+def _chunks(page: StoredPage, rule_of: Callable[[str], LogRule]) -> Iterator[tuple[int, list[Entries]]]:
     """What becomes a chunk each: events that were stored at one time, by broker."""
     rows = [(page.append_times_us[row], from_batch(page.batch, row), row) for row in range(len(page.offsets))]
     numbers = page.batch.column(_PRODUCED).to_pylist()

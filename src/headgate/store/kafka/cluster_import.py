@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
-from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate.errors import HeadgateError, InvalidInputError
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
 from headgate.ingress.partitions import partition_of_key
 from headgate.limits import (
@@ -37,16 +37,7 @@ from headgate.outbox.shards import Shard, dispatcher_of
 from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import EmbeddedState, UndeliveredRows
 from headgate.store.kafka.changelog import ChangelogWriter, group_identity, restore
-from headgate.store.kafka.client import (
-    ACKNOWLEDGED,
-    BOUNDED_SEND,
-    Faults,
-    committed_reader,
-    library,
-    made_client,
-    translated,
-    watermarks,
-)
+from headgate.store.kafka.client import BOUNDED_SEND, Delivered, TopicConsumer, TopicProducer
 from headgate.store.kafka.objects import OBJECT_ROWS, KafkaObjects
 from headgate.store.kafka.outbox_records import (
     EVENT,
@@ -64,10 +55,6 @@ from headgate.store.kafka.rows import SEQUENCES, RowTable, tables
 from headgate.store.kafka.runs import RunRegistry
 from headgate.store.kafka.topics import wanted_topics
 
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
-
-
 # --- moved events ---------------------------------------------------------------------------------
 # Stored events and undelivered rows of a server without Kafka on their way into the topics.
 #
@@ -75,75 +62,7 @@ if TYPE_CHECKING:
 # had been matched before, for the targets that have not got them. So dispatchers take them as any other rows, and the
 # next run begins behind them. Events get new places; those with one partition key keep their order.
 
-_WRITING: Final = "the deployment on Kafka cannot be written"
-_POLL_S: Final = 0.05
 _PRODUCED: Final = EVENT_SCHEMA.get_field_index("produced")
-
-
-class TopicProducer:
-    """Writes records of several topics, in order by partition; every in-sync copy has them after `flush`. Blocking.
-
-    Args:
-        config: Of the deployment.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
-    """
-
-    def __init__(self, config: KafkaConfig) -> None:
-        self._config = config
-        self._faults = Faults()
-        self._error: KafkaError | None = None
-        own = {
-            **ACKNOWLEDGED,
-            **BOUNDED_SEND,
-            "message.timeout.ms": round(KAFKA_APPEND_S_MAX * 1_000),
-            "linger.ms": 1,
-        }
-        self._producer: Producer = made_client(library().Producer, config, self._faults, own)
-
-    def send(
-        self, topic: str, partition: int, record: KafkaRecord, on_offset: Callable[[int], object] = lambda _: None
-    ) -> None:
-        """Sends a record.
-
-        Args:
-            topic: By its name in `TopicsConfig`.
-            partition: Of it.
-            record: The record.
-            on_offset: Called within `send` or `flush` with its offset.
-        """
-
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            offset = message.offset()
-            if error is not None or offset is None:
-                self._error = self._error or error
-            else:
-                on_offset(offset)
-
-        name = self._config.topic(topic)
-        while True:
-            try:
-                self._producer.produce(
-                    name, record.value, record.key, partition, on_delivery=delivered, headers=list(record.headers)
-                )
-                break
-            except BufferError:  # its queue is full: acknowledgements make room
-                self._producer.poll(_POLL_S)
-        self._producer.poll(0)
-
-    def flush(self) -> None:
-        """Waits for everything that was sent.
-
-        Raises:
-            UnavailableError: Kafka did not take all of it.
-            KafkaDeniedError: We may not.
-        """
-        left = self._producer.flush(KAFKA_APPEND_S_MAX)
-        if self._error is not None:
-            raise translated(self._faults.cause(self._error), _WRITING, self._config)
-        if left:
-            raise UnavailableError(f"{_WRITING}: Kafka does not answer")
 
 
 @dataclass(slots=True)
@@ -154,10 +73,7 @@ class _Sent:
     stored_us: int
     record: KafkaRecord
     targets: list[tuple[int, int]]
-    offset: int = -1
-
-    def put(self, offset: int) -> None:
-        self.offset = offset
+    stored: Delivered = field(default_factory=Delivered)
 
 
 class MovedEvents:
@@ -165,7 +81,6 @@ class MovedEvents:
 
     Args:
         config: Of the deployment.
-        producer: Writes them.
         run: Number of the run.
         generation: Of its filters.
 
@@ -174,8 +89,11 @@ class MovedEvents:
         rows: Deliveries that were written to the outbox.
     """
 
-    def __init__(self, config: KafkaConfig, producer: TopicProducer, run: int, generation: int) -> None:
-        self._producer = producer
+    def __init__(self, config: KafkaConfig, run: int, generation: int) -> None:
+        own = {**BOUNDED_SEND, "message.timeout.ms": round(KAFKA_APPEND_S_MAX * 1_000), "linger.ms": 1}
+        self._producer = TopicProducer(config, "the deployment on Kafka cannot be written", own)
+        self._events, self._outbox = config.topic("events"), config.topic("outbox")
+        self._matches = Delivered()
         self._run = run
         self._generation = generation
         self._outboxes = config.topics.outbox.partitions
@@ -234,7 +152,7 @@ class MovedEvents:
         for source, offset in passed.items():
             self._say(encode_passed(run=self._run, generation=self._generation, partition=source, passed=offset))
         self._say(encode_over(run=self._run, generation=self._generation))
-        self._producer.flush()
+        self._flush()
 
     def _send(
         self, partition: int, chunk: Chunk, row: int, stored: StoredEvent, targets: list[tuple[int, int]]
@@ -244,13 +162,13 @@ class MovedEvents:
         count = len(self.counts)
         source = partition % count if record.key is None else partition_of_key(record.key, count)
         sent = _Sent(source, chunk.append_time_us, record, targets)
-        self._producer.send("events", source, record, sent.put)
+        self._producer.send(self._events, source, record, sent.stored)
         self.counts[source] += 1
         return sent
 
     def _finish(self, piece: list[_Sent], tell: Callable[[int], object]) -> None:
         """Waits until the events of a piece are stored, and writes their rows."""
-        self._producer.flush()
+        self._flush(piece)
         for sent in piece:
             by_outbox: dict[int, list[tuple[int, int]]] = {}
             for target, verdict in sent.targets:
@@ -258,25 +176,30 @@ class MovedEvents:
             for outbox, targets in by_outbox.items():
                 self._match(sent, outbox, targets)
             self.rows += len(sent.targets)
-        self._producer.flush()
+        self._flush()
         tell(len(piece))
+
+    def _flush(self, piece: Sequence[_Sent] = ()) -> None:
+        """Waits until everything that was sent is stored."""
+        error = self._producer.flush(KAFKA_APPEND_S_MAX, [*(sent.stored for sent in piece), self._matches])
+        if error is not None:
+            raise self._producer.error(error)
 
     def _match(self, sent: _Sent, outbox: int, targets: list[tuple[int, int]]) -> None:
         """The records of an event in one partition of the outbox."""
         starts = range(0, len(targets), OUTBOX_RECORD_TARGETS_MAX)
         for start in starts:
             more = start != starts[-1]
-            own = HEAD.pack(OutboxKind.EVENT, more, self._run, self._generation, sent.source, sent.offset)
+            own = HEAD.pack(OutboxKind.EVENT, more, self._run, self._generation, sent.source, sent.stored.offsets[0])
             own += EVENT.pack(sent.stored_us)
             own += b"".join(TARGET.pack(*one) for one in targets[start : start + OUTBOX_RECORD_TARGETS_MAX])
-            self._producer.send(
-                "outbox", outbox, KafkaRecord(None, sent.record.value, [(HEADER, own), *sent.record.headers])
-            )
+            record = KafkaRecord(None, sent.record.value, [(HEADER, own), *sent.record.headers])
+            self._producer.send(self._outbox, outbox, record, self._matches)
 
     def _say(self, header: bytes) -> None:
         """A record without an event, in every partition of the outbox."""
         for outbox in range(self._outboxes):
-            self._producer.send("outbox", outbox, KafkaRecord(None, None, [(HEADER, header)]))
+            self._producer.send(self._outbox, outbox, KafkaRecord(None, None, [(HEADER, header)]), self._matches)
 
 
 def _produced(batch: pa.RecordBatch, row: int) -> str | None:
@@ -336,13 +259,12 @@ def check_fresh(config: KafkaConfig) -> None:
         NotFreshError: One has had a record.
         UnavailableError: Kafka does not answer.
     """
-    faults = Faults()
-    with closing(committed_reader(config, faults)) as consumer:
+    with closing(TopicConsumer.committed(config, _DOING)) as consumer:
         used = [
             f"{topic.name}/{number}"
             for topic in wanted_topics(config)
             for number in range(topic.partitions)
-            if watermarks(consumer, library().TopicPartition(topic.name, number), config, faults, _DOING)[1]
+            if consumer.bounds(topic.name, number)[1]
         ]
     if used:
         raise NotFreshError(
@@ -390,8 +312,7 @@ def _move_events(config: KafkaConfig, state: EmbeddedState, generation: int, tel
     with closing(RunRegistry(config, config.topics.outbox.partitions)) as runs:
         run = runs.newest_run + 1
         runs.started(run, generation, dict.fromkeys(range(config.topics.events.partitions), 0))
-        producer, done = TopicProducer(config), [0]
-        moved = MovedEvents(config, producer, run, generation)
+        done, moved = [0], MovedEvents(config, run, generation)
 
         def told(count: int) -> None:
             done[0] += count
@@ -484,13 +405,9 @@ def count_moved(config: KafkaConfig, folder: Path) -> Moved:
         pass
     with closing(sqlite3.connect(folder / "counted.db")) as connection:
         objects = dict(connection.execute("SELECT kind, count(*) FROM objects GROUP BY kind ORDER BY kind"))
-    faults = Faults()
-    with closing(committed_reader(config, faults)) as consumer:
-        places = (
-            library().TopicPartition(config.topic("events"), number)
-            for number in range(config.topics.events.partitions)
-        )
-        bounds = [watermarks(consumer, place, config, faults, _DOING) for place in places]
+    with closing(TopicConsumer.committed(config, _DOING)) as consumer:
+        numbers = range(config.topics.events.partitions)
+        bounds = [consumer.bounds(config.topic("events"), number) for number in numbers]
     letters = sum(_dead_letters_in(config, number, folder) for number in range(config.topics.outbox.partitions))
     return Moved(objects, sum(end - first for first, end in bounds), sum(_matched(config)), letters)
 

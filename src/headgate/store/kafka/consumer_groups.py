@@ -12,11 +12,11 @@ import structlog
 from headgate.errors import UnavailableError
 from headgate.limits import ELECTION_LEAVE_S_MAX, ELECTION_POLL_S_MAX, ELECTION_SESSION_S, KAFKA_ADMIN_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Faults, admin_client, came, library, made_client, translated
+from headgate.store.kafka.client import KafkaAdmin, TopicConsumer, library
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
-    from confluent_kafka.admin import AdminClient, MemberDescription
+    from confluent_kafka.admin import MemberDescription
 
 
 # --- group members --------------------------------------------------------------------------------
@@ -35,11 +35,9 @@ class GroupMembers:
     """
 
     def __init__(self, config: KafkaConfig, group: str = "dispatchers") -> None:
-        self._config = config
         self._group = config.topic(group)
         self._topic = config.topic("outbox")
-        self._faults = Faults()
-        self._admin: AdminClient = admin_client(config, self._faults)
+        self._admin = KafkaAdmin(config, f"the group {self._group} cannot be read")
 
     def owners(self) -> dict[int, str]:
         """The member of each partition of the outbox; one that moves has none. Blocking, raises as `names`."""
@@ -60,14 +58,9 @@ class GroupMembers:
         return [str(member.client_id) for member in self._members()]
 
     def _members(self) -> list[MemberDescription]:
-        kafka = library()
-        try:
-            asked = self._admin.describe_consumer_groups([self._group], request_timeout=KAFKA_ADMIN_S_MAX)
+        with self._admin.errors():
+            asked = self._admin.raw.describe_consumer_groups([self._group], request_timeout=KAFKA_ADMIN_S_MAX)
             members: list[MemberDescription] = asked[self._group].result().members
-        except kafka.KafkaException as error:
-            self._admin.poll(0)
-            cause = self._faults.cause(error.args[0])
-            raise translated(cause, f"the group {self._group} cannot be read", self._config) from error
         return members
 
 
@@ -122,12 +115,9 @@ class Election:
         on_lost: Callable[[Loss], object],
         name: str = "",
     ) -> None:
-        kafka = library()
-        self._config = config
         self._topic = config.topic(topic)
         self._group = config.topic(group)
         self._on_gained, self._on_lost = on_gained, on_lost
-        self._faults = Faults()
         self._leading = threading.Event()
         self._decided = threading.Event()
         self._problem: BaseException | None = None  # of a callback: the library would print it
@@ -140,11 +130,10 @@ class Election:
                 ELECTION_SESSION_S * 1_000 / 12
             ),  # by its answer the others hear of an election
             "max.poll.interval.ms": round(ELECTION_POLL_S_MAX * 1_000),
-            "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             **({"client.id": name} if name else {}),
         }
-        self._consumer: Consumer = made_client(kafka.Consumer, config, self._faults, own)
+        self._consumer = TopicConsumer(config, "who leads cannot be found out", own)
 
     @property
     def leads(self) -> bool:
@@ -167,7 +156,7 @@ class Election:
             HeadgateError: What Kafka refuses for good.
         """
         try:
-            self._consumer.subscribe(
+            self._consumer.raw.subscribe(
                 [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._session_lost
             )
             while not stop.is_set():
@@ -187,12 +176,12 @@ class Election:
         leaving.join(ELECTION_LEAVE_S_MAX)
 
     def _poll(self) -> None:
-        message = self._consumer.poll(_POLL_S)
+        message = self._consumer.raw.poll(_POLL_S)
         if self._problem is not None:
             problem, self._problem = self._problem, None
             raise problem
         if message is not None:  # the lead that a slow callback has cost is told next, by `_session_lost`
-            came(message, self._config, self._faults, "who leads cannot be found out")
+            self._consumer.came(message)
 
     def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         kafka = library()
@@ -201,7 +190,7 @@ class Election:
             consumer.incremental_assign(mine)
             consumer.pause(mine)  # nothing is read
         except kafka.KafkaException as error:
-            self._problem = translated(error.args[0], "the lead cannot be taken", self._config)
+            self._problem = self._consumer.error(error.args[0], "the lead cannot be taken")
             return
         if any(place.partition == 0 for place in mine) and not self._leading.is_set():
             self._leading.set()

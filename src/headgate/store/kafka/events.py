@@ -1,9 +1,8 @@
-"""Reading the topic `events`: a partition page by page, or one event by its offset."""
+"""Events of the topic `events`: pages of records that were read, and one event by its offset, for deliveries."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,27 +14,16 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from headgate.delivery.events import EventCache, SharedEvent
-from headgate.errors import UnavailableError
 from headgate.event.arrow import StoredEvent, to_batch
 from headgate.event.hops import place_root, root_of
-from headgate.limits import COMMIT_BATCH_BYTES_MAX, KAFKA_READ_EVENTS, KAFKA_READ_S_MAX
+from headgate.limits import COMMIT_BATCH_BYTES_MAX, KAFKA_READ_EVENTS
 from headgate.outbox.errors import EventGoneError
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import (
-    Came,
-    Faults,
-    came,
-    committed_reader,
-    ends_before,
-    library,
-    offset_of,
-    polled,
-    watermarks,
-)
+from headgate.store.kafka.client import Came, TopicConsumer, offset_of
 from headgate.store.kafka.records import RecordError, decode_stored
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Message
 
 
 # --- pages ----------------------------------------------------------------------------------------
@@ -139,140 +127,6 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
     return headers or []  # type: ignore[return-value] # a list of pairs, as documented
 
 
-# --- reader ---------------------------------------------------------------------------------------
-# Reading one partition of the topic `events`, by offset.
-#
-# Batches are read once their transaction is committed (`read_committed`). Kafka numbers the ends of transactions, too,
-# and what was aborted keeps its numbers: offsets are left out.
-
-_POLL_S: Final = 0.5
-_DOING: Final = "events cannot be read"
-
-
-class KafkaReader:
-    """Reads one partition forward, of what is committed; blocking, for one thread at a time.
-
-    Args:
-        config: Of the deployment.
-        partition: Its number.
-        start: First offset to read.
-        passes: Called for a record that Headgate has not stored so, with its offset; reading goes on behind it. None:
-            reading stops at it.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
-    """
-
-    def __init__(
-        self,
-        config: KafkaConfig,
-        partition: int,
-        start: int = 0,
-        *,
-        passes: Passes | None = None,
-    ) -> None:
-        self._config = config
-        self._topic = config.topic("events")
-        self._partition = partition
-        self._passes = passes
-        self._faults = Faults()
-        self._consumer: Consumer = committed_reader(config, self._faults)
-        self._closed = False
-        self._held: Message | None = None  # came, and did not fit into the page before
-        self.seek(start)
-
-    @property
-    def position(self) -> int:
-        """Offset of the next event to be read, or below it where numbers are left out."""
-        return self._position
-
-    def seek(self, offset: int) -> None:
-        """Goes on reading at `offset`. What retention has removed is passed over."""
-        self._position = offset
-        self._held = None
-        self._consumer.assign([library().TopicPartition(self._topic, self._partition, offset)])
-
-    def read(self) -> EventPage | None:
-        """The next events, KAFKA_READ_EVENTS at most; None at the end of what is durable.
-
-        Everything below an `end_offset()` that was asked for before is read before None is returned.
-
-        Raises:
-            UnavailableError: Kafka does not answer; `position` stays.
-            RecordError: The record at `position` is none of ours, and there is no `passes`.
-        """
-        while (message := self._first()) is not None:
-            if (page := self._page(message)) is not None:
-                return page
-        return None
-
-    def _page(self, message: Message | None) -> EventPage | None:
-        """This record's event and those that have come behind it; None where all of them were passed over."""
-        builder = PageBuilder(f"{self._topic}/{self._partition}", self._passes)
-        while message is not None:
-            self._held = message  # stays, where it is none of this page's
-            if not builder.add(message):
-                break
-            self._held = None
-            self._position = offset_of(message) + 1
-            message = self._next(0)
-        return builder.page()
-
-    def _first(self) -> Message | None:
-        """The next record; None when there is none below the end."""
-        if (message := self._next(0)) is not None:
-            return message
-        end = self.end_offset()
-        deadline = time.monotonic() + KAFKA_READ_S_MAX
-        while self._position < end:
-            if (message := self._next(_POLL_S)) is not None:
-                return message
-            if time.monotonic() > deadline:
-                raise UnavailableError(f"{_DOING}: {self._topic}/{self._partition} does not answer")
-        return None
-
-    def _next(self, timeout_s: float) -> Message | None:
-        """The next record that is there within this time. Moves `position` over what the end of the partition tells."""
-        if self._held is not None:
-            held, self._held = self._held, None
-            return held
-        message = self._consumer.poll(timeout_s)
-        what = Came.NOTHING if message is None else came(message, self._config, self._faults, _DOING)
-        if message is None or what is Came.RECORD:
-            return message
-        if what is Came.END:
-            self._position = max(self._position, offset_of(message))
-        elif what is Came.REMOVED:
-            self._pass_over_removed()
-        return None
-
-    def _pass_over_removed(self) -> None:
-        """Retention has removed what stood here; behind the end, it is waited for."""
-        first = self.first_offset()
-        if self._position < first:
-            self.seek(first)
-        else:
-            raise ends_before(_DOING, self._topic, self._partition, self._position)
-
-    def first_offset(self) -> int:
-        """The first offset that retention has kept."""
-        return self._watermarks()[0]
-
-    def end_offset(self) -> int:
-        """Every event that can be read now is below it."""
-        return self._watermarks()[1]
-
-    def _watermarks(self) -> tuple[int, int]:
-        place = library().TopicPartition(self._topic, self._partition)
-        return watermarks(self._consumer, place, self._config, self._faults, _DOING)
-
-    def close(self) -> None:
-        """Gives everything back; idempotent."""
-        if not self._closed:
-            self._closed = True
-            self._consumer.close()
-
-
 # --- event lookup ---------------------------------------------------------------------------------
 # Events of the topic `events` for deliveries: those that came with their matches, and any other by its offset.
 #
@@ -283,7 +137,7 @@ class KafkaReader:
 _PASSED_MAX: Final = 1_000
 """Records that are read for nothing rather than to go to a place behind them."""
 _NO_OFFSET: Final = 1 << 62
-_LOOKING_UP: Final = "an event cannot be read"
+_POLL_S: Final = 0.5
 
 
 def shared_event(stored: StoredEvent, partition: int, offset: int, stored_us: int) -> SharedEvent:
@@ -310,10 +164,8 @@ class TopicEvents:
     """
 
     def __init__(self, config: KafkaConfig) -> None:
-        self._config = config
         self._topic = config.topic("events")
-        self._faults = Faults()
-        self._consumer = committed_reader(config, self._faults)
+        self._consumer = TopicConsumer.committed(config, "an event cannot be read")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
         self._cache = EventCache()
         self._asked: dict[tuple[int, int], asyncio.Future[SharedEvent]] = {}
@@ -395,30 +247,24 @@ class TopicEvents:
     ) -> None:
         """Goes to the first of the offsets, and reads on as long as the next one is near."""
         position = waiting[0]
-        self._consumer.assign([library().TopicPartition(self._topic, partition, position)])
-        deadline = time.monotonic() + KAFKA_READ_S_MAX
-        while waiting and waiting[0] <= position + _PASSED_MAX:
-            if time.monotonic() > deadline:
-                raise UnavailableError(f"{_LOOKING_UP}: {self._topic}/{partition} does not answer")
-            for message in polled(self._consumer, _POLL_S):
-                position = self._position(message, partition, waiting[0] if waiting else 0)
+        self._consumer.go(self._topic, partition, position)
+        for came in self._consumer.answers(f"{self._topic}/{partition}", _POLL_S):
+            for what, message in came:
+                position = self._position(what, message, partition, waiting[0] if waiting else 0)
                 while waiting and waiting[0] < position:
                     offset = waiting.popleft()
                     found[partition, offset] = self._event(message, partition, offset)
+            if not waiting or waiting[0] > position + _PASSED_MAX:
+                return
 
-    def _position(self, message: Message, partition: int, asked: int) -> int:
-        """Everything below it has come with this message, or is not there; 0 where the message says nothing."""
-        match came(message, self._config, self._faults, _LOOKING_UP):
-            case Came.RECORD:
-                return offset_of(message) + 1
-            case Came.END:
-                return _NO_OFFSET
-            case Came.REMOVED:
-                place = library().TopicPartition(self._topic, partition)
-                first, _ = watermarks(self._consumer, place, self._config, self._faults, _LOOKING_UP)
-                return first if asked < first else _NO_OFFSET  # removed, or behind the end
-            case Came.NOTHING:
-                return 0
+    def _position(self, what: Came, message: Message, partition: int, asked: int) -> int:
+        """Everything below it has come with this message, or is not there."""
+        if what is Came.RECORD:
+            return offset_of(message) + 1
+        if what is Came.END:
+            return _NO_OFFSET
+        first, _ = self._consumer.bounds(self._topic, partition)
+        return first if asked < first else _NO_OFFSET  # removed, or behind the end
 
     def _event(self, message: Message, partition: int, offset: int) -> SharedEvent | EventGoneError:
         """The event of a message where it is the one at this offset."""

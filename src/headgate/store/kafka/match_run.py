@@ -1,18 +1,20 @@
-"""One run on Kafka: a Spark query from the topic `events` to the topic `outbox` (docs/spec/outbox-topic.md)."""
+"""Runs on Kafka: Spark queries from the topic `events` to the topic `outbox` (docs/spec/outbox-topic.md)."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import structlog
 from py4j.java_gateway import JavaObject, JVMView
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headgate.errors import InvalidInputError
+from headgate.control.routing import RoutingTable
+from headgate.errors import InvalidInputError, UnavailableError
 from headgate.limits import (
     KAFKA_APPEND_S_MAX,
     KAFKA_RECORD_BYTES_MAX,
@@ -22,18 +24,25 @@ from headgate.limits import (
     OUTBOX_WAITING_MAX,
     REAL_TIME_BATCH_S,
     RUN_TASKS_S_MAX,
+    RUN_WARM_EVENTS,
 )
-from headgate.match.dataframe import EVENT_IDENTITY, MARK, MatchTable, match_events
+from headgate.match.dataframe import EVENT_IDENTITY, MARK, MatchTable, TableBuilder, match_events
+from headgate.match.driver_link import LinkAddress, Message
 from headgate.match.errors import RunFailedError
 from headgate.match.kafka_columns import log_columns
-from headgate.match.query import SparkRun, start_query
+from headgate.match.query import SparkRun, spark_errors, start_query
 from headgate.store.config import KafkaConfig, resolved
-from headgate.store.kafka.client import ACKNOWLEDGED, Faults, library, made_client, partition_count, translated
-from headgate.store.kafka.outbox_records import HEADER, encode_hello, encode_over, encode_passed
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
-
+from headgate.store.kafka.client import Delivered, TopicConsumer, TopicProducer, library
+from headgate.store.kafka.outbox_records import (
+    HEADER,
+    OutboxState,
+    decode_state,
+    encode_hello,
+    encode_over,
+    encode_passed,
+)
+from headgate.store.kafka.records import KafkaRecord
+from headgate.store.kafka.runs import MatcherLeadLostError, RunRegistry
 
 # --- java options ---------------------------------------------------------------------------------
 # Options of librdkafka as those of Kafka's Java client, which Spark's source and our sink use.
@@ -145,7 +154,9 @@ _RUNS: Final = 2
 """Runs that stand beside each other: one in force, one that takes over."""
 _POLL_S: Final = 0.02
 """Nothing tells when a task has begun."""
-_DOING: Final = "the outbox cannot be written"
+_NO_ADDRESS: Final = LinkAddress((), b"")
+"""Runs reach the dispatchers through the outbox."""
+_log = structlog.get_logger(__name__)
 
 
 def check_slots(slots: int, partitions: int) -> None:
@@ -179,17 +190,10 @@ class OutboxDriver:
     """
 
     def __init__(self, config: KafkaConfig) -> None:
-        kafka = library()
-        self._config = config
         self._topic = config.topic("outbox")
-        self._faults = Faults()
-        own = {
-            **ACKNOWLEDGED,
-            "linger.ms": 0,
-            "message.timeout.ms": KAFKA_APPEND_S_MAX * 1e3,
-        }
-        self._producer: Producer = made_client(kafka.Producer, config, self._faults, own)
-        self.partitions = partition_count(self._producer, self._topic, config, self._faults, _DOING)
+        own = {"message.timeout.ms": KAFKA_APPEND_S_MAX * 1e3}
+        self._producer = TopicProducer(config, "the outbox cannot be written", own)
+        self.partitions = self._producer.partition_count(self._topic)
 
     def hello(self, run: int, generation: int, start: Mapping[int, int]) -> None:
         """A run begins; `start` has the first offset of every source partition."""
@@ -220,103 +224,149 @@ class OutboxDriver:
 
     def _write(self, headers: list[bytes]) -> None:
         """Writes each into every partition, and waits for all acknowledgements."""
-        failures: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _message: Message) -> None:
-            if error is not None:
-                failures.append(error)
-
+        done = Delivered()
         for partition in range(self.partitions):
             for header in headers:
-                self._producer.produce(
-                    self._topic, partition=partition, headers=[(HEADER, header)], on_delivery=delivered
-                )
-        self._producer.flush()  # each ends by message.timeout.ms
-        if failures:
-            raise translated(self._faults.cause(failures[0]), _DOING, self._config)
+                self._producer.send(self._topic, partition, KafkaRecord(None, None, [(HEADER, header)]), done)
+        error = self._producer.flush(-1, [done])  # each ends by message.timeout.ms
+        if error is not None:
+            raise self._producer.error(error)
+
+
+class OutboxQueries:
+    """The queries of this process; its tables are kept from one leading to the next, so that a stand-by is warm.
+
+    Args:
+        spark: From `start_session`, with the jars of `spark_jars`.
+        config: Of the deployment.
+        scratch: Directory for checkpoints.
+    """
+
+    def __init__(self, spark: SparkSession, config: KafkaConfig, scratch: Path) -> None:
+        self.spark = spark
+        self._config = config
+        self._scratch = scratch
+        self._tables = TableBuilder(spark)
+
+    def build(self, table: RoutingTable) -> MatchTable:
+        """The filters of a routing table as a table of Spark.
+
+        Raises:
+            RunFailedError: Spark refuses them.
+            SparkGoneError: There is no JVM any more.
+        """
+        with spark_errors(f"the filters of generation {table.generation} cannot be used"):
+            return self._tables.build((target.id, target.broker, target.filter) for target in table.targets)
+
+    def start(
+        self,
+        filters: MatchTable,
+        start: Mapping[int, int],
+        partitions: int,
+        *,
+        run: int,
+        generation: int,
+        batch_s: int = REAL_TIME_BATCH_S,
+    ) -> SparkRun:
+        """Starts a query of which the outbox is told nothing; returns when Spark has planned it.
+
+        Args:
+            filters: From `build`.
+            start: The first offset of every partition of `events`.
+            partitions: How many partitions the topic `outbox` has.
+            run: Its number.
+            generation: Version of the filters.
+            batch_s: Length of a batch. At its end the tasks begin anew where they were.
+
+        Raises:
+            InvalidInputError: An option has no counterpart in Java.
+            RunFailedError: Spark refuses the query.
+            SparkGoneError: There is no JVM any more.
+        """
+        return start_query(
+            self.spark,
+            lambda: sink_rows(
+                match_events(read_topic(self.spark, self._config, start), filters, SINK_IDENTITY, marks=True)
+            ),
+            lambda jvm: _writer(jvm, self._config, partitions, run, generation),
+            run=run,
+            generation=generation,
+            scratch=self._scratch,
+            batch_s=batch_s,
+        )
 
 
 class KafkaRun:
-    """A started query on Kafka; made by `start_kafka_run`.
+    """A started query of which the outbox knows; made by `start_kafka_run`.
 
     Attributes:
         number: The run's number.
         generation: Version of the set of filters that it evaluates.
     """
 
-    def __init__(self, query: SparkRun, driver: OutboxDriver) -> None:
+    def __init__(self, query: SparkRun, driver: OutboxDriver, registry: RunRegistry | None) -> None:
         self.number = query.number
         self.generation = query.generation
+        self.failure = query.failure
         self._query = query
         self._driver = driver
+        self._registry = registry
 
     @property
     def alive(self) -> bool:
         """See `SparkRun.alive`."""
         return self._query.alive
 
-    def failure(self) -> str:
-        """See `SparkRun.failure`."""
-        return self._query.failure()
-
     def stop(self) -> None:
-        """Ends the query, and says so in the outbox.
+        """Ends the query, and says so in the topics `outbox` and `runs`.
 
         Raises:
-            RunFailedError: Spark could not stop it.
+            RunFailedError: Spark could not stop it, or Kafka does not hear of it.
             SparkGoneError: There is no JVM any more.
-            KafkaUnreachableError: The outbox does not hear of it.
         """
         self._query.stop()
-        self._driver.over(self.number, self.generation)
+        try:
+            self._driver.over(self.number, self.generation)
+            if self._registry is not None:
+                self._registry.over(self.number, self.generation)
+        except MatcherLeadLostError as error:
+            what = "the end of a run is not told: the next driver has told it"
+            _log.info(what, run=self.number, reason=error.message)
+        except UnavailableError as error:
+            raise RunFailedError(f"run {self.number} has ended unheard: {error.message}", hint=error.hint) from error
 
 
 def start_kafka_run(
-    spark: SparkSession,
-    table: MatchTable,
-    *,
-    config: KafkaConfig,
-    driver: OutboxDriver,
+    queries: OutboxQueries,
+    filters: MatchTable,
     start: Mapping[int, int],
+    driver: OutboxDriver,
+    registry: RunRegistry | None = None,
+    *,
     run: int,
     generation: int,
-    scratch: Path,
-    batch_s: int = REAL_TIME_BATCH_S,
 ) -> KafkaRun:
     """Starts a query; returns when every task of it has begun and the outbox knows that.
 
     Args:
-        spark: From `start_session`, with the jars of `spark_jars`.
-        table: The filters, built on `spark`.
-        config: Of the deployment.
-        driver: Writes beside the query.
+        queries: Of this process.
+        filters: From `queries.build`.
         start: The first offset of every partition of `events`.
+        driver: Writes beside the query.
+        registry: Hears of its end; None: nobody.
         run: Grows with every run, and from driver to driver.
-        generation: Version of the filters in `table`.
-        scratch: Directory for the checkpoint.
-        batch_s: Length of a batch. At its end the tasks begin anew where they were.
+        generation: Version of the filters.
 
     Raises:
-        InvalidInputError: Spark has too few task slots, or an option has no counterpart in Java.
+        InvalidInputError: An option has no counterpart in Java.
         RunFailedError: Spark refuses the query, or a task of it does not begin within `RUN_TASKS_S_MAX`.
         SparkGoneError: There is no JVM any more.
         KafkaUnreachableError: The outbox cannot be written.
     """
-    check_slots(spark.sparkContext.defaultParallelism, len(start))
     driver.hello(run, generation, start)
     query: SparkRun | None = None
     try:
-        query = start_outbox_query(
-            spark,
-            table,
-            config=config,
-            partitions=driver.partitions,
-            start=start,
-            run=run,
-            generation=generation,
-            scratch=scratch,
-            batch_s=batch_s,
-        )
+        query = queries.start(filters, start, driver.partitions, run=run, generation=generation)
         _wait_begun(query, len(start))
         driver.began(run, generation, start)
     except BaseException:
@@ -324,51 +374,7 @@ def start_kafka_run(
             query.stop()
         driver.over(run, generation)
         raise
-    return KafkaRun(query, driver)
-
-
-def start_outbox_query(
-    spark: SparkSession,
-    table: MatchTable,
-    *,
-    config: KafkaConfig,
-    partitions: int,
-    start: Mapping[int, int],
-    run: int,
-    generation: int,
-    scratch: Path,
-    batch_s: int,
-) -> SparkRun:
-    """Starts the query of a run, of which the outbox is told nothing; returns when Spark has planned it.
-
-    Args:
-        spark: From `start_session`, with the jars of `spark_jars`.
-        table: The filters, built on `spark`.
-        config: Of the deployment.
-        partitions: How many partitions the topic `outbox` has.
-        start: The first offset of every partition of `events`.
-        run: Its number.
-        generation: Version of the filters in `table`.
-        scratch: Directory for the checkpoint.
-        batch_s: Length of a batch.
-
-    Raises:
-        RunFailedError: Spark refuses the query.
-        SparkGoneError: There is no JVM any more.
-    """
-
-    def sink(jvm: JVMView) -> JavaObject:
-        return _writer(jvm, config, partitions, run, generation)
-
-    return start_query(
-        spark,
-        lambda: sink_rows(match_events(read_topic(spark, config, start), table, SINK_IDENTITY, marks=True)),
-        sink,
-        run=run,
-        generation=generation,
-        scratch=scratch,
-        batch_s=batch_s,
-    )
+    return KafkaRun(query, driver, registry)
 
 
 SINK_IDENTITY: Final = (*EVENT_IDENTITY, "append_time_us", *RECORD)
@@ -413,3 +419,186 @@ def _wait_begun(query: SparkRun, tasks: int) -> None:
                 hint="other programs may use the cluster's cores",
             )
         time.sleep(_POLL_S)
+
+
+# --- outbox places --------------------------------------------------------------------------------
+# Where the next run must begin: from what the dispatchers have committed of the outbox.
+#
+# A commit of the group `dispatchers` has the takeover's state beside the offset, and with it W of each source
+# partition. It is a lower bound of the W that the reader will have at the next record of the log: W never falls, and
+# the log alone decides it. A run that starts at or below W is never refused; what it has below W does not count. So the
+# committed W is enough to begin at, and dispatchers need not say it a second time. What a late commit costs is work,
+# not correctness: the events between the committed W and the true one are matched once more.
+
+
+def lowest_watermarks(states: Sequence[OutboxState | None], sources: int) -> dict[int, int]:
+    """The lowest W of all outbox partitions, for each source partition. Pure.
+
+    Args:
+        states: What is committed of each outbox partition; None where nothing is: there W may be any.
+        sources: How many source partitions there are.
+
+    Returns:
+        By source partition; 0 where one is unknown.
+    """
+
+    def watermark(state: OutboxState | None, source: int) -> int:
+        known = None if state is None else state.takeover.partitions.get(source)
+        return 0 if known is None else known.watermark
+
+    return {source: min((watermark(state, source) for state in states), default=0) for source in range(sources)}
+
+
+class OutboxPlaces:
+    """What the dispatchers have committed, seen from outside of their group; blocking, for one thread.
+
+    Args:
+        config: Of the deployment.
+
+    Attributes:
+        sources: How many partitions the topic `events` has.
+        partitions: How many the topic `outbox` has.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+        UnavailableError: Kafka does not answer, or a topic is not there.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._events, self._outbox = config.topic("events"), config.topic("outbox")
+        own = {"group.id": config.topic("dispatchers")}
+        self._consumer = TopicConsumer(config, "the place to match from cannot be found", own)
+        try:
+            self.sources = self._consumer.partition_count(self._events)
+            self.partitions = self._consumer.partition_count(self._outbox)
+        except BaseException:
+            self.close()
+            raise
+
+    def starts(self, earlier: int = 0) -> dict[int, int]:
+        """The first offset of each source partition for a run that begins now: the lowest W, if it is still there.
+
+        Args:
+            earlier: So many offsets before it, as far as they are still there.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+            RecordError: A commit is none of ours.
+        """
+        lowest = lowest_watermarks(self._states(), self.sources)
+        return {source: max(offset - earlier, self._bounds(source)[0]) for source, offset in lowest.items()}
+
+    def newest(self, count: int) -> dict[int, int]:
+        """Of each source partition an offset that so many offsets at most follow; empty where no partition has any.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
+        bounds = {source: self._bounds(source) for source in range(self.sources)}
+        if all(first == end for first, end in bounds.values()):
+            return {}
+        return {source: max(first, end - count) for source, (first, end) in bounds.items()}
+
+    def newest_run(self) -> int:
+        """The highest number of a run that a committed state knows; 0 without one.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+            RecordError: A commit is none of ours.
+        """
+        return max((state.newest_run for state in self._states() if state is not None), default=0)
+
+    def _states(self) -> list[OutboxState | None]:
+        places = [library().TopicPartition(self._outbox, number) for number in range(self.partitions)]
+        found = self._consumer.commits(places)
+        return [decode_state(place.metadata or "") if place.offset >= 0 else None for place in found]
+
+    def _bounds(self, source: int) -> tuple[int, int]:
+        """The first offset of a source partition, and its end."""
+        return self._consumer.bounds(self._events, source)
+
+    def close(self) -> None:
+        """Gives everything back; idempotent."""
+        self._consumer.close()
+
+
+# --- kafka runs -----------------------------------------------------------------------------------
+
+
+class KafkaRuns:
+    """What a `Matcher` that leads needs of Kafka: `matcher.Runner` and, by topics instead of a link, `DispatcherLink`.
+
+    Each run has a number that the topic `runs` has taken first. What dispatchers say is in that topic, and in what they
+    commit.
+
+    Args:
+        queries: Of this process.
+        registry: Of the driver that leads.
+        driver: Writes into the outbox beside the queries.
+        places: Where runs begin.
+    """
+
+    address = _NO_ADDRESS
+
+    def __init__(
+        self, queries: OutboxQueries, registry: RunRegistry, driver: OutboxDriver, places: OutboxPlaces
+    ) -> None:
+        self._queries = queries
+        self._registry = registry
+        self._driver = driver
+        self._places = places
+
+    def resume(self) -> dict[int, int]:
+        """Where a run begins when none is alive: the lowest W of all outbox partitions.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
+        return self._places.starts()
+
+    def ends(self) -> dict[int, int]:
+        """Where a run beside another one begins: a log cannot be held up until the run's rows count, so not at its end.
+
+        It begins somewhat earlier than it must. What it has of those events does not count, and by then it is warm.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
+        return self._places.starts(earlier=RUN_WARM_EVENTS)
+
+    def start(self, table: RoutingTable, number: int, start: Mapping[int, int], _link: LinkAddress) -> KafkaRun:
+        """Starts a run.
+
+        Raises:
+            RunFailedError: Spark refuses the filters or the query, or has too few task slots.
+            SparkGoneError: There is no JVM any more.
+            MatcherLeadLostError: Another driver leads.
+            UnavailableError: The outbox cannot be written.
+        """
+        try:
+            check_slots(self._queries.spark.sparkContext.defaultParallelism, len(start))
+        except InvalidInputError as error:  # executors may come back
+            raise RunFailedError(error.message, hint=error.hint) from error
+        filters, generation = self._queries.build(table), table.generation
+        self._registry.started(number, generation, start)
+        return start_kafka_run(
+            self._queries, filters, start, self._driver, self._registry, run=number, generation=generation
+        )
+
+    def started(self, run: int, generation: int) -> None:
+        """Nothing: the registry has told of the run before it began."""
+
+    def receive(self, timeout_s: float) -> list[Message]:
+        """Messages about runs, as soon as there are any; none after this time.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
+        try:
+            return self._registry.news(timeout_s)
+        except UnavailableError:
+            time.sleep(timeout_s)  # the error may come at once: the loop must not spin
+            raise
+
+    def close(self) -> None:
+        """Nothing: registry and places are those of the lead."""

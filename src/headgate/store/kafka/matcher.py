@@ -33,8 +33,7 @@ from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, stop_session, task_slots
 from headgate.store.config import ClusterConfig, KafkaConfig, resolved
 from headgate.store.kafka.consumer_groups import Election, GroupMembers, Loss
-from headgate.store.kafka.kafka_runner import KafkaLink, KafkaRouting, KafkaRunner, KafkaTables, OutboxPlaces
-from headgate.store.kafka.match_run import OutboxDriver, check_slots, start_outbox_query
+from headgate.store.kafka.match_run import KafkaRuns, OutboxDriver, OutboxPlaces, OutboxQueries, check_slots
 from headgate.store.kafka.runs import MatcherLeadLostError, RunRegistry
 from headgate.store.kafka.spark_jars import spark_jars
 
@@ -57,25 +56,16 @@ class Rehearsal:
     """Rehearses now and then; blocking, for the thread that would lead.
 
     Args:
-        tables: Filters as tables.
-        config: Of the deployment.
+        queries: Of this process.
         places: Where events are.
-        scratch: Directory for checkpoints.
         clock: Monotonic seconds.
     """
 
     def __init__(
-        self,
-        tables: KafkaTables,
-        config: KafkaConfig,
-        places: OutboxPlaces,
-        scratch: Path,
-        clock: Callable[[], float] = time.monotonic,
+        self, queries: OutboxQueries, places: OutboxPlaces, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._tables = tables
-        self._config = config
+        self._queries = queries
         self._places = places
-        self._scratch = scratch
         self._clock = clock
         self._generation: int | None = None  # that was rehearsed
         self._looked_at = -limits.REHEARSAL_PAUSE_S
@@ -104,16 +94,12 @@ class Rehearsal:
         start = self._places.newest(limits.REHEARSAL_EVENTS)
         if not start:
             return False
-        filters = self._tables.build(table)
-        query = start_outbox_query(
-            self._tables.spark,
-            filters,
-            config=self._config,
-            partitions=self._places.partitions,
-            start=start,
+        query = self._queries.start(
+            self._queries.build(table),
+            start,
+            self._places.partitions,
             run=REHEARSAL_RUN,
             generation=table.generation,
-            scratch=self._scratch,
             batch_s=limits.REHEARSAL_BATCH_S,
         )
         began = self._clock()
@@ -194,10 +180,9 @@ class KafkaMatcher:
     ) -> None:
         self._config = config
         self._filters = filters
-        self._scratch = scratch
         self._hooks = hooks or MatcherHooks()
         self._name = name
-        self._tables = KafkaTables(spark)
+        self._queries = OutboxQueries(spark, config, scratch)
         self._lead = _Lead()
         self._seen: int | None = None  # generation of the tables
 
@@ -210,8 +195,8 @@ class KafkaMatcher:
             HeadgateError: What Kafka refuses for good.
         """
         with closing(OutboxPlaces(self._config)) as places:
-            wait_slots(self._tables.spark, places.sources, stop)
-            rehearsal = Rehearsal(self._tables, self._config, places, self._scratch)
+            wait_slots(self._queries.spark, places.sources, stop)
+            rehearsal = Rehearsal(self._queries, places)
             with self._election() as election:
 
                 def is_called() -> bool:
@@ -267,7 +252,7 @@ class KafkaMatcher:
             if generation != self._seen:
                 self._seen = generation
                 self._hooks.on_note(STANDS_BY)
-                self._tables.build(self._filters.snapshot())
+                self._queries.build(self._filters.snapshot())
             elif rehearsal.is_due(generation):
                 if rehearsal.run(self._filters.snapshot(), is_called):
                     self._hooks.on_note(f"{STANDS_BY}; {REHEARSED} generation {generation}")
@@ -300,10 +285,12 @@ class KafkaMatcher:
                 first_run = max(registry.newest_run, places.newest_run()) + 1
                 driver.over_before(first_run)
                 _log.info("drives the match", first_run=first_run)
+                runs = KafkaRuns(self._queries, registry, driver, places)
                 Matcher(
-                    KafkaRouting(self._filters, registry),
-                    KafkaRunner(self._tables, self._config, registry, driver, places, self._scratch),
-                    lambda: KafkaLink(registry, places),
+                    self._filters,
+                    runs,
+                    lambda: runs,
+                    on_active=registry.in_force,  # told to the control process that leads, see `runs.py`
                     on_ready=self._hooks.on_ready,
                     on_note=self._hooks.on_note,
                     on_step=on_step,

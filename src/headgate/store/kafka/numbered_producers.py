@@ -24,8 +24,6 @@ from headgate.errors import HeadgateError, OverloadedError, UnavailableError
 from headgate.event.identity import namespace_of
 from headgate.ingress.producers import NumberedEntries, ProducerReplacedError, Producing, check_name
 from headgate.limits import (
-    COMMIT_BATCH_BYTES_MAX,
-    COMMIT_CHUNK_EVENTS_MAX,
     COMMIT_QUEUE_BYTES_MAX,
     COMMIT_QUEUE_EVENTS_MAX,
     KAFKA_PRODUCER_STREAMS_MAX,
@@ -33,9 +31,9 @@ from headgate.limits import (
 )
 from headgate.shares import FairPlaces
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Faults, committed_places, committed_reader, library
+from headgate.store.kafka.client import TopicConsumer, library
 from headgate.store.kafka.records import KafkaRecord, records_of
-from headgate.store.kafka.transactions import FencedWriter, Office
+from headgate.store.kafka.transactions import FencedWriter, Office, Submit, next_group
 
 _DOING: Final = "events of a numbered producer cannot be stored"
 _UNSURE: Final = "it is not known whether they are stored: open another stream, which says from which number on to send"
@@ -73,15 +71,10 @@ class NumberedWriter:
         # Before the numbers are read: nothing of an earlier stream is committed from here on.
         office = Office("events", f"producer-{digest}", _DOING, _UNSURE, fenced)
         self._writer = FencedWriter(config, office)
-        faults = Faults()
-        reader = committed_reader(config, faults, group=f"producer-{digest}")
-        try:
-            self._group: object = reader.consumer_group_metadata()
+        with contextlib.closing(TopicConsumer.committed(config, _DOING, group=f"producer-{digest}")) as reader:
+            self._group: object = reader.raw.consumer_group_metadata()
             partitions = range(config.topics.events.partitions)
-            asked = [library().TopicPartition(self._topic, number) for number in partitions]
-            found = committed_places(reader, asked, config, faults, _DOING)
-        finally:
-            reader.close()
+            found = reader.commits([library().TopicPartition(self._topic, number) for number in partitions])
         self.newest = {place.partition: int(place.metadata or 0) for place in found if place.offset >= 0}
 
     def store(self, parts: Mapping[int, Sequence[KafkaRecord]], newest: Mapping[int, int]) -> None:
@@ -109,20 +102,14 @@ class NumberedWriter:
         del self._writer
 
 
-@dataclass(eq=False, slots=True)
-class _Submit:
-    """Events on their way into a transaction."""
+class _Numbered(Submit[int]):
+    """Events on their way into a transaction, with the newest number by partition."""
 
-    parts: Mapping[int, Sequence[KafkaRecord]]
-    newest: Mapping[int, int]
-    count: int
-    size_bytes: int
-    done: asyncio.Future[int]
+    __slots__ = ("newest",)
 
-    def fail(self, error: HeadgateError) -> None:
-        """Nothing of it is known to be stored."""
-        if not self.done.done():
-            self.done.set_exception(error)
+    def __init__(self, parts: Mapping[int, Sequence[KafkaRecord]], newest: Mapping[int, int], size_bytes: int) -> None:
+        super().__init__(parts, size_bytes, asyncio.get_running_loop().create_future())
+        self.newest = newest
 
 
 @dataclass(eq=False)
@@ -139,7 +126,7 @@ class FencedProducing(Producing):
 
     writer: NumberedWriter | None = None
     made: asyncio.Event = field(default_factory=asyncio.Event)
-    waiting: deque[_Submit] = field(default_factory=deque)
+    waiting: deque[_Numbered] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
     place: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
@@ -248,7 +235,7 @@ class FencedProducers:
             error = OverloadedError(f"{self._events} events wait for Kafka already", hint="try again later")
             producing.chain.end(error)
             raise error
-        submit = _Submit(records, newest, count, size_bytes, asyncio.get_running_loop().create_future())
+        submit = _Numbered(records, newest, size_bytes)
         submit.done.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._events, self._bytes = self._events + count, self._bytes + size_bytes
         for partition, number in newest.items():
@@ -264,7 +251,7 @@ class FencedProducers:
     async def _commit_all(self, producing: FencedProducing) -> None:
         """Commits until nothing waits; the next submit starts it again. What fails ends the chain."""
         try:
-            while group := _taken(producing.waiting):
+            while group := next_group(producing.waiting):
                 error = await self._commit(producing, group)
                 if error is None:
                     for submit in group:
@@ -274,13 +261,13 @@ class FencedProducers:
                 if isinstance(error, ProducerReplacedError):
                     producing.replaced.set()
                 for submit in group:
-                    submit.fail(_own(error))
+                    submit.fail(error)
                 while producing.waiting:
                     producing.waiting.popleft().fail(producing.chain.behind())
         finally:
             producing.task = None
 
-    async def _commit(self, producing: FencedProducing, group: Sequence[_Submit]) -> HeadgateError | None:
+    async def _commit(self, producing: FencedProducing, group: Sequence[_Numbered]) -> HeadgateError | None:
         """Stores some submits in one transaction; why that failed."""
         assert producing.writer is not None, "the stream is open"
         parts: dict[int, list[KafkaRecord]] = {}
@@ -296,20 +283,3 @@ class FencedProducers:
         except Exception as error:  # noqa: BLE001 - those who wait get it
             return UnavailableError(f"{_DOING}: {error}")
         return None
-
-
-def _taken(waiting: deque[_Submit]) -> list[_Submit]:
-    """What goes into the next transaction."""
-    group: list[_Submit] = []
-    count = size_bytes = 0
-    while waiting:
-        count, size_bytes = count + waiting[0].count, size_bytes + waiting[0].size_bytes
-        if group and (count > COMMIT_CHUNK_EVENTS_MAX or size_bytes > COMMIT_BATCH_BYTES_MAX):
-            break
-        group.append(waiting.popleft())
-    return group
-
-
-def _own(error: HeadgateError) -> HeadgateError:
-    """An exception of the waiter's own: one object raised in many tasks would collect all their tracebacks."""
-    return type(error)(error.message, hint=error.hint)

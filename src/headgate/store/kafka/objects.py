@@ -15,27 +15,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from headgate.control.database import BUSY_TIMEOUT_MS, NotLeaderError, translated_errors
 from headgate.control.rows import counter
 from headgate.control.schema import MIGRATIONS, migrate
+from headgate.control.store import Store
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.limits import OBJECT_CACHE_AGE_S_MAX
+from headgate.storage.keyring import Keyring
+from headgate.storage.sqlite import read_only
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import TopicLostError
-from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, tables
+from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, row_headers, tables
 from headgate.store.kafka.state_topic import StateTopicReader
 from headgate.store.kafka.transactions import FencedWriter, Office
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message
-
-
-# --- object reader --------------------------------------------------------------------------------
-# Reading the topic `objects`.
 
 
 class ObjectsLostError(TopicLostError):
@@ -43,13 +39,6 @@ class ObjectsLostError(TopicLostError):
 
     code = "objects-lost"
     remedy = "Move control.db away to begin with what the topic has now"
-
-
-class ObjectTopicReader(StateTopicReader):
-    """The reader of a cache; what is lost raises ObjectsLostError."""
-
-    def __init__(self, config: KafkaConfig) -> None:
-        super().__init__(config, "objects", ObjectsLostError)
 
 
 # --- object rows ----------------------------------------------------------------------------------
@@ -121,10 +110,6 @@ def put_position(connection: sqlite3.Connection, now: CachePosition) -> None:
     )
 
 
-# --- object writer --------------------------------------------------------------------------------
-# Writing the topic `objects`: the control process that leads.
-
-
 def _fenced(hint: str) -> NotLeaderError:
     return NotLeaderError(
         "another control process has taken the lead while this one wrote objects",
@@ -142,19 +127,14 @@ _OFFICE: Final = Office(
 )
 
 
-class ObjectTopicWriter(FencedWriter):
-    """The writer of the control process that leads; a newer one raises NotLeaderError in those before it."""
-
-    def __init__(self, config: KafkaConfig) -> None:
-        super().__init__(config, _OFFICE)
-
-
 # --- objects --------------------------------------------------------------------------------------
 
 _WAIT_S: Final = 0.5
 """How long a look for news waits: a stop, and the wish to lead, are noticed so late."""
 _RETRY_S: Final = 1.0
 """Between two tries while Kafka does not answer."""
+_LOOK_S: Final = 0.05
+"""Between two looks for a cache that is being made."""
 _log = structlog.get_logger(__name__)
 
 
@@ -180,7 +160,7 @@ class KafkaObjects:
         connection: sqlite3.Connection,
         path: Path,
         config: KafkaConfig,
-        reader: ObjectTopicReader,
+        reader: StateTopicReader,
         name: str,
         *,
         on_lost: Callable[[str], object],
@@ -197,7 +177,7 @@ class KafkaObjects:
         self._cache = CacheTables(connection, OBJECT_ROWS)
         self._capture: RowCapture | None = None
         # Changes only under SQLite's lock for writing, but for the step from None: a write looks at it under that lock.
-        self._writer: ObjectTopicWriter | None = None
+        self._writer: FencedWriter | None = None
         self._topic_id = ""
         self._seen_s = 0.0
         self._asking, self._using = threading.Lock(), threading.Lock()
@@ -228,7 +208,7 @@ class KafkaObjects:
             InvalidInputError: The file holds objects of a server without Kafka.
             DatabaseNewerError: A newer Headgate wrote the file.
         """
-        reader = ObjectTopicReader(config)
+        reader = StateTopicReader(config, "objects", ObjectsLostError)
         connection = None
         try:
             with translated_errors(path):
@@ -303,7 +283,7 @@ class KafkaObjects:
             if self._writer is not None:
                 self._step_down("another control process has taken the lead")
             try:
-                self._cache.apply(message.key(), message.value(), _headers(message))
+                self._cache.apply(message.key(), message.value(), row_headers(message))
             except RowRecordError as error:
                 place = f"{self._topic} at offset {message.offset()}"
                 raise RowRecordError(f"{place}: {error.message}", hint=error.hint) from error
@@ -371,7 +351,7 @@ class KafkaObjects:
         with self._turn():
             if self._writer is not None:
                 return
-            writer = ObjectTopicWriter(self._config)  # from here on the topic has the last word of those before
+            writer = FencedWriter(self._config, _OFFICE)  # from here on the topic has the last word of those before
             try:
                 self._catch_up()
                 with translated_errors(self._path), _transaction(self._connection) as connection:
@@ -468,13 +448,6 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _headers(message: Message) -> dict[str, bytes | None]:
-    try:
-        return dict(message.headers() or ())  # type: ignore[arg-type] # a list of pairs, as documented
-    except UnicodeDecodeError as error:
-        raise RowRecordError(f"the name of a header is no UTF-8: {error.reason}") from error
-
-
 def _leader(connection: sqlite3.Connection) -> str:
     found = connection.execute("SELECT name FROM topic_leader").fetchone()
     return str(found[0]) if found else ""
@@ -490,3 +463,70 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]
     finally:
         if connection.in_transaction:  # an error of the disk may have ended it
             connection.execute("ROLLBACK")
+
+
+# --- readers of a cache ---------------------------------------------------------------------------
+# The other processes of a server wait until its cache is there, and never write it.
+
+
+class ReaderCommitter:
+    """The `Committer` of a process that only reads: it refuses every write."""
+
+    is_synced = True
+
+    def attach(self, connection: sqlite3.Connection) -> None:
+        """See `Committer.attach`."""
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """See `Committer.begin`.
+
+        Raises:
+            NotLeaderError: Always.
+        """
+        raise NotLeaderError(
+            "this process only reads objects, so it cannot write them", hint="the leading control process writes"
+        )
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        """See `Committer.commit`; never called."""
+        raise AssertionError("no transaction was begun")
+
+    def detach(self, connection: sqlite3.Connection) -> None:
+        """See `Committer.detach`."""
+        connection.close()
+
+
+def open_cache(path: Path, is_stopped: Callable[[], bool], keys: Keyring | None = None) -> Store:
+    """Opens the cache for reading, once the process that follows the topic has made it; blocking.
+
+    Args:
+        path: control.db of this server.
+        is_stopped: Whether to wait no longer.
+        keys: Of Secrets; None: none can be read.
+
+    Raises:
+        UnavailableError: The wait was ended.
+    """
+    while not _is_there(path):
+        if is_stopped():
+            raise UnavailableError("the process ends before it has read any objects")
+        time.sleep(_LOOK_S)
+    return Store.open(path, committer=ReaderCommitter(), keys=keys)
+
+
+def leader_of(path: Path) -> str:
+    """The URL of the control process that took the lead last; empty when none did, or the cache cannot be read now."""
+    try:
+        with read_only(path) as connection:
+            return _leader(connection)
+    except sqlite3.OperationalError:
+        return ""
+
+
+def _is_there(path: Path) -> bool:
+    """Whether the topic has been read into it once."""
+    try:
+        with read_only(path) as connection:
+            return position(connection) is not None
+    except sqlite3.OperationalError:  # there is no file, or it has no tables yet
+        return False

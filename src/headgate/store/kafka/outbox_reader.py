@@ -18,23 +18,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import HeadgateError
 from headgate.limits import OUTBOX_READ_BYTES_MAX, OUTBOX_READ_RECORDS, OUTBOX_SESSION_S
 from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import (
-    BOUNDED_FETCH,
-    Came,
-    Faults,
-    came,
-    committed_places,
-    ends_before,
-    library,
-    made_client,
-    offset_of,
-    translated,
-    watermarks,
-)
+from headgate.store.kafka.client import BOUNDED_FETCH, Came, TopicConsumer, library, offset_of
 from headgate.store.kafka.events import headers_of
 from headgate.store.kafka.outbox_records import (
     Checkpoint,
@@ -81,13 +68,10 @@ class OutboxMember:
     """
 
     def __init__(self, config: KafkaConfig, listener: OutboxListener, name: str = "") -> None:
-        kafka = library()
-        self._config = config
         self._topic = config.topic("outbox")
         self._events_topic = config.topic("events")
         self._partition_count = config.topics.outbox.partitions
         self._listener = listener
-        self._faults = Faults()
         self._assigned: dict[int, _Assigned] = {}
         self._assignments = 0
         self._problem: BaseException | None = None  # of a callback: the library would print it
@@ -97,15 +81,14 @@ class OutboxMember:
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": round(OUTBOX_SESSION_S * 1_000),
             "heartbeat.interval.ms": round(OUTBOX_SESSION_S * 1_000 / 4),
-            "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": _FETCH_WAIT_MS,
             **BOUNDED_FETCH,
             **({"client.id": name} if name else {}),
         }
-        self._consumer: Consumer = made_client(kafka.Consumer, config, self._faults, own)
-        self._consumer.subscribe(
+        self._consumer = TopicConsumer(config, _DOING, own)
+        self._consumer.raw.subscribe(
             [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
@@ -146,11 +129,11 @@ class OutboxMember:
 
     def pause(self, partitions: Collection[int]) -> None:
         """Stops reading these for now; those that the member does not have are passed over."""
-        self._consumer.pause(self._places(partitions))
+        self._consumer.raw.pause(self._places(partitions))
 
     def resume(self, partitions: Collection[int]) -> None:
         """Goes on reading these."""
-        self._consumer.resume(self._places(partitions))
+        self._consumer.raw.resume(self._places(partitions))
 
     def commit(self, checkpoints: Collection[Checkpoint]) -> bool:
         """Makes these the places at which the next owner of their partitions goes on.
@@ -172,7 +155,7 @@ class OutboxMember:
         if not places:
             return True
         try:
-            done = self._consumer.commit(offsets=places, asynchronous=False)
+            done = self._consumer.raw.commit(offsets=places, asynchronous=False)
         except kafka.KafkaException as error:
             return self._is_later(error.args[0])
         failed = [place.error for place in done if place.error is not None]
@@ -189,9 +172,9 @@ class OutboxMember:
 
     def _poll(self, timeout_s: float) -> Message | None:
         """The next record that is there within this time."""
-        message = self._consumer.poll(timeout_s)
+        message = self._consumer.raw.poll(timeout_s)
         self._raise_problem()
-        what = Came.NOTHING if message is None else came(message, self._config, self._faults, _DOING)
+        what = Came.NOTHING if message is None else self._consumer.came(message)
         if message is None or what is Came.RECORD:
             return message
         if what is Came.REMOVED:
@@ -226,8 +209,8 @@ class OutboxMember:
             return
         try:
             self._listener.taking(sorted(place.partition for place in places))
-            committed = committed_places(self._consumer, places, self._config, self._faults, _DOING)
-            self._consumer.incremental_assign([self._restored(place) for place in committed])
+            committed = self._consumer.commits(places)
+            self._consumer.raw.incremental_assign([self._restored(place) for place in committed])
         except BaseException as error:  # noqa: BLE001 - `read` raises it
             self._problem = error
 
@@ -251,7 +234,7 @@ class OutboxMember:
     def _restored(self, place: TopicPartition) -> TopicPartition:
         """The partition is the member's: where it goes on."""
         kafka = library()
-        first = self._first_offset(self._topic, place.partition)
+        first, _ = self._consumer.bounds(self._topic, place.partition)
         position, state = 0, None
         if place.offset >= 0:
             position, state = place.offset, decode_state(place.metadata or "")
@@ -265,13 +248,8 @@ class OutboxMember:
         there: TopicPartition = kafka.TopicPartition(self._topic, place.partition, position)
         return there
 
-    def _first_offset(self, topic: str, partition: int) -> int:
-        """The first offset that a partition still has."""
-        place = library().TopicPartition(topic, partition)
-        return watermarks(self._consumer, place, self._config, self._faults, _DOING)[0]
-
     def _floor(self, source: int) -> int:
-        return self._first_offset(self._events_topic, source)
+        return self._consumer.bounds(self._events_topic, source)[0]
 
     def _go_on_behind_removed(self, message: Message) -> None:
         """Retention has removed what stood at the place that is read."""
@@ -280,13 +258,13 @@ class OutboxMember:
         assigned = None if partition is None else self._assigned.get(partition)
         if partition is None or assigned is None:
             return
-        first, position = self._first_offset(self._topic, partition), assigned.takeover.next_position
+        (first, _), position = self._consumer.bounds(self._topic, partition), assigned.takeover.next_position
         if position >= first:
-            raise ends_before(_DOING, self._topic, partition, position)
+            raise self._consumer.ends_before(self._topic, partition, position)
         self._listener.removed(partition, position, first)
         there = kafka.TopicPartition(self._topic, partition, first)
-        self._consumer.incremental_unassign([there])  # after this error there is nothing that could be sought in
-        self._consumer.incremental_assign([there])
+        self._consumer.raw.incremental_unassign([there])  # after this error there is nothing that could be sought in
+        self._consumer.raw.incremental_assign([there])
 
     def _places(self, partitions: Collection[int]) -> list[TopicPartition]:
         kafka = library()
@@ -304,10 +282,7 @@ class OutboxMember:
             *(kafka.FENCED_INSTANCE_ID, kafka._ASSIGNMENT_LOST, kafka._STATE),
         ):
             return False
-        problem: HeadgateError = translated(
-            self._faults.cause(error), "the outbox's place cannot be kept", self._config
-        )
-        raise problem
+        raise self._consumer.error(error, "the outbox's place cannot be kept")
 
     def _raise_problem(self) -> None:
         if self._problem is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
@@ -19,11 +18,11 @@ import structlog
 from headgate import limits
 from headgate.delivery.cursors import CursorChange, CursorStore
 from headgate.errors import UnavailableError
-from headgate.limits import KAFKA_READ_S_MAX, OUTBOX_SWEEP_RECORDS, OUTBOX_SWEPT_PLACES_MAX
+from headgate.limits import OUTBOX_SWEEP_RECORDS, OUTBOX_SWEPT_PLACES_MAX
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.storage.commit import Committer
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import Came, Faults, came, committed_reader, library, offset_of, polled, watermarks
+from headgate.store.kafka.client import Came, TopicConsumer, offset_of
 from headgate.store.kafka.events import headers_of
 from headgate.store.kafka.outbox_reader import matched_event
 from headgate.store.kafka.outbox_records import OutboxEvent, OutboxState, decode, decode_state, encode_state
@@ -211,8 +210,7 @@ class OutboxWalker:
         self.closing: Final = closing
         self._config = config
         self._events_topic = config.topic("events")
-        self._faults = Faults()
-        self._consumer = committed_reader(config, self._faults)
+        self._consumer = TopicConsumer.committed(config, _DOING)
 
     def begin(self, partition: int, place: KnownPlace) -> OutboxWalk:
         """A walk over a partition, from a checkpoint of it on.
@@ -228,15 +226,15 @@ class OutboxWalker:
 
     def go(self, partition: int, offset: int) -> None:
         """Reads on there."""
-        self._consumer.assign([library().TopicPartition(self.topic, partition, offset)])
+        self._consumer.go(self.topic, partition, offset)
 
     def bounds(self, partition: int) -> tuple[int, int]:
         """The first offset that a partition of the outbox still has, and its end; raises as `begin`."""
-        return self._bounds(self.topic, partition)
+        return self._consumer.bounds(self.topic, partition)
 
     def floor(self, source: int) -> int:
         """The first offset that a source partition still has; raises as `begin`."""
-        return self._bounds(self._events_topic, source)[0]
+        return self._consumer.bounds(self._events_topic, source)[0]
 
     def records(self, partition: int) -> tuple[list[Message], int]:
         """The records that come next, and the end of the partition where it was met; none where we close.
@@ -246,25 +244,17 @@ class OutboxWalker:
         """
         found: list[Message] = []
         end = -1
-        deadline = time.monotonic() + KAFKA_READ_S_MAX
-        while not found and end < 0:
-            if time.monotonic() > deadline:
-                raise UnavailableError(f"{_DOING}: {self.topic}/{partition} does not answer")
-            if self.closing.is_set():
+        for came in self._consumer.answers(f"{self.topic}/{partition}", _POLL_S):
+            for what, message in came:
+                if what is Came.REMOVED:
+                    raise UnavailableError(f"{_DOING}: {self.topic}/{partition} was trimmed meanwhile")
+                if what is Came.END:
+                    end = offset_of(message)
+                else:
+                    found.append(message)
+            if found or end >= 0 or self.closing.is_set():
                 break
-            for message in polled(self._consumer, _POLL_S):
-                match came(message, self._config, self._faults, _DOING):
-                    case Came.RECORD:
-                        found.append(message)
-                    case Came.END:
-                        end = offset_of(message)
-                    case Came.REMOVED:
-                        raise UnavailableError(f"{_DOING}: {self.topic}/{partition} was trimmed meanwhile")
         return found, end
-
-    def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        place = library().TopicPartition(topic, partition)
-        return watermarks(self._consumer, place, self._config, self._faults, _DOING)
 
 
 class OutboxWalk:

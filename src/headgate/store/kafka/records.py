@@ -6,7 +6,7 @@ The headers of ours are listed in `event/kafka.py`. The key is the partition key
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -55,14 +55,15 @@ class KafkaRecord:
     """What is sent to Kafka.
 
     Attributes:
-        key: The partition key; None without one.
-        value: The data; None for no data.
+        key: Of an event the partition key, None without one; in a topic of state, which is compacted, what `value` says
+            something about.
+        value: Of an event the data, None for no data; None in a topic of state where what the key names is gone.
         headers: In order.
     """
 
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes]]
+    headers: list[tuple[str, bytes]] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:

@@ -10,14 +10,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from headgate.errors import FatalError, TooLargeError
 from headgate.limits import KAFKA_RECORD_BYTES_MAX
 from headgate.storage.commit import TABLE as COMMITS
-from headgate.store.kafka.transactions import StateRecord
+from headgate.store.kafka.records import KafkaRecord
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 VERSION_HEADER: Final = "headgate_tables"
 """Header with the version of the tables that the row belongs to."""
@@ -72,7 +75,7 @@ class RowTable:
         """The condition for one row, with a parameter a column of the key."""
         return " AND ".join(f"{column} = ?" for column in self.key)
 
-    def record(self, connection: sqlite3.Connection, key: Sequence[str | int]) -> StateRecord:
+    def record(self, connection: sqlite3.Connection, key: Sequence[str | int]) -> KafkaRecord:
         """One row as it is now.
 
         Raises:
@@ -85,7 +88,7 @@ class RowTable:
         size_bytes = len(name) + len(value or b"")
         if size_bytes > KAFKA_RECORD_BYTES_MAX:
             raise TooLargeError(f"a row of {size_bytes} bytes is over the {KAFKA_RECORD_BYTES_MAX} of a record")
-        return StateRecord(name, value)
+        return KafkaRecord(name, value)
 
 
 def tables(connection: sqlite3.Connection, form: RowFormat) -> dict[str, RowTable]:
@@ -146,7 +149,7 @@ class RowCapture:
                     f" BEGIN {notes} END"
                 )
 
-    def records(self, connection: sqlite3.Connection) -> Iterator[StateRecord]:
+    def records(self, connection: sqlite3.Connection) -> Iterator[KafkaRecord]:
         """Every row that the open transaction changed, as it is now.
 
         Raises:
@@ -165,11 +168,11 @@ class RowCapture:
             connection.execute(f"DELETE FROM temp.changed_{name}")
 
 
-def _last_number(connection: sqlite3.Connection, table: str) -> StateRecord:
+def _last_number(connection: sqlite3.Connection, table: str) -> KafkaRecord:
     """The last number that a table gave: rows that are gone must not give theirs to others."""
     found = connection.execute(f"SELECT seq FROM main.{SEQUENCES} WHERE name = ?", (table,)).fetchone()
     value = msgspec.msgpack.encode({"seq": found[0] if found else 0})
-    return StateRecord(msgspec.json.encode([SEQUENCES, table]), value)
+    return KafkaRecord(msgspec.json.encode([SEQUENCES, table]), value)
 
 
 def table_of(key: bytes | None) -> str:
@@ -187,6 +190,18 @@ def table_of(key: bytes | None) -> str:
 
 def _no_row(why: str) -> RowRecordError:
     return RowRecordError(f"no row that Headgate stored: {why}")
+
+
+def row_headers(message: Message) -> dict[str, bytes | None]:
+    """The headers of a record of rows.
+
+    Raises:
+        RowRecordError: A name is no UTF-8.
+    """
+    try:
+        return dict(message.headers() or ())  # type: ignore[arg-type] # a list of pairs, as documented
+    except UnicodeDecodeError as error:
+        raise RowRecordError(f"the name of a header is no UTF-8: {error.reason}") from error
 
 
 class CacheTables:

@@ -17,14 +17,14 @@ from headgate.limits import LINK_RUNS_MAX, RUN_REASON_CHARACTERS_MAX, RUN_RECORD
 from headgate.match.driver_link import Message
 from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import ACKNOWLEDGED, Faults, TopicLostError, library, made_client
+from headgate.store.kafka.client import TopicLostError, TopicProducer
 from headgate.store.kafka.outbox_records import OutboxPage, OutboxState
-from headgate.store.kafka.records import RecordError
+from headgate.store.kafka.records import KafkaRecord, RecordError
 from headgate.store.kafka.state_topic import StateTopicReader, follow_state
-from headgate.store.kafka.transactions import FencedWriter, Office, StateRecord
+from headgate.store.kafka.transactions import FencedWriter, Office
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Producer
+    from confluent_kafka import KafkaError
     from confluent_kafka import Message as KafkaMessage
 
 
@@ -353,7 +353,7 @@ class RunRegistry:
         if self._writer.is_failed:
             raise MatcherLeadLostError("Kafka has failed in an earlier write of this driver")
         try:
-            self._writer.send([StateRecord(*encode_run_record(record))])
+            self._writer.send([KafkaRecord(*encode_run_record(record))])
             self._writer.commit()
         except MatcherLeadLostError:
             raise
@@ -386,14 +386,11 @@ class RunReports:
     """
 
     def __init__(self, config: KafkaConfig) -> None:
-        kafka = library()
         self._topic = config.topic("runs")
-        self._faults = Faults()
         self._told: dict[int, RunReport] = {}
         self._refused: dict[int, deque[RefusedRun]] = {}
         # Without a time limit: a report that is given up would leave the matcher waiting.
-        own = {**ACKNOWLEDGED, "linger.ms": 0, "message.timeout.ms": 0}
-        self._producer: Producer = made_client(kafka.Producer, config, self._faults, own)
+        self._producer = TopicProducer(config, "a report on runs is not stored", {"message.timeout.ms": 0})
 
     def assigned(self, partition: int, state: OutboxState) -> None:
         """This process has the partition now: its last owner may have died before it reported."""
@@ -415,23 +412,22 @@ class RunReports:
     def _report(self, partition: int, state: OutboxState) -> None:
         report = report_of(partition, state, tuple(self._refused.get(partition, ())))
         if self._told.get(partition) != report:
-            key, value = encode_run_record(report)
             try:
-                self._producer.produce(self._topic, value, key, 0, on_delivery=self._delivered)
+                self._producer.offer(self._topic, 0, KafkaRecord(*encode_run_record(report)), self._delivered)
                 self._told[partition] = report
             except BufferError:
                 _log.warning("a report on runs waits", partition=partition)  # the next page brings it
-        self._producer.poll(0)
+        self._producer.raw.poll(0)
 
     def _delivered(self, error: KafkaError | None, _message: KafkaMessage) -> None:
         if error is not None:
             self._told.clear()  # each next page reports again
-            _log.warning("a report on runs is not stored", error=self._faults.cause(error).str())
+            _log.warning(self._producer.doing, error=self._producer.faults.cause(error).str())
 
     def close(self, timeout_s: float = 0.0) -> None:
         """Waits for what is under way, at most so long, and gives the rest up."""
-        self._producer.flush(timeout_s)
-        self._producer.purge()
+        self._producer.raw.flush(timeout_s)
+        self._producer.raw.purge()
 
 
 # --- generations ----------------------------------------------------------------------------------

@@ -34,29 +34,19 @@ from headgate.log.directory import OnCorrupt
 from headgate.observe import metrics
 from headgate.scan.source import NO_END, Query, ReadableLog, ScanCounters, StoredPage
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import (
-    Came,
-    Faults,
-    admin_client,
-    came,
-    committed_reader,
-    ends_before,
-    library,
-    offset_of,
-    once_elected,
-    watermarks,
-)
+from headgate.store.kafka.client import Came, KafkaAdmin, TopicConsumer, library, offset_of
 from headgate.store.kafka.events import EventPage, PageBuilder, Passes, headers_of
 from headgate.store.kafka.records import RecordError
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message, TopicPartition
-    from confluent_kafka.admin import AdminClient, OffsetSpec
+    from confluent_kafka import Message, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
 
 
 # --- scan consumers -------------------------------------------------------------------------------
 # The consumers that scans of Kafka share: a scan keeps one between its turns, until another scan needs it.
 
+DOING: Final = "events cannot be read"
 _FETCH_WAIT_MS: Final = 5
 """A scan that has reached the end gives its consumer back: none waits at a broker for what is to come."""
 
@@ -71,14 +61,12 @@ class ScanConsumers:
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self._lock = threading.Lock()
-        self._idle: list[Consumer] = []
-        self._kept: OrderedDict[object, Consumer] = OrderedDict()
+        self._idle: list[TopicConsumer] = []
+        self._kept: OrderedDict[object, TopicConsumer] = OrderedDict()
         """By scan, between its turns; the one whose turn was longest ago first."""
         self._count = 0
-        self.faults: Final = Faults()
-        """What the connections report."""
 
-    def take(self, scan: object) -> tuple[Consumer, bool]:
+    def take(self, scan: object) -> tuple[TopicConsumer, bool]:
         """A consumer for a turn of this scan, and whether it is as the scan left it.
 
         Raises:
@@ -96,13 +84,13 @@ class ScanConsumers:
                 return self._kept.popitem(last=False)[1], False
             self._count += 1
         try:
-            return committed_reader(self._config, self.faults, fetch_wait_ms=_FETCH_WAIT_MS), False
+            return TopicConsumer.committed(self._config, DOING, fetch_wait_ms=_FETCH_WAIT_MS), False
         except BaseException:
             with self._lock:
                 self._count -= 1
             raise
 
-    def give(self, scan: object, consumer: Consumer, *, keep: bool) -> None:
+    def give(self, scan: object, consumer: TopicConsumer, *, keep: bool) -> None:
         """A turn is over.
 
         Args:
@@ -111,7 +99,7 @@ class ScanConsumers:
             keep: The scan goes on; otherwise another one gets the consumer.
         """
         if not keep:
-            consumer.unassign()
+            consumer.raw.unassign()
         with self._lock:
             if keep:
                 self._kept[scan] = consumer
@@ -143,7 +131,6 @@ class ScanConsumers:
 # reading of what is there. Batches are read once their transaction is committed, and offsets are left out, as in
 # `events.py`.
 
-DOING: Final = "events cannot be read"
 PassedOver = Callable[[int, int, RecordError], object]
 """Called with partition, offset and what is wrong."""
 
@@ -183,7 +170,7 @@ class TopicScan:
         """The page that was read last, by partition."""
         self._again: dict[int, EventPage] = {}
         """What of it is to be read again."""
-        self._consumer: Consumer | None = None  # in a turn
+        self._consumer: TopicConsumer | None = None  # in a turn
         self._has_waited = False
         self._silent_s = 0.0
         """How long turns have waited for Kafka since it last answered."""
@@ -285,18 +272,18 @@ class TopicScan:
         try:
             if not self._has_waited:
                 self._wait(self._consumer)
-            for message in self._consumer.consume(KAFKA_READ_EVENTS, 0):
+            for message in self._consumer.raw.consume(KAFKA_READ_EVENTS, 0):
                 self._take(self._consumer, message)
         except HeadgateError as error:
             self._failed = error
             raise
 
-    def _wait(self, consumer: Consumer) -> None:
+    def _wait(self, consumer: TopicConsumer) -> None:
         self._has_waited = True
         since = time.monotonic()
         while not self._is_fetched() and not any(self._buffers.values()):
             left = since + KAFKA_SCAN_WAIT_S - time.monotonic()
-            message = consumer.poll(left) if left > 0 else None
+            message = consumer.raw.poll(left) if left > 0 else None
             if message is not None:
                 self._take(consumer, message)
             elif left <= 0:
@@ -305,8 +292,8 @@ class TopicScan:
         if self._silent_s > KAFKA_READ_S_MAX:
             raise UnavailableError(f"{DOING}: {self._topic} does not answer", hint="try again later")
 
-    def _take(self, consumer: Consumer, message: Message) -> None:
-        partition, what = message.partition(), came(message, self._config, self._consumers.faults, DOING)
+    def _take(self, consumer: TopicConsumer, message: Message) -> None:
+        partition, what = message.partition(), consumer.came(message)
         if partition is None or partition not in self._positions or what is Came.NOTHING:
             return
         if what is Came.REMOVED:
@@ -322,19 +309,19 @@ class TopicScan:
         self._silent_s = 0.0
         if offset >= self._end[partition]:
             self._ends[partition] = self._fetched[partition] = offset
-            consumer.incremental_unassign([self._place(partition)])  # a pause would outlast this scan
+            consumer.raw.incremental_unassign([self._place(partition)])  # a pause would outlast this scan
             return
         self._ends.pop(partition, None)
         self._fetched[partition] = offset + 1
         self._buffers[partition].append(message)
         self._buffered_bytes += _size_of(message)
 
-    def _go_on_behind_removed(self, consumer: Consumer, partition: int) -> None:
+    def _go_on_behind_removed(self, consumer: TopicConsumer, partition: int) -> None:
         """Retention has removed what was to come next, or there never was such an offset."""
         at = self._fetched[partition]
-        first, end = watermarks(consumer, self._place(partition), self._config, self._consumers.faults, DOING)
+        first, end = consumer.bounds(self._topic, partition)
         if at > end:
-            raise ends_before(DOING, self._topic, partition, at)
+            raise consumer.ends_before(self._topic, partition, at)
         if at < first:
             self._missed += first - at
             self._fetched[partition] = first
@@ -349,7 +336,7 @@ class TopicScan:
             partition: at for partition, at in self._fetched.items() if at >= self._end[partition]
         }  # there the scan ends, whatever is behind
         wanted = [self._place(partition, at) for partition, at in self._fetched.items() if partition not in self._ends]
-        self._consumer.assign(wanted)
+        self._consumer.raw.assign(wanted)
 
     def _place(self, partition: int, *offset: int) -> TopicPartition:
         place: TopicPartition = library().TopicPartition(self._topic, partition, *offset)
@@ -390,9 +377,8 @@ class KafkaLog:
         self._skips = on_corrupt == "skip"
         self._reported: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._consumers = ScanConsumers(config)
-        self._faults = Faults()
         self._lock = threading.Lock()
-        self._admin: AdminClient = admin_client(config, self._faults)
+        self._admin = KafkaAdmin(config, DOING)
 
     def partitions(self) -> list[int]:
         """See `ReadableLog`."""
@@ -451,12 +437,12 @@ class KafkaLog:
         asked = {library().TopicPartition(self._topic, partition): spec for partition in partitions}
 
         def ask() -> dict[int, int]:
-            answers = self._admin.list_offsets(
+            answers = self._admin.raw.list_offsets(
                 asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=KAFKA_READ_S_MAX
             )
             return {place.partition: answer.result().offset for place, answer in answers.items()}
 
-        return once_elected(ask, self._config, self._faults, DOING)
+        return self._admin.once_elected(ask)
 
 
 # --- inspected topic ------------------------------------------------------------------------------
@@ -465,6 +451,29 @@ class KafkaLog:
 _ID, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("id", "source"))
 _ANY: Final = Query("", filter_value_rule(DEFAULT))
 """What nothing is passed over for."""
+
+
+def read_pages(log: ReadableLog, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[tuple[int, StoredPage]]:
+    """Everything between these offsets, with its partition; of a partition in order. Blocking.
+
+    Raises:
+        RecordError: A record is none of ours, and readers of the log stop there.
+        UnavailableError: The store does not answer.
+    """
+    left = [partition for partition, offset in start.items() if offset < end[partition]]
+    source = log.source(_ANY, {one: start[one] for one in left}, {one: end[one] for one in left})
+    counters = ScanCounters()
+    try:
+        while left:
+            source.begin(time.monotonic() + SCAN_TURN_S)
+            try:
+                pages = [(one, page) for one in left if (page := source.read(one)) is not None]
+            finally:
+                source.end(counters)
+            yield from pages
+            left = [one for one in left if source.position(one) < min(end[one], source.end_offset(one))]
+    finally:
+        source.close()
 
 
 class InspectedTopic:
@@ -496,7 +505,7 @@ class InspectedTopic:
         """See `InspectedLog`."""
         if not self._log.first_offsets().get(partition, offset + 1) <= offset < self._log.end_offsets()[partition]:
             return None
-        for _, page in self._pages({partition: offset}, {partition: offset + 1}):
+        for _, page in read_pages(self._log, {partition: offset}, {partition: offset + 1}):
             return _event(partition, page, 0)
         return None
 
@@ -504,7 +513,7 @@ class InspectedTopic:
         """See `InspectedLog`: everything, as nothing here says what descends from what."""
         del root
         start = self._log.offsets_at_time(self._log.partitions(), time_us)
-        for partition, page in self._pages(start, self._log.end_offsets()):
+        for partition, page in read_pages(self._log, start, self._log.end_offsets()):
             yield LogPage(page.batch, page.batch.nbytes, partial(_event, partition, page))
 
     def _windows(
@@ -516,7 +525,7 @@ class InspectedTopic:
             begin = max(first, end - width)
             found = deque[FoundEvent](maxlen=WHY_WINDOW_FOUND_MAX)
             newest_us, oldest_us, size, is_full = 0, 0, 0, False
-            for _, page in self._pages({partition: begin}, {partition: end}):
+            for _, page in read_pages(self._log, {partition: begin}, {partition: end}):
                 newest_us, oldest_us = page.append_times_us[-1], oldest_us or page.append_times_us[0]
                 size += page.batch.nbytes
                 for event in _found(partition, page, search):
@@ -526,23 +535,6 @@ class InspectedTopic:
             yield -(newest_us or time_us), SearchedPiece(partition, end, oldest_us or time_us, size, reversed(found))
             time_us = oldest_us or time_us
             width = min(2 * width, WHY_WINDOW_EVENTS_MAX)
-
-    def _pages(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[tuple[int, StoredPage]]:
-        """Everything between these offsets, with its partition; of a partition in order."""
-        left = [partition for partition, offset in start.items() if offset < end[partition]]
-        source = self._log.source(_ANY, {one: start[one] for one in left}, {one: end[one] for one in left})
-        counters = ScanCounters()
-        try:
-            while left:
-                source.begin(time.monotonic() + SCAN_TURN_S)
-                try:
-                    pages = [(one, page) for one in left if (page := source.read(one)) is not None]
-                finally:
-                    source.end(counters)
-                yield from pages
-                left = [one for one in left if source.position(one) < min(end[one], source.end_offset(one))]
-        finally:
-            source.close()
 
 
 def _found(partition: int, page: StoredPage, search: EventSearch) -> Iterator[FoundEvent]:

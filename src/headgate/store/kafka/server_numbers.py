@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from headgate.errors import HeadgateError
 from headgate.limits import HISTORY_POINT_S
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import ACKNOWLEDGED, Came, Faults, came, committed_reader, library, made_client, polled
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Producer
+from headgate.store.kafka.client import Came, Delivered, TopicConsumer, TopicProducer, library
+from headgate.store.kafka.records import KafkaRecord
 
 NUMBERS: Final = "numbers"
 """The topic, by its name in `TopicsConfig`."""
@@ -46,30 +44,22 @@ class NumbersWriter:
     def __init__(self, config: KafkaConfig, server: str) -> None:
         self._topic = config.topic(NUMBERS)
         self._key = server.encode()
-        own = {
-            **ACKNOWLEDGED,  # and in order: nothing comes behind the word that the server stops
-            "linger.ms": 0,
-            "message.timeout.ms": round(HISTORY_POINT_S * 1_000),
-            "queue.buffering.max.messages": _WAITING_MAX,
-        }
-        self._producer: Producer = made_client(library().Producer, config, Faults(), own)
+        own = {"message.timeout.ms": round(HISTORY_POINT_S * 1_000), "queue.buffering.max.messages": _WAITING_MAX}
+        self._producer = TopicProducer(config, "the numbers of this server cannot be told", own)
 
-    def put(self, value: bytes) -> None:
-        """Tells the numbers as they are now; what Kafka does not take is left out."""
-        self._send(value)
+    def put(self, value: bytes | None) -> None:
+        """Tells the numbers as they are now, None that the server stops; what Kafka does not take is left out."""
+        try:
+            self._producer.offer(self._topic, 0, KafkaRecord(self._key, value), Delivered())
+        except BufferError:
+            _log.debug("the numbers of this server are left out: Kafka takes nothing now")
+        self._producer.raw.poll(0)
 
     def close(self) -> None:
         """Tells that the server stops."""
-        self._send(None)
-        self._producer.flush(_LEAVE_S)
-        self._producer.purge()
-
-    def _send(self, value: bytes | None) -> None:
-        try:
-            self._producer.produce(self._topic, value, self._key, 0)
-        except BufferError:
-            _log.debug("the numbers of this server are left out: Kafka takes nothing now")
-        self._producer.poll(0)
+        self.put(None)
+        self._producer.raw.flush(_LEAVE_S)
+        self._producer.raw.purge()
 
 
 def hear_numbers(
@@ -86,23 +76,20 @@ def hear_numbers(
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
     """
-    faults = Faults()
-    consumer: Consumer = committed_reader(config, faults)
-    kafka = library()
-    place = kafka.TopicPartition(config.topic(NUMBERS), 0, kafka.OFFSET_END)
+    consumer = TopicConsumer.committed(config, "the numbers of other servers are not known now")
+    topic, end = config.topic(NUMBERS), library().OFFSET_END
     try:
-        consumer.assign([place])
+        consumer.go(topic, 0, end)
         while not stop.is_set():
             try:
-                for message in polled(consumer, _WAIT_S):
-                    match came(message, config, faults, f"{place.topic} cannot be read"):
-                        case Came.RECORD:
-                            key, told_ms = message.key() or b"", message.timestamp()[1]
-                            take(key.decode(errors="replace"), message.value(), told_ms / 1_000)
-                        case Came.REMOVED:
-                            consumer.assign([place])
+                for what, message in consumer.polled(_WAIT_S):
+                    if what is Came.RECORD:
+                        key, told_ms = message.key() or b"", message.timestamp()[1]
+                        take(key.decode(errors="replace"), message.value(), told_ms / 1_000)
+                    elif what is Came.REMOVED:
+                        consumer.go(topic, 0, end)
             except HeadgateError as error:
-                _log.warning("the numbers of other servers are not known now", error=error.message, hint=error.hint)
+                _log.warning("other servers are not heard", error=error.message, hint=error.hint)
                 stop.wait(_RETRY_S)
     finally:
         consumer.close()

@@ -42,18 +42,7 @@ from headgate.limits import (
     SOURCE_SESSION_S,
 )
 from headgate.store.config import KafkaConfig, SourceConfig
-from headgate.store.kafka.client import (
-    BOUNDED_FETCH,
-    ELECTION_S,
-    Came,
-    Faults,
-    came,
-    library,
-    made_client,
-    offset_of,
-    translated,
-    watermarks,
-)
+from headgate.store.kafka.client import BOUNDED_FETCH, Came, TopicConsumer, library, offset_of
 from headgate.store.kafka.events import headers_of
 from headgate.store.kafka.records import KafkaRecord, RecordError, encode_record
 from headgate.store.kafka.transactions import ANY_PARTITION, FencedWriter, NameTakenError, Office, name_taken
@@ -310,6 +299,8 @@ def _refused(found: ForeignRecord, broker: str, reason: str) -> KafkaRecord:
 _DOING: Final = "records of a source cannot be admitted"
 _POLL_S: Final = 0.2
 """How long a poll waits: a stop is noticed so late."""
+_SETTLED_S_MAX: Final = KAFKA_READ_S_MAX + KAFKA_TRANSACTION_S_MAX
+"""How long commits are waited for, which may be part of a transaction that is being committed."""
 _log = structlog.get_logger(__name__)
 
 
@@ -346,7 +337,6 @@ class SourceReader:
         self._on_admitted = on_admitted
         self._gate = gate or OpenGate()
         self._is_held = False  # its namespace is over its quota
-        self._faults = Faults()
         self._office = Office("events", f"source-{source.name}-{instance}", _DOING, "", name_taken(_DOING))
         self._writer: FencedWriter | None = None
         self._failure: HeadgateError | None = None  # of a callback: the library would print it
@@ -387,20 +377,24 @@ class SourceReader:
 
     def _run(self, stop: threading.Event) -> None:
         kafka = library()
-        consumer = self._consumer()
+        consumer = TopicConsumer(self._config, _DOING, self._options())
         self._failure, self._is_held, self._is_leaving = None, False, False
         try:
             self._writer = FencedWriter(self._config, self._office)
-            consumer.subscribe(list(self._source.topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
+            consumer.raw.subscribe(
+                list(self._source.topics),
+                on_assign=lambda _, places: self._on_assign(consumer, places),
+                on_revoke=self._on_revoke,
+            )
             while not stop.is_set():
-                self._hold(consumer)
+                self._hold(consumer.raw)
                 messages, broker = self._read(consumer), self._broker()
-                if consumer.assignment():
+                if consumer.raw.assignment():
                     self.problem = self._waiting if self._is_held else ""
                 if messages:
                     self._admit(consumer, messages, broker)
         except kafka.KafkaException as error:
-            raise translated(self._faults.cause(error.args[0]), _DOING, self._config) from error
+            raise consumer.error(error.args[0]) from error
         except SystemError as error:  # how the library tells a fatal error where it meets a callback
             raise UnavailableError(f"{_DOING}: a client for Kafka has failed", hint=str(error)) from error
         finally:
@@ -427,11 +421,11 @@ class SourceReader:
 
     # --- reading ---------------------------------------------------------------------------------------
 
-    def _read(self, consumer: Consumer) -> list[Message]:
+    def _read(self, consumer: TopicConsumer) -> list[Message]:
         """Records that have come, of partitions that are ours now."""
         self._found.clear()
         size_bytes = 0
-        message = consumer.poll(_POLL_S)
+        message = consumer.raw.poll(_POLL_S)
         while message is not None:
             if message.error() is None:
                 self._found.append(message)
@@ -440,35 +434,33 @@ class SourceReader:
                 self._pass(consumer, message)
             if len(self._found) >= SOURCE_RECORDS or size_bytes >= SOURCE_BYTES_MAX:
                 break
-            message = consumer.poll(0)  # it may call back that some of them are no longer ours
+            message = consumer.raw.poll(0)  # it may call back that some of them are no longer ours
         if self._failure is not None:
             raise self._failure
         return self._found
 
-    def _pass(self, consumer: Consumer, message: Message) -> None:
+    def _pass(self, consumer: TopicConsumer, message: Message) -> None:
         kafka, error = library(), message.error()
         topic, partition = message.topic(), message.partition()
         if error is not None and error.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise UnavailableError(
                 f"source {self._source.name}: there is no topic {topic}", hint="who writes the events creates it"
             )
-        is_gone = came(message, self._config, self._faults, _DOING) is Came.REMOVED
+        is_gone = consumer.came(message) is Came.REMOVED
         if is_gone and topic is not None and partition is not None:
-            place = kafka.TopicPartition(topic, partition)
-            first, _ = watermarks(consumer, place, self._config, self._faults, _DOING)
+            first, _ = consumer.bounds(topic, partition)
             _log.error("records of a source went before they were read", source=self._source.name, topic=topic)
-            consumer.incremental_unassign([place])
-            consumer.incremental_assign([kafka.TopicPartition(topic, partition, first)])
+            consumer.raw.incremental_unassign([kafka.TopicPartition(topic, partition)])
+            consumer.raw.incremental_assign([kafka.TopicPartition(topic, partition, first)])
 
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, consumer: TopicConsumer, partitions: list[TopicPartition]) -> None:
         if self._is_leaving:  # they came behind the last read: a consumer that closes is told of no commit any more
             return
         try:
-            consumer.incremental_assign(self._begun(consumer, partitions))
+            with consumer.errors():
+                consumer.raw.incremental_assign(self._begun(consumer, partitions))
         except HeadgateError as error:
             self._failure = error
-        except library().KafkaException as error:
-            self._failure = translated(self._faults.cause(error.args[0]), _DOING, self._config)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What was read of them and not admitted is another process's."""
@@ -476,30 +468,29 @@ class SourceReader:
         self._found[:] = [message for message in self._found if (message.topic(), message.partition()) not in lost]
         consumer.incremental_unassign(partitions)
 
-    def _begun(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    def _begun(self, consumer: TopicConsumer, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Where each is read on: what the group has committed, else where the source begins, which is committed."""
         kafka = library()
         begun, new = [], []
-        for place in _committed(consumer, partitions):
+        for place in consumer.commits(partitions, _SETTLED_S_MAX):
             if place.offset < 0:
-                first, end = watermarks(consumer, place, self._config, self._faults, _DOING)
+                first, end = consumer.bounds(place.topic, place.partition)
                 is_known = self._source.initial == "earliest" or self._knows(consumer, place.topic)
                 place = kafka.TopicPartition(place.topic, place.partition, first if is_known else end)
                 new.append(place)
             begun.append(place)
         if new:
-            consumer.commit(offsets=new, asynchronous=False)
+            consumer.raw.commit(offsets=new, asynchronous=False)
         return begun
 
-    def _knows(self, consumer: Consumer, topic: str) -> bool:
+    def _knows(self, consumer: TopicConsumer, topic: str) -> bool:
         """Whether the group has read the topic before: then a partition that it does not know has come since."""
-        numbers = consumer.list_topics(topic, timeout=KAFKA_READ_S_MAX).topics[topic].partitions
-        places = [library().TopicPartition(topic, number) for number in numbers]
-        return any(place.offset >= 0 for place in _committed(consumer, places))
+        places = [library().TopicPartition(topic, number) for number in range(consumer.partition_count(topic))]
+        return any(place.offset >= 0 for place in consumer.commits(places, _SETTLED_S_MAX))
 
     # --- admitting -------------------------------------------------------------------------------------
 
-    def _admit(self, consumer: Consumer, messages: Sequence[Message], broker: str) -> None:
+    def _admit(self, consumer: TopicConsumer, messages: Sequence[Message], broker: str) -> None:
         """Writes what the records become, and how far the group has read, in one transaction.
 
         Where its end is not known, everything begins anew at what the group has committed.
@@ -507,7 +498,7 @@ class SourceReader:
         kafka, partitions = library(), self._config.topics.events.partitions
         outcomes = [admit(_foreign(message), broker, partitions, self._gate.check) for message in messages]
         behind = {(message.topic(), message.partition()): offset_of(message) + 1 for message in messages}
-        members = consumer.consumer_group_metadata()
+        members = consumer.raw.consumer_group_metadata()
         places = [kafka.TopicPartition(*place, offset) for place, offset in behind.items()]
         assert self._writer is not None, "it is there while records are read"
         try:
@@ -524,7 +515,7 @@ class SourceReader:
             _log.info("a transaction of a source is given up", source=self._source.name, error=error.message)
             self._writer.close()
             self._writer = FencedWriter(self._config, self._office)  # which ends it
-            _rewind(consumer, messages)
+            _rewind(consumer.raw, messages)
             return
         self._writer.commit()
         admitted = [outcome.record.size_bytes for outcome in outcomes if isinstance(outcome, AdmittedRecord)]
@@ -534,46 +525,20 @@ class SourceReader:
             _log.warning("records refused", source=self._source.name, count=len(refused), first=refused[0])
         self._on_admitted(len(outcomes) - len(refused), len(refused))
 
-    # --- clients ---------------------------------------------------------------------------------------
-
-    def _consumer(self) -> Consumer:
-        own = {
+    def _options(self) -> dict[str, object]:
+        return {
             "group.id": self._source.group_in(self._config),
             # No static member: one that dies between the two halves of a cooperative rebalance is given what the first
             # half left it when it comes back, and nobody gets the rest.
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": round(SOURCE_SESSION_S * 1_000),
             "heartbeat.interval.ms": round(SOURCE_SESSION_S * 1_000 / 4),
-            "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
             **BOUNDED_FETCH,
             "topic.metadata.refresh.interval.ms": 30_000,  # new partitions are found so late
         }
-        consumer: Consumer = made_client(library().Consumer, self._config, self._faults, own)
-        return consumer
-
-
-def _committed(consumer: Consumer, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """What the group has committed; waits for transactions that are being committed.
-
-    Raises:
-        UnavailableError: Kafka does not answer.
-    """
-    kafka = library()
-    deadline = time.monotonic() + KAFKA_READ_S_MAX + KAFKA_TRANSACTION_S_MAX
-    while True:
-        try:
-            found = consumer.committed(list(partitions), timeout=KAFKA_READ_S_MAX)
-            if all(place.error is None for place in found):
-                return found
-            problem = next(place.error for place in found if place.error is not None)
-        except kafka.KafkaException as error:
-            problem = error.args[0]
-        if time.monotonic() > deadline:
-            raise UnavailableError(f"{_DOING}: {problem.str()}")
-        time.sleep(ELECTION_S)
 
 
 def _rewind(consumer: Consumer, messages: Sequence[Message]) -> None:

@@ -12,23 +12,12 @@ import structlog
 
 from headgate.control.database import NotLeaderError
 from headgate.errors import HeadgateError, UnavailableError
-from headgate.limits import KAFKA_ADMIN_S_MAX, KAFKA_READ_S_MAX
+from headgate.limits import KAFKA_ADMIN_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import (
-    Came,
-    Faults,
-    admin_client,
-    came,
-    committed_reader,
-    library,
-    offset_of,
-    polled,
-    translated,
-    watermarks,
-)
+from headgate.store.kafka.client import Came, KafkaAdmin, TopicConsumer, library, offset_of
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message
+    from confluent_kafka import Message
 
 
 # --- state reader ---------------------------------------------------------------------------------
@@ -60,12 +49,10 @@ class StateTopicReader:
         self._topic = config.topic(topic)
         self._doing = f"{topic} cannot be read"
         self._lost = lost
-        self._faults = Faults()
         self._held: deque[Message] = deque()
-        self._closed = False
         self._from = 0  # records below it were handed out or passed over
         self._next = -1  # records below it are held, if there are any; negative before the first question
-        self._consumer: Consumer = committed_reader(config, self._faults)
+        self._consumer = TopicConsumer.committed(config, self._doing)
 
     def topic_id(self) -> str:
         """Kafka's id of the topic.
@@ -73,14 +60,11 @@ class StateTopicReader:
         Raises:
             UnavailableError: Kafka does not answer, or has no such topic.
         """
-        kafka = library()
-        admin = admin_client(self._config, self._faults)
-        try:
-            asked = admin.describe_topics(kafka.TopicCollection([self._topic]), request_timeout=KAFKA_ADMIN_S_MAX)
+        admin = KafkaAdmin(self._config, self._doing)
+        topics = library().TopicCollection([self._topic])
+        with admin.errors():
+            asked = admin.raw.describe_topics(topics, request_timeout=KAFKA_ADMIN_S_MAX)
             return str(asked[self._topic].result().topic_id)
-        except kafka.KafkaException as error:
-            admin.poll(0)
-            raise self._translated(error.args[0]) from error
 
     def end(self) -> int:
         """The end of the last transaction that has ended.
@@ -88,15 +72,14 @@ class StateTopicReader:
         Raises:
             UnavailableError: Kafka does not answer.
         """
-        place = library().TopicPartition(self._topic, self._partition)
-        return watermarks(self._consumer, place, self._config, self._faults, self._doing)[1]
+        return self._consumer.bounds(self._topic, self._partition)[1]
 
     def comes(self, start: int, timeout_s: float) -> bool:
         """Whether there is a record at `start` or behind it, now or within the time."""
         self._go(start)
         deadline = time.monotonic() + timeout_s
         while not self._held and (left_s := deadline - time.monotonic()) > 0:
-            self._take(left_s)
+            self._take(self._consumer.polled(left_s))
             self._drop(start)
         return bool(self._held)
 
@@ -112,12 +95,12 @@ class StateTopicReader:
             HeadgateError: What `lost` makes: the topic ends before `start`.
         """
         self._go(start)
-        deadline = time.monotonic() + KAFKA_READ_S_MAX
-        while not self._held and self._next < end:
-            if time.monotonic() > deadline:
-                raise self._silent()
-            self._take(_POLL_S)
-            self._drop(start)
+        if not self._held and self._next < end:
+            for came in self._consumer.answers(self._topic, _POLL_S):
+                self._take(came)
+                self._drop(start)
+                if self._held or self._next >= end:
+                    break
         return bool(self._held) and offset_of(self._held[0]) < end
 
     def records(self, start: int, end: int) -> Iterator[Message]:
@@ -132,36 +115,25 @@ class StateTopicReader:
         if start < self._from or self._next < 0:
             self._held.clear()
             self._from = self._next = start
-            self._consumer.assign([library().TopicPartition(self._topic, self._partition, start)])
+            self._consumer.go(self._topic, self._partition, start)
         self._drop(start)
 
     def _drop(self, start: int) -> None:
         while self._held and offset_of(self._held[0]) < start:
             self._from = offset_of(self._held.popleft()) + 1
 
-    def _take(self, timeout_s: float) -> None:
-        """Waits for a record, and takes what has come with it. Moves `_next` over what the partition's end tells."""
-        for message in polled(self._consumer, timeout_s):
-            match came(message, self._config, self._faults, self._doing):
-                case Came.RECORD:
-                    self._held.append(message)
-                    self._next = offset_of(message) + 1
-                case Came.END:
-                    self._next = max(self._next, offset_of(message))
-                case Came.REMOVED:
-                    raise self._lost(self._topic, f"it ends before offset {self._next}, up to which it was read")
-
-    def _translated(self, error: KafkaError) -> Exception:
-        return translated(self._faults.cause(error), self._doing, self._config)
-
-    def _silent(self) -> UnavailableError:
-        return UnavailableError(f"{self._doing}: {self._topic} does not answer")
+    def _take(self, came: list[tuple[Came, Message]]) -> None:
+        """Keeps records that have come. Moves `_next` over what the partition's end tells."""
+        for what, message in came:
+            if what is Came.REMOVED:
+                raise self._lost(self._topic, f"it ends before offset {self._next}, up to which it was read")
+            if what is Came.RECORD:
+                self._held.append(message)
+            self._next = max(self._next, offset_of(message) + (what is Came.RECORD))
 
     def close(self) -> None:
         """Gives everything back; idempotent."""
-        if not self._closed:
-            self._closed = True
-            self._consumer.close()
+        self._consumer.close()
 
 
 # --- state follower -------------------------------------------------------------------------------

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -20,10 +19,10 @@ from headgate.limits import (
     OBJECT_TOMBSTONE_S_MIN,
 )
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig
-from headgate.store.kafka.client import Faults, admin_client, library, translated
+from headgate.store.kafka.client import KafkaAdmin, library
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource
+    from confluent_kafka.admin import ClusterMetadata, ConfigResource
 
 
 # --- topics ---------------------------------------------------------------------------------------
@@ -219,9 +218,8 @@ class Admin:
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
-        self._faults = Faults()
         own = {"socket.connection.setup.timeout.ms": 5_000}
-        self._client: AdminClient = admin_client(config, self._faults, own)
+        self._client = KafkaAdmin(config, "the cluster cannot be asked", own)
 
     def broker_count(self) -> int:
         """How many brokers the cluster has now.
@@ -257,11 +255,9 @@ class Admin:
         new = [
             NewTopic(topic.name, topic.partitions, topic.replication, config=dict(topic.settings)) for topic in missing
         ]
-        made = []
-        for name, done in self._client.create_topics(new, operation_timeout=KAFKA_ADMIN_S_MAX).items() if new else ():
-            if self._made(name, done):
-                made.append(name)
-        self._wait_known({topic.name for topic in missing})
+        asked = self._client.raw.create_topics(new, operation_timeout=KAFKA_ADMIN_S_MAX) if new else {}
+        made = [name for name, done in asked.items() if self._made(name, done)]
+        self._wait_known(missing)
         return made
 
     def _made(self, name: str, done: Future[None]) -> bool:
@@ -272,16 +268,31 @@ class Admin:
         except kafka.KafkaException as error:
             if error.args[0].code() == kafka.KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
-            raise translated(error.args[0], f"the topic {name} cannot be made", self._config) from error
+            raise self._client.error(error.args[0], f"the topic {name} cannot be made") from error
         return True
 
-    def _wait_known(self, names: set[str]) -> None:
+    def _wait_known(self, made: Sequence[WantedTopic]) -> None:
+        from confluent_kafka.admin import OffsetSpec
+
+        names = {topic.name for topic in made}
         deadline = time.monotonic() + KAFKA_ADMIN_S_MAX
         while not names <= self._names():
             if time.monotonic() > deadline:
                 missing = ", ".join(sorted(names - self._names()))
                 raise UnavailableError(f"made, but not known to every broker yet: {missing}", hint="run it again")
             time.sleep(_POLL_S)
+        places = {
+            library().TopicPartition(topic.name, number): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            for topic in made
+            for number in range(topic.partitions)
+        }
+
+        def ask() -> None:
+            for done in self._client.raw.list_offsets(places, request_timeout=KAFKA_ADMIN_S_MAX).values():
+                done.result()
+
+        if places:
+            self._client.once_elected(ask)  # a broker refuses records until it knows that it leads
 
     def _names(self) -> set[str]:
         return set(self._metadata().topics)
@@ -292,14 +303,13 @@ class Admin:
         deadline = time.monotonic() + KAFKA_ADMIN_S_MAX
         while True:
             try:
-                return self._client.list_topics(timeout=_TRY_S)
+                return self._client.raw.list_topics(timeout=_TRY_S)
             except kafka.KafkaException as error:
-                self._client.poll(0)  # brings what the connections report
-                denied = self._faults.denied
+                self._client.raw.poll(0)  # brings what the connections report
+                denied = self._client.faults.denied
                 if denied is None and time.monotonic() < deadline:
                     continue
-                cause = denied or self._faults.cause(error.args[0])
-                raise translated(cause, "the cluster cannot be asked", self._config) from error
+                raise self._client.error(denied or error.args[0]) from error
 
     def check(self) -> list[Misfit]:
         """Compares every topic with the configuration; empty when everything fits.
@@ -321,11 +331,11 @@ class Admin:
         if not names:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-        with self._errors("the topics' settings cannot be read"):
-            described = self._client.describe_topics(
+        with self._client.errors("the topics' settings cannot be read"):
+            described = self._client.raw.describe_topics(
                 TopicCollection(names), include_authorized_operations=True, request_timeout=KAFKA_ADMIN_S_MAX
             )
-            configs = self._client.describe_configs(resources, request_timeout=KAFKA_ADMIN_S_MAX)
+            configs = self._client.raw.describe_configs(resources, request_timeout=KAFKA_ADMIN_S_MAX)
             settings = {resource.name: _settings(done) for resource, done in configs.items()}
             topics = {name: done.result() for name, done in described.items()}
         return {
@@ -341,15 +351,6 @@ class Admin:
             )
             for name, topic in topics.items()
         }
-
-    @contextmanager
-    def _errors(self, doing: str) -> Iterator[None]:
-        kafka = library()
-        try:
-            yield
-        except kafka.KafkaException as error:
-            self._client.poll(0)
-            raise translated(self._faults.cause(error.args[0]), doing, self._config) from error
 
 
 def _settings(done: Future[dict[str, ConfigResource]]) -> dict[str, str]:

@@ -5,32 +5,32 @@ What is written so decides about the rest: batches of events, numbered events, o
 
 from __future__ import annotations
 
-from collections import defaultdict
+import asyncio
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from headgate.errors import HeadgateError, UnavailableError
-from headgate.limits import KAFKA_TRANSACTION_S_MAX, OBJECT_RECORDS_BYTES_MAX
+from headgate.errors import HeadgateError, UnavailableError, own_copy
+from headgate.limits import (
+    COMMIT_BATCH_BYTES_MAX,
+    COMMIT_CHUNK_EVENTS_MAX,
+    KAFKA_TRANSACTION_S_MAX,
+    OBJECT_RECORDS_BYTES_MAX,
+)
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.client import ACKNOWLEDGED, BOUNDED_SEND, Faults, library, made_client, translated
+from headgate.store.kafka.client import BOUNDED_SEND, Delivered, TopicProducer, library
 from headgate.store.kafka.records import KafkaRecord
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+    from confluent_kafka import KafkaError, TopicPartition
 
+T = TypeVar("T")
+SubmitT = TypeVar("SubmitT", bound="Submit[Any]")
 ANY_PARTITION: Final = -1
 """The record's key decides."""
-_ANSWER_POLL_S: Final = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class StateRecord:
-    """A record on its way to a topic of state, which is compacted; `value` is None where what the key names is gone."""
-
-    key: bytes
-    value: bytes | None
 
 
 class NameTakenError(UnavailableError):
@@ -43,22 +43,6 @@ def name_taken(doing: str) -> Callable[[str], HeadgateError]:
     """Makes the error of a process that no other one should ever replace; see `Office.fenced`."""
     hint = "it stood still for too long, or another process has its name: each server has a data directory of its own"
     return lambda _: NameTakenError(f"{doing}: Kafka knows a newer producer of this name", hint=hint)
-
-
-class _Delivered:
-    """What became of records of one partition: their offsets in order, and the first error."""
-
-    def __init__(self) -> None:
-        self.offsets: list[int] = []
-        self.error: KafkaError | None = None
-
-    def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """Takes the report on one record; librdkafka's callback."""
-        offset = message.offset()
-        if error is not None:
-            self.error = self.error or error
-        elif offset is not None:
-            self.offsets.append(offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +68,46 @@ class Office:
     partition: int = 0
 
 
+class Submit(Generic[T]):
+    """Events that wait for a transaction, by partition of the topic `events`; `done` tells what became of them."""
+
+    __slots__ = ("done", "parts", "size_bytes")
+
+    def __init__(self, parts: Mapping[int, Sequence[KafkaRecord]], size_bytes: int, done: asyncio.Future[T]) -> None:
+        self.parts = parts
+        self.size_bytes = size_bytes
+        self.done = done
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts.values()))
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing of it is known to be stored."""
+        if not self.done.done():
+            self.done.set_exception(own_copy(error))
+
+
+def next_group(waiting: deque[SubmitT]) -> list[SubmitT]:
+    """What goes into the next transaction, taken from what waits; without what was given up while it did."""
+    group: list[SubmitT] = []
+    events = size_bytes = 0
+    while waiting:
+        submit = waiting[0]
+        if not submit.done.done():
+            events, size_bytes = events + len(submit), size_bytes + submit.size_bytes
+            if group and (events > COMMIT_CHUNK_EVENTS_MAX or size_bytes > COMMIT_BATCH_BYTES_MAX):
+                break
+            group.append(submit)
+        waiting.popleft()
+    return group
+
+
 class FencedWriter:
     """Writes in transactions until a newer one of its name is made, in whichever process; blocking, for one thread.
 
     `transactional.id` is that of its office. Making a writer ends what an earlier one left open: when it is made,
     everything that was ever committed can be read. After an error of Kafka a writer is used no more: what is on its
     way could come into a later transaction of it.
-
-    Args:
-        config: Of the deployment.
-        office: What it writes.
 
     Attributes:
         is_failed: Whether an error of Kafka has ended its use.
@@ -104,30 +118,23 @@ class FencedWriter:
     """
 
     def __init__(self, config: KafkaConfig, office: Office) -> None:
-        kafka = library()
         self._config = config
         self._office = office
-        self._topic = config.topic(office.topic)
-        self._faults = Faults()
         self.is_failed = False
         timeout_ms = round(KAFKA_TRANSACTION_S_MAX * 1_000)
         own = {
             "transactional.id": config.topic(office.name),
             "transaction.timeout.ms": timeout_ms,
             "message.timeout.ms": timeout_ms,
-            **ACKNOWLEDGED,
             **BOUNDED_SEND,
             "queue.buffering.max.kbytes": OBJECT_RECORDS_BYTES_MAX >> 10,
-            "linger.ms": 0,
         }
-        self._producer: Producer = made_client(kafka.Producer, config, self._faults, own)
+        self._producer = TopicProducer(config, office.doing, own)
         with self._errors():
-            self._producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
+            self._producer.raw.init_transactions(KAFKA_TRANSACTION_S_MAX)
 
-    def send(self, records: Iterable[StateRecord], copies: Iterable[tuple[str, StateRecord]] = ()) -> int:
-        """Begins a transaction and sends its records; every in-sync copy has them when this returns.
-
-        What `records` raises aborts the transaction and is raised here; the writer goes on.
+    def send(self, records: Iterable[KafkaRecord], copies: Iterable[tuple[str, KafkaRecord]] = ()) -> int:
+        """Begins a transaction and sends records to the office's partition; see `send_records`.
 
         Args:
             records: The records.
@@ -135,79 +142,45 @@ class FencedWriter:
 
         Returns:
             The offset of the last of `records`; -1 without one.
-
-        Raises:
-            HeadgateError: What `Office.fenced` makes: a newer writer was made; nothing is stored.
-            UnavailableError: Kafka did not take them; nothing is stored.
         """
-        done, copied = _Delivered(), _Delivered()
-
-        def produce() -> None:
-            headers = self._office.headers
-            for record in records:
-                self._produce(record, headers, done, self._topic, self._office.partition)
-            for topic, record in copies:
-                self._produce(record, headers, copied, self._config.topic(topic), 0)
-
-        self._send(produce, (done, copied))
-        return done.offsets[-1] if done.offsets else -1
+        topic, partition = self._office.topic, self._office.partition
+        own = ((topic, partition, record) for record in records)
+        stored = self.send_records(chain(own, ((other, 0, record) for other, record in copies)))
+        offsets = stored.get((topic, partition))
+        return offsets[-1] if offsets else -1
 
     def send_records(self, records: Iterable[tuple[str, int, KafkaRecord]]) -> Mapping[tuple[str, int], Sequence[int]]:
-        """Does the same with records of several topics, which have headers of their own; raises as `send` does.
+        """Begins a transaction and sends its records; every in-sync copy has them when this returns.
+
+        What `records` raises aborts the transaction and is raised here; the writer goes on.
 
         Args:
             records: Each with its topic, by its name in `TopicsConfig`, and its partition, which may be ANY_PARTITION.
 
         Returns:
             The offsets of the records of each topic and partition, in order.
+
+        Raises:
+            HeadgateError: What `Office.fenced` makes: a newer writer was made; nothing is stored.
+            UnavailableError: Kafka did not take them; nothing is stored.
         """
-        reports = defaultdict[tuple[str, int], _Delivered](_Delivered)
-
-        def produce() -> None:
-            for topic, partition, record in records:
-                report = reports[topic, partition]
-                self._produce(record, record.headers, report, self._config.topic(topic), partition)
-
-        self._send(produce, reports.values())
-        return {place: report.offsets for place, report in reports.items()}
-
-    def _send(self, produce: Callable[[], None], reports: Iterable[_Delivered]) -> None:
-        kafka = library()
+        kafka, headers = library(), self._office.headers
+        reports = defaultdict[tuple[str, int], Delivered](Delivered)
         with self._errors():
-            self._producer.begin_transaction()
+            self._producer.raw.begin_transaction()
             try:
-                produce()
+                for topic, partition, record in records:
+                    own = record if not headers else replace(record, headers=[*headers, *record.headers])
+                    self._producer.send(self._config.topic(topic), partition, own, reports[topic, partition])
             except kafka.KafkaException:
                 raise
             except BaseException:
-                self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
+                self._producer.raw.abort_transaction(KAFKA_TRANSACTION_S_MAX)
                 raise
-            left = self._producer.flush(KAFKA_TRANSACTION_S_MAX)
-        error = next((report.error for report in reports if report.error is not None), None)
-        if left or error is not None:
-            raise self._failed(error or kafka.KafkaError(kafka.KafkaError._TIMED_OUT))
-
-    def _produce(
-        self,
-        record: StateRecord | KafkaRecord,
-        headers: Iterable[tuple[str, bytes]],
-        done: _Delivered,
-        topic: str,
-        partition: int,
-    ) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    topic,
-                    record.value,
-                    record.key,
-                    partition,
-                    on_delivery=done,
-                    headers=list(headers),
-                )
-                break
-            except BufferError:  # its queue is full: acknowledgements make room
-                self._producer.poll(_ANSWER_POLL_S)
+            error = self._producer.flush(KAFKA_TRANSACTION_S_MAX, reports.values())
+        if error is not None:
+            raise self._failed(error)
+        return {place: report.offsets for place, report in reports.items()}
 
     def add_places(self, places: Sequence[TopicPartition], group: object) -> None:
         """Makes commits of a consumer group part of the transaction that is open.
@@ -221,7 +194,7 @@ class FencedWriter:
             UnavailableError: Kafka did not take them; nothing is stored.
         """
         with self._errors():
-            self._producer.send_offsets_to_transaction(list(places), group, KAFKA_TRANSACTION_S_MAX)
+            self._producer.raw.send_offsets_to_transaction(list(places), group, KAFKA_TRANSACTION_S_MAX)
 
     def commit(self) -> None:
         """Makes the records of the transaction readable, all of them or none.
@@ -231,7 +204,7 @@ class FencedWriter:
             UnavailableError: Kafka did not answer; whether they are stored is not known.
         """
         with self._errors(self._office.unsure):
-            self._producer.commit_transaction(KAFKA_TRANSACTION_S_MAX)
+            self._producer.raw.commit_transaction(KAFKA_TRANSACTION_S_MAX)
 
     def abort(self) -> None:
         """Gives the records of the transaction up.
@@ -241,7 +214,7 @@ class FencedWriter:
             UnavailableError: Kafka did not answer.
         """
         with self._errors():
-            self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
+            self._producer.raw.abort_transaction(KAFKA_TRANSACTION_S_MAX)
 
     @contextmanager
     def _errors(self, hint: str = "") -> Iterator[None]:
@@ -255,7 +228,7 @@ class FencedWriter:
             # The library loses a fatal error that meets a callback, and says it again when it is asked.
             self.is_failed = True
             try:
-                self._producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
+                self._producer.raw.abort_transaction(KAFKA_TRANSACTION_S_MAX)
             except kafka.KafkaException as fatal:
                 raise self._failed(fatal.args[0], hint) from error
             problem = f"{self._office.doing}: the client for Kafka has failed"
@@ -265,10 +238,10 @@ class FencedWriter:
         kafka = library().KafkaError
         self.is_failed = True
         with suppress(library().KafkaException, SystemError):  # the fatal error once more
-            self._producer.poll(0)  # brings what the connections report
+            self._producer.raw.poll(0)  # brings what the connections report
         if error.code() in (kafka._FENCED, kafka.PRODUCER_FENCED, kafka.INVALID_PRODUCER_EPOCH):
             return self._office.fenced(hint)
-        problem = translated(self._faults.cause(error), self._office.doing, self._config)
+        problem = self._producer.error(error)
         if hint and isinstance(problem, UnavailableError):
             return type(problem)(problem.message, hint=hint)
         return problem
@@ -276,4 +249,4 @@ class FencedWriter:
     def close(self) -> None:
         """Drops what was not sent. An open transaction ends with the next writer, or with its own time."""
         with suppress(library().KafkaException):
-            self._producer.purge()
+            self._producer.raw.purge()
