@@ -918,6 +918,16 @@ HISTORY_POINT_S: Final = 10.0
 """Length of one point of the summary's history."""
 HISTORY_POINTS_MAX: Final = 90
 """Points that are kept, in memory: a quarter of an hour."""
+STOPPED_PART_S: Final = 600.0
+"""Between two looks for filters that have stopped matching."""
+STOPPED_MATCHED_PARTS: Final = 6
+"""A filter matches regularly when it matched before each of so many looks in a row, an hour; else nothing is said."""
+STOPPED_SILENT_PARTS: Final = 3
+"""It has stopped when it matched nothing before each of so many looks: half an hour."""
+STOPPED_EXPECTED_MIN: Final = 30
+"""Matches that were to be expected since, by its share of its broker's events: with fewer, chance may be the reason."""
+STOPPED_TOLD_PARTS: Final = 144
+"""For how many looks a stop is told, a day: then it is how things are."""
 METRICS_WRITE_S: Final = 1.0
 """How often a process writes its metrics to a file: `/metrics` may be this late."""
 METRICS_STALE_S: Final = 10.0

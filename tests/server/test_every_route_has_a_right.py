@@ -47,6 +47,7 @@ INNER = {
     ("POST", NEWS_PATH),
     ("POST", target_stats.STATS_PATH),
     ("POST", target_stats.BACKLOG_PATH),
+    ("POST", target_stats.MATCHES_PATH),
     ("POST", "/apis/headgate.dev/v1/namespaces/{namespace}/deadletters/known"),
 }
 """What a process answers to the other processes alone: a front passes none of it on."""

@@ -26,6 +26,7 @@ from headgate.observe import metrics
 from headgate.observe.exposition import ProcessMetrics, read
 
 _T = TypeVar("_T")
+_Number = TypeVar("_Number", int, float)
 _GIVEN_UP: Final = ("failed", "dead_lettered", "expired", "lost")
 _BUCKETS: Final = metrics.NAMESPACE_DELIVERY_SECONDS.buckets
 
@@ -135,7 +136,7 @@ class NumbersHistory:
         new, old = taken[-1], taken[-1 - min(_points(RATE_WINDOW_S), len(taken) - 1)]
         received = new.brokers.get(path, 0.0)
         seconds = max(new.time_s - old.time_s, HISTORY_POINT_S)
-        return BrokerCount(int(received), round(_grown(old.brokers.get(path, 0.0), received) / seconds, 3))
+        return BrokerCount(int(received), round(grown(old.brokers.get(path, 0.0), received) / seconds, 3))
 
     def last(self, namespace: str | None, seconds: float) -> Rates:
         """What happened in the last seconds; as far as it is known."""
@@ -190,11 +191,11 @@ def between(old: Snapshot, new: Snapshot, namespace: str | None) -> Rates:
     """What happened between two moments; a counter that began anew in between counts from there."""
     before, after = old.of(namespace), new.of(namespace)
     seconds = max(new.time_s - old.time_s, 1e-3)
-    counts = [_grown(was, now) for was, now in zip(before.delivered, after.delivered, strict=True)]
+    counts = [grown(was, now) for was, now in zip(before.delivered, after.delivered, strict=True)]
     return Rates(
-        _grown(before.received, after.received) / seconds,
+        grown(before.received, after.received) / seconds,
         sum(counts) / seconds,
-        _grown(before.given_up, after.given_up) / seconds,
+        grown(before.given_up, after.given_up) / seconds,
         quantile(counts, 0.5),
         quantile(counts, 0.99),
     )
@@ -218,7 +219,8 @@ def quantile(counts: Sequence[float], share: float) -> float | None:
     return _BUCKETS[-1]
 
 
-def _grown(was: float, now: float) -> float:
+def grown(was: _Number, now: _Number) -> _Number:
+    """By how much a counter has grown; one that began anew in between counts from there."""
     return now - was if now >= was else now
 
 

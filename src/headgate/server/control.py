@@ -48,6 +48,7 @@ from headgate.server.object_stats import ObjectStatsApi
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
+from headgate.server.stopped_filters import StoppedFiltersWatch
 from headgate.server.summary import SummaryApi, keep
 from headgate.server.target_stats import TargetStatsReader
 from headgate.settings import Settings
@@ -103,6 +104,7 @@ async def _serve(context: child.Context) -> None:
                 state.show(),
                 keep(history),
                 follower.run(),
+                StoppedFiltersWatch(store, dispatchers_of(settings), history).run(),
             ]
             if settings.eventtype_auto_create:
                 works.append(EventTypeCreator(Admission(store, policy), follower).run())
@@ -128,7 +130,7 @@ def paths(
     follower = follower or LogFollower(LogDirectory(settings.log_directory, settings.on_corrupt))
     log = follower.log
     records = FileRecords(settings.data, log, settings.dispatchers, follower)
-    dispatchers = TargetStatsReader([settings.dispatcher_socket(number) for number in range(settings.dispatchers)])
+    dispatchers = dispatchers_of(settings)
     backtests = Backtests(store, ChunkLog(log), ReaderScanner(settings.reader_socket))
     routes = [
         *InspectApi(lambda _: records, store, Catalogues(log, follower, store)).routes(),
@@ -138,6 +140,11 @@ def paths(
         Mount("/", api.app),
     ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+
+
+def dispatchers_of(settings: Settings) -> TargetStatsReader:
+    """Asks the dispatchers of this server."""
+    return TargetStatsReader([settings.dispatcher_socket(number) for number in range(settings.dispatchers)])
 
 
 async def recompile_stored(store: Store, note: Callable[[str], None]) -> None:

@@ -2,6 +2,7 @@
 
 POST /target-stats   {"names": ["shop/gold", ...]}: the counters of these
 POST /backlog        what each namespace's triggers have in memory
+POST /matches        how many matches of each target have ended
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import httptools
 import msgspec
@@ -31,6 +32,7 @@ from headgate.server.local_http import requested
 
 STATS_PATH: Final = "/target-stats"
 BACKLOG_PATH: Final = "/backlog"
+MATCHES_PATH: Final = "/matches"
 _TYPES: Final = frozenset({JSON})
 
 
@@ -92,6 +94,18 @@ class BacklogCount(msgspec.Struct, rename="camel"):
         self.circuits_open += other.circuits_open
 
 
+class MatchCount(NamedTuple):
+    """Matches of a trigger since its dispatcher began.
+
+    Attributes:
+        ended: Those that were delivered or given up.
+        waits: Whether there are others.
+    """
+
+    ended: int
+    waits: bool
+
+
 class TargetStatsApi:
     """The handlers, in a dispatcher.
 
@@ -111,6 +125,7 @@ class TargetStatsApi:
         """Where they answer."""
         yield Route(STATS_PATH, self._stats, methods=["POST"])
         yield Route(BACKLOG_PATH, self._backlog, methods=["POST"])
+        yield Route(MATCHES_PATH, self._matches, methods=["POST"])
 
     async def _stats(self, request: Request) -> Response:
         wanted = decode_as(await read_body(request, _TYPES), StatsQuestion, "the question")
@@ -124,6 +139,15 @@ class TargetStatsApi:
             found[state.target.namespace].add(
                 BacklogCount(len(state.deliveries.live), int(state.lag is not None), int(opened))
             )
+        return Response(msgspec.json.encode(found), media_type=JSON)
+
+    async def _matches(self, _: Request) -> Response:
+        found = {
+            state.target.id: MatchCount(
+                state.counts.delivered + state.counts.failed, bool(state.deliveries.live) or state.lag is not None
+            )
+            for state in self._scheduler.states
+        }
         return Response(msgspec.json.encode(found), media_type=JSON)
 
 
@@ -203,6 +227,20 @@ class TargetStatsReader:
         # Its dispatcher is one of those that have answered, unless one is away: then nothing is said of it.
         is_whole = len(replies) == len(self._sockets)
         return completed(names if is_whole else (), StatsReply(max((one.since for one in replies), default=""), items))
+
+    async def matches(self) -> dict[int, MatchCount] | None:
+        """How many matches of triggers have ended, by target; who has had none is left out.
+
+        Returns:
+            None where a dispatcher is away.
+        """
+        answers = await asyncio.gather(*(_asked(one, b"POST", MATCHES_PATH, b"") for one in self._sockets))
+        found: dict[int, MatchCount] = {}
+        for answer in answers:
+            if not answer:
+                return None
+            found |= msgspec.json.decode(answer, type=dict[int, MatchCount])
+        return found
 
     async def backlog(self, namespace: str | None) -> BacklogCount:
         """What a namespace's triggers have not delivered; None for all."""
