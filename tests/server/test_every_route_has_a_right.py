@@ -282,6 +282,7 @@ _EDITED = _VIEWED | {
     **same(("brokers", "triggers", "subscriptions", "eventtypes"), _ALL),
     "brokers/events": {"get", "create"},
     "brokers/backtest": {"create"},
+    "triggers/redrive": {"create"},
     "subscriptions/events": {"update"},
     "subscriptions/seek": {"get", "create", "delete"},
     "subscriptions/analyze": {"create"},
