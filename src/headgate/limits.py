@@ -926,6 +926,16 @@ SERVERS_MAX: Final = 1_000
 """Servers of a deployment whose numbers are added up."""
 NUMBERS_KEPT_S: Final = 3_600
 """How long Kafka keeps what servers tell; nobody reads what is old."""
+STOPPED_PART_S: Final = 600.0
+"""Between two looks for filters that have stopped matching."""
+STOPPED_MATCHED_PARTS: Final = 6
+"""A filter matches regularly when it matched before each of so many looks in a row, an hour; else nothing is said."""
+STOPPED_SILENT_PARTS: Final = 3
+"""It has stopped when it matched nothing before each of so many looks: half an hour."""
+STOPPED_EXPECTED_MIN: Final = 30
+"""Matches that were to be expected since, by its share of its broker's events: with fewer, chance may be the reason."""
+STOPPED_TOLD_PARTS: Final = 144
+"""For how many looks a stop is told, a day: then it is how things are."""
 METRICS_WRITE_S: Final = 1.0
 """How often a process writes its metrics to a file: `/metrics` may be this late."""
 METRICS_STALE_S: Final = 10.0

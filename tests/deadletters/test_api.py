@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -33,6 +34,7 @@ class Api:
         self.path = path
         self.store = DeadLetterStore(path)
         self.gone: set[int] = set()
+        self.triggers: set[str] = set()
 
     def ask(self, method: str, path: str, body: bytes = b"", *, query: bytes = b"") -> tuple[int, Any]:
         sent: list[Any] = []
@@ -48,7 +50,12 @@ class Api:
 
         async def serve() -> None:
             owner = DeadLetters(
-                self.path, attempt_service(None), lambda id_: None if id_ in self.gone else target(id_, "http://x/")
+                self.path,
+                attempt_service(None),
+                lambda id_: None if id_ in self.gone else target(id_, "http://x/"),
+                find_trigger=lambda name: (
+                    replace(target(77, "http://y/"), name=name) if name in self.triggers else None
+                ),
             )
             routes = list(DeadLettersApi(self.path, owner).routes())
             await Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)(scope, receive, send)
@@ -83,9 +90,27 @@ def test_dead_letters_of_a_trigger_that_is_gone_stay_kept_and_are_told(api: Api)
     assert api.post("discard")["count"] == 3
 
 
+def test_dead_letters_are_sent_to_another_trigger(api: Api) -> None:
+    api.store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(3)], [], [])
+    api.gone = {one.target for one in api.store.reader.page("TRUE", (), after=0, limit=9)}
+    status, answer = api.ask("POST", f"{BASE}/redrive/heir", b"{}")
+    assert (status, "no trigger 'heir' in namespace 'default'" in answer["message"]) == (404, True), answer
+    assert api.states == [DeadLetterState.KEPT] * 3, "nothing was done"
+    api.triggers = {"default/heir"}
+    answer = api.post("redrive/heir", rate=1)
+    assert (answer["count"], answer["gone"]) == (3, 0)
+    found = api.store.reader.page("TRUE", (), after=0, limit=9)
+    assert {(one.target, one.trigger, one.state, one.broker) for one in found} == {
+        (77, "default/heir", DeadLetterState.REDRIVING, target(77, "").broker)
+    }
+    assert [one.due_us - found[0].due_us for one in found] == [0, 1_000_000, 2_000_000], "they keep the pace"
+
+
 @pytest.mark.parametrize(
     ("answer", "arguments", "exit_code", "words"),
     [
+        ({"count": 2, "gone": 0}, ["--to-trigger", "default/t"], 0, "2 dead letters are being sent again"),
+        ({"count": 2, "gone": 0}, ["--to-trigger", "other/t"], 2, "must be in namespace default"),
         ({"count": 2, "gone": 0}, ["--trigger", "t"], 0, "2 dead letters are being sent again"),
         ({"count": 0, "gone": 3}, [], 1, "3 dead letters were not sent and stay kept: their trigger is deleted"),
         ({"count": 0, "gone": 0}, ["--trigger", "typo"], 1, "no dead letter was selected"),

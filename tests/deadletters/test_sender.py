@@ -430,6 +430,18 @@ def test_a_redriven_letter_of_a_subscription_goes_to_its_sink_again(tmp_path: Pa
     run(work())
 
 
+def test_a_letter_of_a_trigger_that_is_gone_goes_to_another_one(tmp_path: Path):
+    async def work() -> None:
+        async with Sending(tmp_path, target(2, "http://heir/", dead_letter_uri="")) as sending:
+            await sending.work.put(dataclasses.replace(letter(sink=""), state=DeadLetterState.KEPT))
+            (kept,) = [one.id for one in sending.store.reader.page("TRUE", (), after=0, limit=9)]
+            assert await sending.work.redrive([kept], pace_us=0, to=sending.targets[2]) == 1
+            await until(lambda: sending.net.got == ["e0"])
+            await until(lambda: not sending.store.totals().count)
+
+    run(work())
+
+
 def test_a_redrive_keeps_its_triggers_rate_limit(tmp_path: Path):
     async def work() -> None:
         sending = Sending(tmp_path, target(1, "http://fine/", rate_per_s=limits.RATE_PER_S_MIN))
@@ -572,6 +584,15 @@ def test_where_a_redrive_begins_is_looked_up_in_an_index(store: DeadLetterStore)
     """A million letters are no matter of a redrive of one: it holds the file's only right to write meanwhile."""
     plan = store._connection.execute(f"EXPLAIN QUERY PLAN {letters_module._LAST_PACED}", (1,)).fetchall()
     assert [row[3] for row in plan] == ["SEARCH letters USING INDEX letters_paced (target=?)"]
+
+
+def test_a_letter_that_the_other_trigger_has_itself_stays(store: DeadLetterStore):
+    heir = target(2, "http://heir/")
+    store.apply([letter(0), letter(1), letter(0, target=2, trigger=heir.name)], [], [])
+    assert store.redrive([1, 2], now_us=5, pace_us=0, to=heir) == 1
+    found = {one.id: (one.target, one.state) for one in store.reader.page("TRUE", (), after=0, limit=9)}
+    assert found[1] == (1, DeadLetterState.SENDING)
+    assert found[2] == (2, DeadLetterState.REDRIVING)
 
 
 def test_room_counts_within_a_transaction(store: DeadLetterStore, monkeypatch):

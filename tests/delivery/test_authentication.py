@@ -281,6 +281,7 @@ def test_client_certificates_and_the_ca_of_one_subscriber(secrets: Secrets, tmp_
             ):
                 outcome = await send(chosen, trusted)
                 assert outcome.reason == reason, outcome
+                assert outcome.detail.endswith("give it as CACerts") is (reason == "certificate"), outcome
                 assert judge(outcome) is Fate.AGAIN
             secrets.put("pair", **{"tls.crt": first.certificate.read_text(), "tls.key": second.key.read_text()})
             assert (await send(auth, ca)).detail.endswith("it is the key of another certificate")

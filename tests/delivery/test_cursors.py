@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
 from pathlib import Path
 
 import pytest
@@ -96,36 +95,6 @@ def test_a_stop_goes_on_when_the_disk_takes_no_cursors(tmp_path: Path):
 
     run(work())
     assert store.load() == Cursors()
-    store.close()
-
-
-class Counted(CursorStore):
-    """Knows how far the cursors are that a power cut leaves: those of the last sync."""
-
-    kept = 0
-
-    def flush(self, change: CursorChange) -> None:
-        super().flush(change)
-        if self.is_synced:
-            self.kept = change.position
-
-
-def test_a_power_cut_repeats_the_deliveries_of_two_seconds_at_most(tmp_path: Path):
-    store, ended, cuts = Counted(tmp_path / "dispatch.db"), [time.monotonic()], list[float]()
-
-    async def work() -> None:
-        flusher = Flusher(store, lambda: CursorChange(len(ended), {}, [], []), lambda: None)
-        for _ in range(250):
-            ended.append(time.monotonic())
-            flusher.wake()
-            cuts.append(time.monotonic() - ended[store.kept - 1 if store.kept else 0])
-            await asyncio.sleep(0.01)
-        await until(lambda: store.kept == len(ended))  # nothing ends any more
-        await flusher.close()
-
-    run(work())
-    print(f"a power cut repeats the deliveries of {max(cuts):.2f} s at most, {sum(cuts) / len(cuts):.2f} s on average")
-    assert 0.2 < max(cuts) < 2, "one flush in many is synced"
     store.close()
 
 

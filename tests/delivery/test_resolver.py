@@ -279,7 +279,8 @@ def test_tls_names_are_pinned_and_their_certificates_checked(tmp_path: Path, mon
             assert outcome.status == 202, outcome
             assert b"host: shop.example:%d" % port in heads[0].lower()
             assert names == ["shop.example"]
-            assert (await post(transport, f"https://other.example:{port}/")).reason == "certificate"
+            refused = await post(transport, f"https://other.example:{port}/")
+            assert (refused.reason, "Hostname mismatch" in refused.detail) == ("certificate", True), refused
         async with HttpTransport(LOOPBACK_ONLY, Resolver(["10.0.0.1"])) as transport:
             assert (await post(transport, f"https://shop.example:{port}/")).reason == "policy"
         server.close()

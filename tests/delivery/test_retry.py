@@ -269,6 +269,20 @@ def test_why_nobody_answers_is_told_in_whole_words():
                 outcome = await transport.post(f"http://127.0.0.1:{port}/{'x' * 1000}", [], b"", 5.0)
                 assert outcome.reason == "refused"
                 assert outcome.detail == "no connection: Connection refused"
+                outcome = await transport.post("http://no-such-host.invalid/", [], b"", 5.0)
+                assert outcome.reason == "dns"
+                assert outcome.detail.startswith("no-such-host.invalid: ")
+                assert "Errno" not in outcome.detail
+
+            async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                writer.close()
+
+            async with await asyncio.start_server(talk, "127.0.0.1", 0) as server, HttpTransport() as transport:
+                plain = server.sockets[0].getsockname()[1]
+                outcome = await transport.post(f"https://127.0.0.1:{plain}/", [], b"", 5.0)
+                assert outcome.reason == "tls", outcome
+                assert outcome.detail == "no connection: the host does not answer in TLS; is the URL one of http?"
 
         run(work())
 

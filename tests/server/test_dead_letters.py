@@ -160,7 +160,11 @@ async def world(data: Path, counts: tuple[int, ...], reaching: Reaching) -> Asyn
             store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(counts[number])], [], [])
             stores.append(store)
             dead_letters = DeadLetters(
-                own.dead_letters, attempt_service(None), lambda id_: target(id_, "http://x/"), shard
+                own.dead_letters,
+                attempt_service(None),
+                lambda id_: target(id_, "http://x/"),
+                shard,
+                find_trigger=lambda name: target(9, "http://x/") if name == "default/heir" else None,
             )
             stack.push_async_callback(dead_letters.close)
             apis.append(list(DeadLettersApi(own.dead_letters, dead_letters).routes()))
@@ -203,13 +207,13 @@ def test_pages_with_a_filter_go_through_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("counts", [(7,), (5, 5), (0, 9), (12, 1, 3)])
 @pytest.mark.parametrize("limit", [1, 3, 1_000])
-@pytest.mark.parametrize("what", ["redrive", "discard"])
+@pytest.mark.parametrize("what", ["redrive", "redrive/heir", "discard"])
 def test_a_selection_reaches_everybody_once(counts: tuple[int, ...], limit: int, what: str) -> None:
     async def work(made: World) -> None:
         assert sum(await made.changed(what, limit=limit)) == sum(counts)
         assert (await made.changed(what)) == [0]
         left = {one.state for store in made.stores for one in store.reader.summaries("TRUE", (), after=0, limit=99)}
-        assert left == ({"redriving"} if what == "redrive" else set())
+        assert left == (set() if what == "discard" else {"redriving"})
 
     run(counts, work)
 
@@ -227,7 +231,7 @@ def test_what_dies_meanwhile_is_not_of_the_selection() -> None:
     run((15, 3), work)
 
 
-@pytest.mark.parametrize("what", ["redrive", "discard"])
+@pytest.mark.parametrize("what", ["redrive", "redrive/heir", "discard"])
 def test_an_id_that_nobody_has_is_an_error_and_nothing_is_done(what: str) -> None:
     async def work(made: World) -> None:
         ids = [1, 2, 4, 99, 4711]
@@ -264,7 +268,9 @@ def test_owners_of_partitions_on_two_servers_answer_as_dispatchers_of_one() -> N
         status, answer = await made.ask("POST", f"{BASE}/discard", {"ids": [first[0], 4711]})
         assert (status, "no dead letter 4711" in answer["message"]) == (404, True)
         assert await made.changed("discard", ids=first) == [4]
-        assert sum(await made.changed("redrive", limit=6)) == 12 - 4
+        status, answer = await made.ask("POST", f"{BASE}/redrive/nobody", {})
+        assert (status, "no trigger 'nobody'" in answer["message"]) == (404, True)
+        assert sum(await made.changed("redrive/heir", limit=6)) == 12 - 4
         left = {one.state for store in made.stores for one in store.reader.summaries("TRUE", (), after=0, limit=99)}
         assert left == {"redriving"}
 

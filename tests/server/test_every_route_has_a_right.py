@@ -45,6 +45,7 @@ INNER = {
     ("POST", reader_client.SCAN_PATH),
     ("POST", reader_client.COUNT_PATH),
     ("POST", NEWS_PATH),
+    ("POST", target_stats.MATCHES_PATH),
     ("POST", "/apis/headgate.dev/v1/namespaces/{namespace}/deadletters/known"),
 }
 """What a process answers to the other processes alone: a front passes none of it on."""
@@ -279,6 +280,7 @@ _EDITED = _VIEWED | {
     **same(("brokers", "triggers", "subscriptions", "eventtypes"), _ALL),
     "brokers/events": {"get", "create"},
     "brokers/backtest": {"create"},
+    "triggers/redrive": {"create"},
     "subscriptions/events": {"update"},
     "subscriptions/seek": {"get", "create", "delete"},
     "subscriptions/analyze": {"create"},

@@ -95,7 +95,10 @@ class Keeping:
         assert self.ask("POST", "deadletters/known", {"ids": [first, 1 << 40]}) == {"known": [first]}
         assert self.ask("POST", "deadletters/discard", {"ids": [first]})["count"] == 1
         self.subscriber.answers[PATH] = (202, b"")
-        assert self.ask("POST", "deadletters/redrive", {"limit": 1_000})["count"] == count - 1
+        heir, other = self.names[0], self.names[-1]  # of several dispatchers each has one
+        moved = self.ask("POST", f"deadletters/redrive/{heir}", {"trigger": other})["count"]
+        assert moved in (EVENTS, EVENTS - 1)
+        assert self.ask("POST", "deadletters/redrive", {"limit": 1_000})["count"] == count - 1 - moved
         self.letters(lambda found: not found, "they are not sent again", query="")
 
     def replays_send_stored_events_again(self) -> None:

@@ -76,7 +76,7 @@ def path_of(route: RightOfRoute, namespace: str, name: str) -> str:
 def names_of(route: RightOfRoute, teams: Teams, namespace: str) -> tuple[str, str]:
     """Names for a path: of what is there, and of what is not."""
     collection = next((one for one in ("deadletters", "replays") if f"/{one}/" in route.path), "")
-    if not collection:
+    if not collection or "/redrive/" in route.path:
         return THERE, ABSENT
     listed = teams.ask("root", "GET", teams.place(namespace, collection)).json["items"]
     return ids(listed)[0], "999999"

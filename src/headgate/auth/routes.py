@@ -145,6 +145,8 @@ def _collections() -> Iterator[RightOfRoute]:
     ):
         resource = "replays" if "/replays" in path else "deadletters"
         yield RightOfRoute(method, path, Attributes(verb, OWN, resource), what)
+    wanted = Attributes("create", EVENTING, "triggers", "redrive")
+    yield RightOfRoute("POST", f"{letters}/redrive/{{name}}", wanted, "send dead letters to this trigger")
 
 
 def _views() -> Iterator[RightOfRoute]:

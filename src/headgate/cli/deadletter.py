@@ -97,14 +97,28 @@ def redrive(
     rate: Annotated[
         float, typer.Option("--rate", help="Maximum number of dead letters per second.")
     ] = REDRIVE_RATE_DEFAULT,
+    to_trigger: Annotated[
+        str,
+        typer.Option(
+            "--to-trigger",
+            help="Send them to this trigger of the namespace, whatever its filter says. They are its dead letters from "
+            "then on.",
+        ),
+    ] = "",
     as_json: JsonOption = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Send dead letters to their triggers' subscribers again. The server continues after this command has ended."""
     namespace, trigger = split_name(trigger, namespace)
+    place, to_name = split_name(to_trigger, namespace)
+    if place != namespace:
+        raise typer.BadParameter(
+            f"the trigger must be in namespace {namespace}, the dead letters'", param_hint="--to-trigger"
+        )
     query = _selection(trigger, reason, state, since, until, filter_)
-    _each_page("redrive", query | {"rate": rate}, ids, namespace, server, as_json=as_json)
+    what = ("redrive", to_name) if to_name else ("redrive",)
+    _each_page(what, query | {"rate": rate}, ids, namespace, server, as_json=as_json)
 
 
 @app.command()
@@ -126,7 +140,7 @@ def discard(
         raise typer.Exit(1)
     namespace, trigger = split_name(trigger, namespace)
     query = _selection(trigger, reason, state, since, until, filter_)
-    _each_page("discard", query, ids, namespace, server, as_json=as_json)
+    _each_page(("discard",), query, ids, namespace, server, as_json=as_json)
 
 
 def _selection(trigger: str, reason: str, state: str, since: str, until: str, filter_: str) -> dict[str, Any]:
@@ -136,29 +150,36 @@ def _selection(trigger: str, reason: str, state: str, since: str, until: str, fi
 
 
 def _each_page(
-    what: str, query: dict[str, Any], ids: list[int] | None, namespace: str, server: str, *, as_json: bool
+    what: tuple[str, ...],
+    query: dict[str, Any],
+    ids: list[int] | None,
+    namespace: str,
+    server: str,
+    *,
+    as_json: bool,
 ) -> None:
-    """Requests page after page, to the last."""
+    """Requests page after page, to the last; `what` ends the path."""
     count = gone = 0
+    redrives = what[0] == "redrive"
     if ids:
         query["ids"] = ids
     while True:
-        answer = request(server, "POST", _path(namespace, what), body=query)
+        answer = request(server, "POST", _path(namespace, *what), body=query)
         count += answer["count"]
         gone += answer.get("gone", 0)
         if "next" not in answer:
             break
         query |= {"after": answer["next"], "ceiling": answer["ceiling"]}
     if as_json:
-        typer.echo(json.dumps({"count": count, "gone": gone} if what == "redrive" else {"count": count}))
+        typer.echo(json.dumps({"count": count, "gone": gone} if redrives else {"count": count}))
     else:
-        done = "being sent again" if what == "redrive" else "discarded"
+        done = "being sent again" if redrives else "discarded"
         typer.echo(f"{count} dead letter is {done}" if count == 1 else f"{count} dead letters are {done}")
     if gone:
         those = "1 dead letter was" if gone == 1 else f"{gone} dead letters were"
         typer.echo(
-            f"{those} not sent and stay kept: their trigger is deleted. Send the events from the log with headgate"
-            " replay --target TRIGGER|URL --filter CEL; headgate deadletter show ID prints what is kept.",
+            f"{those} not sent and stay kept: their trigger is deleted. --to-trigger NAME sends them to another"
+            " trigger of the namespace; headgate deadletter show ID prints what is kept.",
             err=True,
         )
     if gone or (not count and (ids or "trigger" in query)):

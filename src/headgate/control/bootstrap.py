@@ -70,7 +70,7 @@ _CHANGED: Final = tuple(verb for verb in OBJECT_VERBS if verb not in _SEEN)
 _EDITOR: Final = (
     *_VIEWER,
     _rule(EVENTING, "brokers triggers eventtypes", *_CHANGED),
-    _rule(EVENTING, "brokers/events brokers/backtest", "create"),
+    _rule(EVENTING, "brokers/events brokers/backtest triggers/redrive", "create"),
     _rule(OWN, "subscriptions", *_CHANGED),
     _rule(OWN, "subscriptions/events", "update"),
     _rule(OWN, "subscriptions/seek subscriptions/analyze", "create"),

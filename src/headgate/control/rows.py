@@ -82,7 +82,16 @@ NAMED: Final = "kind = ? AND namespace = ? AND name = ?"
 """The row of an object, in each table that has one: its parameters are an ObjectKey."""
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
-_REPORTED: Final = ("filter_errors", "last_error", "last_error_event", "trouble", "dropped", "last_dropped", "backlog")
+_REPORTED: Final = (
+    "filter_errors",
+    "last_error",
+    "last_error_event",
+    "trouble",
+    "dropped",
+    "last_dropped",
+    "backlog",
+    "stopped",
+)
 """Columns of reports, which are inputs of a status by the same names; 0 and empty without a report."""
 NOTHING_REPORTED: Final[Mapping[str, Any]] = MappingProxyType(
     {name: 0 if name in ("filter_errors", "dropped") else "" for name in _REPORTED}

@@ -85,6 +85,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """ALTER TABLE targets ADD COLUMN paused INTEGER NOT NULL DEFAULT 0""",
         """CREATE INDEX targets_paused ON targets (paused) WHERE paused = 1""",
     ),
+    (
+        # Why a filter that matched regularly is said to have stopped; empty for most.
+        """ALTER TABLE reports ADD COLUMN stopped TEXT NOT NULL DEFAULT ''""",
+    ),
 )
 
 

@@ -123,6 +123,7 @@ class StatusInputs:
         dropped: Events that were given up and are kept nowhere.
         last_dropped: Which the last of them was, and why.
         backlog: What is wrong with its backlog now, as `trouble`.
+        stopped: What was seen of a filter that matched regularly and has stopped; empty for nothing.
         credentials: What is wrong with the Secrets that its deliveries authenticate by, as `trouble`; None when they
             need none.
     """
@@ -142,6 +143,7 @@ class StatusInputs:
     dropped: int = 0
     last_dropped: str = ""
     backlog: str = ""
+    stopped: str = ""
     credentials: str | None = None
 
 
@@ -347,10 +349,14 @@ def _subscribed(inputs: StatusInputs) -> Condition:
 
 def _filter_healthy(inputs: StatusInputs) -> Condition:
     if not inputs.filter_errors:
+        if inputs.stopped:
+            return warning("FilterHealthy", "StoppedMatching", inputs.stopped)
         return Condition(type="FilterHealthy", status=TRUE)
     count = f"{inputs.filter_errors} event{'s' if inputs.filter_errors > 1 else ''}"
     last = f"last: {inputs.last_error[:ERROR_CHARS_MAX]} (event {inputs.last_error_event[:ERROR_CHARS_MAX]})"
     message = f"the filter was an error for {count}, which were not delivered; {last}"
+    if inputs.stopped:  # errors may be old, and the silence is of now
+        return warning("FilterHealthy", "StoppedMatching", f"{inputs.stopped}; before that {message}")
     return warning("FilterHealthy", "FilterErrors", message)
 
 

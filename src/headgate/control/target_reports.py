@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -68,6 +68,18 @@ class ToldFindings(TargetFindings, frozen=True, kw_only=True):
     needs: int
 
 
+class StoppedFilter(NamedTuple):
+    """A filter that matched regularly, and does no more.
+
+    Attributes:
+        needs: The generation that first held it.
+        message: What was seen, for people.
+    """
+
+    needs: int
+    message: str
+
+
 class ReportTable:
     """The table. Every method may block."""
 
@@ -111,6 +123,36 @@ class ReportTable:
                 [(mark, target) for (target,) in found if owns(target)],
             )
 
+    def stopped(self) -> dict[int, StoppedFilter]:
+        """The filters that are said to have stopped matching, by target."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT target, needs, stopped FROM reports JOIN targets ON id = target WHERE stopped != ''"
+            ).fetchall()
+        return {target: StoppedFilter(needs, message) for target, needs, message in rows}
+
+    def tell_stopped(self, told: Mapping[int, StoppedFilter]) -> None:
+        """Says which filters have stopped matching, by target, and no others; a filter that has changed since is not.
+
+        Writes only where there is another word.
+        """
+        known = self.stopped()
+        changed = {target for target in known.keys() | told.keys() if known.get(target) != told.get(target)}
+        if not changed:
+            return
+        with self._database.write() as connection:
+            mark = bump(connection, "report")
+            for target in changed:
+                one = told.get(target)
+                if one is None:
+                    connection.execute("UPDATE reports SET stopped = '', report = ? WHERE target = ?", (mark, target))
+                elif _needs(connection, target) == one.needs:
+                    if not connection.execute("SELECT 1 FROM reports WHERE target = ?", (target,)).fetchone():
+                        _put(connection, target, TargetFindings(), mark)
+                    connection.execute(
+                        "UPDATE reports SET stopped = ?, report = ? WHERE target = ?", (_cut(one.message), mark, target)
+                    )
+
     def since(self, report: int) -> tuple[int, ...]:
         """Targets with reports after a value of the `report` counter."""
         with self._database.read() as connection:
@@ -123,10 +165,15 @@ def _found(connection: sqlite3.Connection, target: int) -> TargetFindings:
     return TargetFindings(**dict(zip(FINDINGS, row, strict=True))) if row else TargetFindings()
 
 
+def _needs(connection: sqlite3.Connection, target: int) -> int | None:
+    """The generation that first held the filter that a target has; None for a target that is gone."""
+    found = connection.execute("SELECT needs FROM targets WHERE id = ?", (target,)).fetchone()
+    return found[0] if found else None
+
+
 def _differs(connection: sqlite3.Connection, target: int, told: ToldFindings) -> bool:
     """Whether findings are of the filter that a target has, and other ones than are known."""
-    needed = connection.execute("SELECT needs FROM targets WHERE id = ?", (target,)).fetchone()
-    if needed != (told.needs,):
+    if _needs(connection, target) != told.needs:
         return False
     known = _found(connection, target)
     return any(getattr(known, name) != getattr(told, name) for name in FINDINGS)
@@ -135,6 +182,10 @@ def _differs(connection: sqlite3.Connection, target: int, told: ToldFindings) ->
 def _put(connection: sqlite3.Connection, target: int, found: TargetFindings, mark: int) -> None:
     values = [getattr(found, name) for name in FINDINGS]
     marks = ", ".join("?" * (len(values) + 2))
+    columns = ("report", *FINDINGS)
+    news = ", ".join(f"{name} = excluded.{name}" for name in columns)
     connection.execute(
-        f"INSERT OR REPLACE INTO reports (target, report, {_COLUMNS}) VALUES ({marks})", (target, mark, *values)
+        f"INSERT INTO reports (target, {', '.join(columns)}) VALUES ({marks})"
+        f" ON CONFLICT (target) DO UPDATE SET {news}",
+        (target, mark, *values),
     )

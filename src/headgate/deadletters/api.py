@@ -7,6 +7,7 @@
     GET  /apis/headgate.dev/v1/namespaces/NS/deadletters/ID        with the event
     GET  .../deadletters/counts                                    of both lists: by trigger, reason and state
     POST /apis/headgate.dev/v1/namespaces/NS/deadletters/redrive   {"trigger": ..., "rate": 100, "after": 0}
+    POST .../deadletters/redrive/NAME                              to this trigger of the namespace
     POST /apis/headgate.dev/v1/namespaces/NS/deadletters/discard
 
     POST /apis/headgate.dev/v1/namespaces/NS/deadletters/known     {"ids": [...]}: which of them there are
@@ -32,6 +33,7 @@ from headgate import limits
 from headgate.control.bodies import decode_as
 from headgate.control.http import JSON, json_response, path_id, read_body
 from headgate.control.objects import OWN_API_VERSION, JsonObject
+from headgate.control.routing import Target
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import (
     DeadLetterCount,
@@ -62,6 +64,12 @@ class DeadLetterNotFoundError(NotFoundError):
     """No dead letter has this id; it may have been sent, or discarded."""
 
     code = "letter-not-found"
+
+
+class TriggerUnknownError(NotFoundError):
+    """Dead letters are to be sent to a trigger that no dispatcher knows."""
+
+    code = "trigger-unknown"
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,6 +151,7 @@ class DeadLettersApi:
         yield Route(f"{LIST}/counts", self._counts, methods=["GET"])
         yield Route(f"{BASE}/counts", self._counts, methods=["GET"])
         yield Route(f"{BASE}/redrive", self._redrive, methods=["POST"])
+        yield Route(f"{BASE}/redrive/{{name}}", self._redrive, methods=["POST"])
         yield Route(f"{BASE}/discard", self._discard, methods=["POST"])
         yield Route(f"{BASE}/known", self._known, methods=["POST"])
         yield Route(f"{BASE}/{{id}}", self._show, methods=["GET"])
@@ -181,10 +190,20 @@ class DeadLettersApi:
         if not least <= selection.rate <= most:
             raise InvalidInputError(f"rate must be from {least:g} to {most:.0f} dead letters a second")
 
+        to = self._trigger(namespace, request.path_params["name"]) if "name" in request.path_params else None
         page, found = await self._selected(namespace, selection)
-        ids = [one.id for one in found if self._dead_letters.has_target(one.target)]
-        count = await self._dead_letters.redrive(ids, pace_us=int(1e6 / selection.rate))
+        ids = [one.id for one in found if to is not None or self._dead_letters.has_target(one.target)]
+        count = await self._dead_letters.redrive(ids, pace_us=int(1e6 / selection.rate), to=to)
         return json_response({"count": count, "gone": len(found) - len(ids), **page})
+
+    def _trigger(self, namespace: str, name: str) -> Target:
+        found = self._dead_letters.trigger(f"{namespace}/{name}")
+        if found is None:
+            raise TriggerUnknownError(
+                f"there is no trigger {name!r} in namespace {namespace!r} whose subscriber has an address",
+                hint="a trigger that was just created is known within a second",
+            )
+        return found
 
     async def _discard(self, request: Request) -> Response:
         selection, namespace = await _selection(request), request.path_params["namespace"]

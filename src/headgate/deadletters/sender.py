@@ -65,11 +65,12 @@ class DeadLetters:
     Args:
         path: `deadletters.db`.
         service: Makes attempts.
-        find: The target of an id, as routing has it now.
+        find: The target of an id, as routing has it now, whichever dispatcher's it is.
         shard: Which dispatcher's they are.
         committer: Ends the transactions of the file; None for SQLite alone.
         quotas: How many a namespace may have; None: any number.
         when_durable: Of the outbox: a dead letter is written behind its row, whose position it is known by.
+        find_trigger: A trigger by `namespace/name`, whichever dispatcher's it is.
     """
 
     def __init__(
@@ -81,8 +82,10 @@ class DeadLetters:
         committer: Committer | None = None,
         quotas: SharedQuotas | None = None,
         when_durable: WhenDurable = always_durable,
+        find_trigger: Callable[[str], Target | None] = lambda _: None,
     ) -> None:
         self._service = service
+        self._find_trigger = find_trigger
         self._when_durable = when_durable
         self._find = find
         self._clocks = service.clocks
@@ -153,9 +156,24 @@ class DeadLetters:
         """Whether there is a trigger or subscription that a dead letter can be redriven to."""
         return self._find(target) is not None
 
-    async def redrive(self, ids: Sequence[int], *, pace_us: int) -> int:
-        """Send dead letters to their subscribers again, of each target one every `pace_us`; returns how many."""
-        return await self._decided(partial(self._store.redrive, ids, now_us=self._clocks.now_us(), pace_us=pace_us))
+    def trigger(self, name: str) -> Target | None:
+        """A trigger `namespace/name` that dead letters of its namespace can be sent to, whichever dispatcher's."""
+        return self._find_trigger(name)
+
+    async def redrive(self, ids: Sequence[int], *, pace_us: int, to: Target | None = None) -> int:
+        """Send dead letters to their subscribers again, of each target one every `pace_us`.
+
+        Args:
+            ids: Which.
+            pace_us: Microseconds.
+            to: The trigger that they are from now on; None for their own one.
+
+        Returns:
+            How many.
+        """
+        return await self._decided(
+            partial(self._store.redrive, ids, now_us=self._clocks.now_us(), pace_us=pace_us, to=to)
+        )
 
     async def discard(self, ids: Sequence[int]) -> int:
         """Forget dead letters; returns how many there were."""

@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from headgate import limits
+from headgate.control.routing import Target
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.event import rfc3339
 from headgate.event.identity import namespace_of
@@ -127,6 +128,7 @@ SELECT id FROM letters WHERE target = ? AND state = ? AND state != 'kept' AND du
 ORDER BY due_us, id LIMIT ?
 """
 _LAST_PACED: Final = "SELECT max(due_us) FROM letters WHERE target = ? AND state = 'redriving' AND failures = 0"
+_TO_TRIGGER: Final = "UPDATE OR IGNORE letters SET target = ?, trigger = ?, broker = ? WHERE id = ?"
 _DELETE: Final = "DELETE FROM letters WHERE id = ?"
 _HELD: Final = "SELECT substr(trigger, 1, instr(trigger, '/') - 1), count(*) FROM letters GROUP BY 1"
 _TABLE: Final = "letters"
@@ -423,8 +425,11 @@ class DeadLetterStore(StoreFile):
         found = map(self.reader.get, [id_ for (id_,) in rows if id_ not in but][:limit])
         return [dead_letter for dead_letter in found if dead_letter is not None and dead_letter.state is queue.state]
 
-    def redrive(self, ids: Sequence[int], *, now_us: int, pace_us: int) -> int:
+    def redrive(self, ids: Sequence[int], *, now_us: int, pace_us: int, to: Target | None = None) -> int:
         """Send dead letters to their subscribers again, of each target one every `pace_us`.
+
+        With `to` they are this trigger's from now on, a trigger of their namespace, and replies go to its broker. One
+        that the trigger has itself, of the same match, stays as it is.
 
         They stand behind those of their target that have not been tried again yet; not behind one in back-off, which
         may wait for a day.
@@ -439,7 +444,9 @@ class DeadLetterStore(StoreFile):
                 found = run("SELECT target FROM letters WHERE id = ? AND state != 'redriving'", (id_,)).fetchone()
                 if found is None:
                     continue
-                (target,) = found
+                target = found[0] if to is None else to.id
+                if to is not None and not run(_TO_TRIGGER, (to.id, to.name, to.broker, id_)).rowcount:
+                    continue
                 if target not in last_us:
                     (end_us,) = run(_LAST_PACED, (target,)).fetchone()
                     last_us[target] = end_us or 0

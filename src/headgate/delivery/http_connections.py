@@ -289,6 +289,16 @@ a second time, and nobody knows whether the first one was heard."""
 _PROBED_AFTER_S: Final = 0.5
 """A connection that was idle for longer is looked at before it is used: no server closes one earlier."""
 _SWEEP_S: Final = 1.0
+_UNKNOWN_CA: Final = frozenset(
+    {
+        "certificate signature failure",
+        "self-signed certificate",
+        "self-signed certificate in certificate chain",
+        "unable to get local issuer certificate",
+        "unable to verify the first certificate",
+    }
+)
+"""OpenSSL's words for a certificate whose CA it does not know."""
 
 
 class ConnectionPool:
@@ -372,8 +382,7 @@ class ConnectionPool:
         except TimeoutError:
             raise RequestFailedError("timeout", f"no connection within {timeout_s:.3g} s", unsent=True) from None
         except OSError as error:  # and what TLS refuses
-            detail = f"no connection: {error.strerror or error}"
-            raise RequestFailedError(_reason_of(error), detail, unsent=True) from None
+            raise RequestFailedError(*_told(error), unsent=True) from None
         return connection
 
     def _made(self) -> HttpConnection:
@@ -426,17 +435,21 @@ class ConnectionPools:
         self._timer = self.loop.call_later(_SWEEP_S, self._sweep) if self._with_idle else None
 
 
-def _reason_of(error: OSError) -> str:
-    """Why there is no connection, as an `Outcome` names it."""
+def _told(error: OSError) -> tuple[str, str]:
+    """Why there is no connection: reason and detail of an `Outcome`. OpenSSL's words name lines of its source."""
+    words = f"no connection: {error.strerror or error}"
     match error:
         case ConnectionRefusedError():
-            return "refused"
-        case ssl.SSLCertVerificationError():
-            return "certificate"
+            return "refused", words
+        case ssl.SSLCertVerificationError(verify_message=why):
+            hint = "; if you trust its CA, give it as CACerts" if why in _UNKNOWN_CA else ""
+            return "certificate", f"no connection: {why}{hint}"
+        case ssl.SSLError(reason="WRONG_VERSION_NUMBER" | "RECORD_LAYER_FAILURE"):
+            return "tls", "no connection: the host does not answer in TLS; is the URL one of http?"
         case ssl.SSLError():
-            return "tls"
+            return "tls", words
         case _:
-            return "connection"
+            return "connection", words
 
 
 def tls_context(tls: ClientTls | None) -> ssl.SSLContext:

@@ -147,7 +147,7 @@ class Routes:
             if old is not None and old.hops and self._loop.time() < old.stale_until:
                 old.fresh_until = self._loop.time() + limits.DNS_FAILURE_S
                 return old
-            return self._keep(key, self._failed("dns", f"{destination.host}: {error}", limits.DNS_FAILURE_S))
+            return self._keep(key, self._failed("dns", f"{destination.host}: {_words(error)}", limits.DNS_FAILURE_S))
 
     def _judge(self, destination: Endpoint, addresses: list[str], context: ssl.SSLContext | None) -> Route:
         """The addresses that the policy lets through; all others are as if they were not there."""
@@ -202,3 +202,8 @@ class Routes:
 
 def _addresses(host: str, port: int) -> list[str]:
     return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+def _words(error: OSError | ValueError) -> str:
+    """Why a name was not found, without the system's number for it."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Container, Iterator
+from collections.abc import Awaitable, Callable, Collection, Container, Iterator
 from typing import Final, Protocol
 
 from headgate import limits
@@ -143,6 +143,11 @@ class Scheduler:
     def find(self, target: int) -> Target | None:
         """A target as routing has it now."""
         return self._table.get(target)
+
+    @property
+    def states(self) -> Collection[TargetState]:
+        """Those of all targets that have had a row."""
+        return self._states.values()
 
     def states_of(self, names: Container[str]) -> dict[str, TargetState]:
         """The states of triggers `namespace/name`; who has had no row has none."""

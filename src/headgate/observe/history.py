@@ -26,6 +26,7 @@ from headgate.observe import metrics
 from headgate.observe.exposition import ProcessMetrics, read
 
 _T = TypeVar("_T")
+_Number = TypeVar("_Number", int, float)
 _GIVEN_UP: Final = ("failed", "dead_lettered", "expired", "lost")
 _BUCKETS: Final = metrics.NAMESPACE_DELIVERY_SECONDS.buckets
 
@@ -137,8 +138,8 @@ class NumbersHistory:
             return BrokerCount(0, 0.0)
         new, old = taken[-1], _before(taken, RATE_WINDOW_S)
         received = sum(one.brokers.get(path, 0.0) for one in new.servers.values())
-        grown = sum(_grown(was.brokers.get(path, 0.0), now.brokers.get(path, 0.0)) for was, now in _pairs(old, new))
-        return BrokerCount(int(received), round(grown / max(new.time_s - old.time_s, HISTORY_POINT_S), 3))
+        more = sum(grown(was.brokers.get(path, 0.0), now.brokers.get(path, 0.0)) for was, now in _pairs(old, new))
+        return BrokerCount(int(received), round(more / max(new.time_s - old.time_s, HISTORY_POINT_S), 3))
 
     def last(self, namespace: str | None, seconds: float) -> Rates:
         """What happened in the last seconds; as far as it is known."""
@@ -164,10 +165,10 @@ def _between(old: _Moment, new: _Moment, namespace: str | None) -> Rates:
     received = given_up = 0.0
     counts = [0.0] * (len(_BUCKETS) + 1)
     for before, after in ((was.of(namespace), now.of(namespace)) for was, now in _pairs(old, new)):
-        received += _grown(before.received, after.received)
-        given_up += _grown(before.given_up, after.given_up)
+        received += grown(before.received, after.received)
+        given_up += grown(before.given_up, after.given_up)
         taken = zip(before.delivered, after.delivered, strict=True)
-        counts = [count + _grown(*one) for count, one in zip(counts, taken, strict=True)]
+        counts = [count + grown(*one) for count, one in zip(counts, taken, strict=True)]
     return Rates(
         received / seconds, sum(counts) / seconds, given_up / seconds, quantile(counts, 0.5), quantile(counts, 0.99)
     )
@@ -234,7 +235,8 @@ def quantile(counts: Sequence[float], share: float) -> float | None:
     return _BUCKETS[-1]
 
 
-def _grown(was: float, now: float) -> float:
+def grown(was: _Number, now: _Number) -> _Number:
+    """By how much a counter has grown; one that began anew in between counts from there."""
     return now - was if now >= was else now
 
 

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import structlog
 import uvloop
@@ -46,8 +47,9 @@ from headgate.server.object_stats import ObjectStatsApi
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
+from headgate.server.stopped_filters import StoppedFiltersWatch
 from headgate.server.summary import SummaryApi, keep, parts_of
-from headgate.server.target_stats import AskedStats
+from headgate.server.target_stats import AskedStats, matches
 from headgate.settings import Settings
 from headgate.storage.files import directories_of
 from headgate.storage.keyring import keyring_of
@@ -101,6 +103,7 @@ async def _serve(context: child.Context) -> None:
                 keys,
                 state.show(),
                 keep(history),
+                StoppedFiltersWatch(store, partial(matches, _dispatchers(settings)), history).run(),
                 follower.run(),
             ]
             if settings.eventtype_auto_create:
@@ -138,6 +141,10 @@ def paths(
         Mount("/", api.app),
     ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+
+
+def _dispatchers(settings: Settings) -> list[Path]:
+    return [settings.dispatcher_socket(number) for number in range(settings.dispatchers)]
 
 
 def own_history(settings: Settings) -> NumbersHistory:

@@ -98,8 +98,9 @@ class DeadLettersFront:
         yield Route(BASE, self._list, methods=["GET"])
         yield Route(f"{LIST}/counts", self._counts, methods=["GET"])
         yield Route(f"{BASE}/counts", self._counts, methods=["GET"])
-        yield Route(f"{BASE}/redrive", self._change, methods=["POST"])
-        yield Route(f"{BASE}/discard", self._change, methods=["POST"])
+        yield Route(f"{BASE}/redrive", self._redrive, methods=["POST"])
+        yield Route(f"{BASE}/redrive/{{name}}", self._redrive, methods=["POST"])
+        yield Route(f"{BASE}/discard", self._discard, methods=["POST"])
         yield Route(f"{BASE}/known", self._known, methods=["POST"])
         yield Route(f"{BASE}/{{id}}", self._show, methods=["GET"])
 
@@ -138,8 +139,14 @@ class DeadLettersFront:
             return refused
         return json_response({"known": sorted(id_ for answer in answers for id_ in answer.content["known"])})
 
-    async def _change(self, request: Request) -> Response:
-        """A redrive or a discard, a page of it: each dispatcher takes its share of the page."""
+    async def _redrive(self, request: Request) -> Response:
+        return await self._change(request, ("count", "gone"))
+
+    async def _discard(self, request: Request) -> Response:
+        return await self._change(request, ("count",))
+
+    async def _change(self, request: Request, counted: Sequence[str]) -> Response:
+        """A page of a redrive or a discard: each dispatcher takes its share of the page, and counts."""
         body = await read_body(request, _TYPES)
         selection = decode_as(body, _Selection, "the body is no selection of dead letters")
         if selection.ids and not selection.after:  # a later page has taken the earlier ones away
@@ -148,8 +155,7 @@ class DeadLettersFront:
         found = await self._pages(request, query, selection, max(1, selection.limit // self._group.count))
         if isinstance(found, Response):
             return found
-        names = ("count", "gone") if request.url.path.endswith("/redrive") else ("count",)
-        counts = {name: sum(answer[name] for answer in found.answers.values()) for name in names}
+        counts = {name: sum(answer[name] for answer in found.answers.values()) for name in counted}
         return json_response({**counts, **found.where(found.next_places({}))})
 
     async def _pages(self, request: Request, query: JsonObject, selection: _Selection, limit: int) -> _Pages | Response:
@@ -177,7 +183,8 @@ class DeadLettersFront:
         Raises:
             DeadLetterNotFoundError: One or more are not.
         """
-        target = f"{sent_path(request.scope).rpartition('/')[0]}/known"
+        base, end, _ = sent_path(request.scope).rpartition("/deadletters/")
+        target = f"{base}{end}known"
         body = msgspec.json.encode({"ids": ids})
         answers = await self._group.ask_all(DispatcherQuestion.of(request, body, target))
         if refusal(answers) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Protocol
 
@@ -56,6 +57,7 @@ class RoutingCache:
         self._shard = shard
         self._version = -1
         self._table: RoutingTable | None = None
+        self._whole: RoutingTable | None = None
 
     async def refresh(self) -> None:
         """Bring the table up to date when the store has changed."""
@@ -74,8 +76,17 @@ class RoutingCache:
 
     def trigger(self, name: str) -> Target | None:
         """A trigger by `namespace/name`; None for one of another dispatcher."""
-        targets = self._table.targets if self._table is not None else ()
-        return next((target for target in targets if target.name == name and target.pull is None), None)
+        return _trigger(self._table, name)
+
+    def any_trigger(self, name: str) -> Target | None:
+        """The same, whichever dispatcher's it is."""
+        return _trigger(self._whole, name)
+
+    def find(self, target: int) -> Target | None:
+        """The target of an id, whichever dispatcher's it is."""
+        targets = self._whole.targets if self._whole is not None else ()
+        at = bisect_left(targets, target, key=lambda one: one.id)
+        return targets[at] if at < len(targets) and targets[at].id == target else None
 
     def rule_of(self, broker: str) -> FilterValueRule | None:
         """What the filter values of the events of a broker (its identity) are; may block. None when it is no more."""
@@ -92,7 +103,7 @@ class RoutingCache:
         self._version = version
         # Two snapshots may be under way: the older one must not win.
         if self._table is None or table.version > self._table.version:
-            self._table = self._own(table)
+            self._whole, self._table = table, self._own(table)
             self._on_table(self._table)
 
     def _own(self, table: RoutingTable) -> RoutingTable:
@@ -100,3 +111,8 @@ class RoutingCache:
             return table
         own = tuple(target for target in table.targets if self._shard.owns(target.id))
         return dataclasses.replace(table, targets=own)
+
+
+def _trigger(table: RoutingTable | None, name: str) -> Target | None:
+    targets = table.targets if table is not None else ()
+    return next((target for target in targets if target.name == name and target.pull is None), None)

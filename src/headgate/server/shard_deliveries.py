@@ -190,11 +190,12 @@ class ShardDeliveries:
         self.dead_letters = DeadLetters(
             state.dead_letters,
             self.service,
-            lambda id_: self.scheduler.find(id_),
+            lambda id_: self.scheduler.find(id_) or self.routing.find(id_),
             shard,
             state.committer,
             state.quotas,
             state.when_durable,
+            self.routing.any_trigger,
         )
         self.scheduler = Scheduler(
             listener,

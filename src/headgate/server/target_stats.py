@@ -2,6 +2,7 @@
 
     GET .../triggerstats?targets=ID,ID    the counters of these targets, on any path about counters of triggers
     GET .../summary                       what is not delivered, and the dead letters; of a namespace, or of all
+    POST /matches                         how many matches of each target have ended; for no client
 
 A dispatcher answers on the paths of the client's own question: another server of a deployment judges by them whether
 the client may ask. Fronts pass these paths on to the process of the objects, so no client's question comes here.
@@ -11,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -23,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.http import json_response
+from headgate.control.http import JSON, json_response
 from headgate.control.objects import OWN_API_VERSION, Kind, ObjectKey
 from headgate.deadletters.api import CountsPage
 from headgate.deadletters.store import counts_of
@@ -35,14 +36,17 @@ from headgate.event import rfc3339
 from headgate.limits import STATS_ANSWER_S_MAX, STATS_PAGE_MAX
 from headgate.outbox.shards import dispatcher_of
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, DispatcherReach
+from headgate.server.local_http import answered
 from headgate.server.proxy import sent_path
 
 SUMMARY: Final = f"/apis/{OWN_API_VERSION}/summary"
 SUMMARY_OF_NAMESPACE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/summary"
 STATS_LISTS: Final = {Kind.TRIGGER: "triggerstats", Kind.BROKER: "brokerstats"}
+MATCHES_PATH: Final = "/matches"
 TARGETS: Final = "targets"
 """A parameter of the query: ids of targets, separated by commas."""
 _DIGITS_MAX: Final = 10
+_OK: Final = 200
 _Answer = TypeVar("_Answer")
 _log = structlog.get_logger(__name__)
 
@@ -105,6 +109,18 @@ class BacklogCount(msgspec.Struct, rename="camel"):
         self.circuits_open += other.circuits_open
 
 
+class MatchCount(NamedTuple):
+    """Matches of a trigger since its dispatcher began.
+
+    Attributes:
+        ended: Those that were delivered or given up.
+        waits: Whether there are others.
+    """
+
+    ended: int
+    waits: bool
+
+
 class Undelivered(msgspec.Struct, frozen=True):
     """What a dispatcher, or all of them, have not delivered."""
 
@@ -137,6 +153,7 @@ class TargetStatsApi:
             yield Route(path, self._stats, methods=["GET"])
         yield Route(SUMMARY, self._undelivered, methods=["GET"])
         yield Route(SUMMARY_OF_NAMESPACE, self._undelivered, methods=["GET"])
+        yield Route(MATCHES_PATH, self._matches, methods=["POST"])
 
     async def _stats(self, request: Request) -> Response:
         given = request.path_params
@@ -156,6 +173,15 @@ class TargetStatsApi:
                 total.add(BacklogCount(len(state.deliveries.live), int(state.lag is not None), int(opened)))
         letters = await run_in_threadpool(counts_of, [self._dead_letters], namespace)
         return json_response(Undelivered(total, CountsPage.of(letters)))
+
+    async def _matches(self, _: Request) -> Response:
+        found = {
+            state.target.id: MatchCount(
+                state.counts.delivered + state.counts.failed, bool(state.deliveries.live) or state.lag is not None
+            )
+            for state in self._scheduler.states
+        }
+        return Response(msgspec.json.encode(found), media_type=JSON)
 
 
 def _targets(text: str) -> list[int]:
@@ -270,6 +296,28 @@ async def undelivered(reach: DispatcherReach, client: Request, files: Sequence[P
         letters = await run_in_threadpool(counts_of, silent, client.path_params.get("namespace"))
         pages.append(CountsPage.of(letters))
     return Undelivered(total, CountsPage.joined(pages))
+
+
+async def matches(dispatchers: Iterable[Path]) -> dict[int, MatchCount] | None:
+    """How many matches of triggers have ended, by target; who has had none is left out.
+
+    Args:
+        dispatchers: Sockets of all dispatchers of this server.
+
+    Returns:
+        None where one is away.
+    """
+    found: dict[int, MatchCount] = {}
+    for socket in dispatchers:
+        try:
+            async with asyncio.timeout(STATS_ANSWER_S_MAX):  # its TimeoutError is an OSError
+                answer = await answered(socket, b"POST", MATCHES_PATH.encode())
+        except OSError:
+            return None
+        if answer.status != _OK:
+            return None
+        found |= msgspec.json.decode(answer.body, type=dict[int, MatchCount])
+    return found
 
 
 async def _answer(

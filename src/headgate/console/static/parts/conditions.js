@@ -11,7 +11,7 @@ const WORDS = {
   SubscriberResolved: ["The subscriber has an address", "The subscriber has no address", "The subscriber's address is not known yet"],
   DeadLetterSinkResolved: ["The dead-letter sink has an address", "The dead-letter sink has no address", "The dead-letter sink is not known yet"],
   Subscribed: ["Every event from now on is matched by its filter", "Its filter is not in force", "Its filter is about to be in force"],
-  FilterHealthy: ["No error of the filter is known", "The filter is an error for some events", "No event was matched yet"],
+  FilterHealthy: ["No error of the filter is known", "The filter is an error for some events, or has stopped matching", "No event was matched yet"],
   FilterAdvisable: ["The filter says what it seems to say", "The filter may not do what you want", ""],
   SubscriberHealthy: ["No trouble with the subscriber is known", "The subscriber does not take events", "The subscriber was not asked yet"],
   Delivering: ["", "It is paused: its events wait", ""],
