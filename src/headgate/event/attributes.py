@@ -121,8 +121,6 @@ def make_event(
 
     Args:
         attributes: All attributes by name as they came, without the data; what is None is not set. Consumed.
-        kind: What `data` is.
-        data: The data.
         plain: The caller knows that no string holds anything but printable ASCII and spaces.
         media: The attribute datacontenttype, when the caller has read it already.
 

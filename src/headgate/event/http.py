@@ -33,7 +33,6 @@ def decode_request(headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Seque
 
     Args:
         headers: Names in any case, values without line folding, in order, duplicates included.
-        body: The whole body.
 
     Raises:
         EventError: Names the attribute and the rule; `http_status` is 400, 413 or 415.
@@ -162,8 +161,6 @@ def event_of_binary(attributes: dict[str, object], content_type: str | None, bod
 
     Args:
         attributes: By name, as text; consumed.
-        content_type: Of the body; None without one.
-        body: The data, None for no data.
 
     Raises:
         EventError: Names the attribute and the rule.

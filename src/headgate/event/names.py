@@ -11,7 +11,6 @@ def full_name(name: str, namespace: str = NAMESPACE_DEFAULT) -> str:
     """The full name, `namespace/name`; whether there is such a broker is for others to say.
 
     Args:
-        name: As it was given.
         namespace: That is understood where none is given.
     """
     return name if "/" in name else f"{namespace}/{name}"

@@ -49,7 +49,6 @@ def text(time_us: int, timespec: Literal["milliseconds", "microseconds"] = "micr
 
     Args:
         time_us: Microseconds since 1970 UTC; shown as they are where there is no timestamp (a clock out of its mind).
-        timespec: Its last digits.
     """
     try:
         return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec=timespec).replace("+00:00", "Z")

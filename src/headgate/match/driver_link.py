@@ -57,11 +57,6 @@ _decode_endpoint: Final = msgspec.json.Decoder(LinkEndpoint).decode
 def read_address(run_directory: Path, token: bytes, dispatchers: int) -> LinkAddress:
     """The addresses that the dispatchers have published.
 
-    Args:
-        run_directory: Where their files are.
-        token: What every end must show.
-        dispatchers: How many there are.
-
     Raises:
         DriverLinkError: One has not published its own yet.
     """
@@ -74,7 +69,7 @@ def read_address(run_directory: Path, token: bytes, dispatchers: int) -> LinkAdd
 
 
 class DriverLink:
-    """An open connection; made by `connect`."""
+    """An open connection; made by `connect`. Every call raises DriverLinkError when it is broken."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -135,19 +130,11 @@ class DriverLink:
         raise DriverLinkError(f"the dispatcher did not answer within {DRIVER_ANSWER_S_MAX} s")
 
     def started(self, run: int, generation: int) -> None:
-        """Tell of a run; the answer is a message, now or later.
-
-        Raises:
-            DriverLinkError: The link is broken.
-        """
+        """Tell of a run; the answer is a message, now or later."""
         self._send(DriverRequest("started", run, generation))
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """Messages, as soon as there are any; none after `timeout_s`.
-
-        Raises:
-            DriverLinkError: The link is broken.
-        """
+        """Messages, as soon as there are any; none after `timeout_s`."""
         if not self._heard:
             self._heard += [message for message in self._read(timeout_s) if not isinstance(message, Resume)]
         messages = list(self._heard)
@@ -187,12 +174,9 @@ class DriverLink:
 class DriverLinks:
     """The connections to all dispatchers, as one; made by `connect`. One thread uses them.
 
-    A run counts when it counts at every dispatcher. One that is ahead of another drops what it has taken already
-    (`outbox/takeover.py`), so a new run starts at the lowest offset that any of them needs. The first dispatcher that
-    rejects a run has rejected it for all.
-
-    Attributes:
-        address: For the connections of the runs.
+    Every call raises DriverLinkError when one of them is broken. A run counts when it counts at every dispatcher. One
+    that is ahead of another drops what it has taken already (`outbox/takeover.py`), so a new run starts at the lowest
+    offset that any of them needs. The first dispatcher that rejects a run has rejected it for all.
     """
 
     def __init__(self, address: LinkAddress, links: tuple[DriverLink, ...]) -> None:
@@ -232,11 +216,7 @@ class DriverLinks:
         return lowest
 
     def started(self, run: int, generation: int) -> None:
-        """Tell every dispatcher of a run; the answer is a message, now or later.
-
-        Raises:
-            DriverLinkError: A connection is broken.
-        """
+        """Tell every dispatcher of a run; the answer is a message, now or later."""
         self._active[run] = set()
         while len(self._active) > limits.LINK_RUNS_MAX:  # of which nobody ever said anything
             del self._active[min(self._active)]
@@ -244,11 +224,7 @@ class DriverLinks:
             link.started(run, generation)
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """Messages about runs, as soon as there are any; none after `timeout_s`.
-
-        Raises:
-            DriverLinkError: A connection is broken.
-        """
+        """Messages about runs, as soon as there are any; none after `timeout_s`."""
         ready = [link for link in self._links if link.has_heard]
         if not ready:
             readable = {key.fd for key, _ in self._selector.select(timeout_s)}

@@ -23,7 +23,6 @@ def log_columns(records: DataFrame, also: Sequence[str] = ()) -> DataFrame:
 
     Args:
         records: Of Spark's source `kafka` with `includeHeaders=true`; batch or streaming.
-        also: Columns of `records` to keep.
 
     Returns:
         `broker` STRING, the context attributes, `time_us` BIGINT, `extensions` STRING, `data_kind` TINYINT, `data`

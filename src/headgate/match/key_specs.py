@@ -137,10 +137,8 @@ class _SignatureRows:
     """How the rows of one signature become rows of the table.
 
     Attributes:
-        pattern: Their pattern.
         key: For each part of the key, its index among a row's key constants.
         state: Where the chain of their keys starts, after the broker and the key's number.
-        exact: Whether they decide alone.
         operands: The number of each residual's operand.
         constants: Indexes of the stored constants among a row's, by pattern.
     """

@@ -156,8 +156,6 @@ class Matcher:
     """Keeps one run in force; see the module. One thread calls `run`.
 
     Args:
-        routing: The control store.
-        runner: Starts runs.
         connect: Opens the driver connections; DriverLinkError while a dispatcher is not there.
         on_ready: Called with True when a run has come into force, with False when none is any more.
         on_note: Called with what it does or lacks, in a line for people.

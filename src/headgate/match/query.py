@@ -107,15 +107,10 @@ def start_run(
     """Start a query; returns when Spark has planned it, before its tasks have opened their connections.
 
     Args:
-        spark: From `start_session`.
         matches: From events (columns of the log plus partition, offset, append_time_us) to rows of partition INT,
             offset BIGINT, target INT, verdict TINYINT; only operators that real-time mode admits.
-        log: What is read.
         start: First offset of every partition that is read.
         run: Grows with every run.
-        generation: Version of the filters in `matches`.
-        link: Where the rows go.
-        scratch: Directory for the checkpoint.
         wakeups: Where the log's writers tell of new events, see `log.wakeups`; None: the tasks look all the time.
         batch_s: Length of the one batch: the run must be replaced before (a batch boundary breaks its connections).
 
@@ -159,13 +154,9 @@ def start_query(
     """Start a query in real-time mode, whatever it reads and writes; returns when Spark has planned it.
 
     Args:
-        spark: From `start_session`.
         rows: Makes the stream that `sink` takes.
         sink: Makes a `ForeachWriter` of the JVM.
         run: Grows with every run.
-        generation: Version of the filters that it evaluates.
-        scratch: Directory for the checkpoint.
-        batch_s: Length of a batch.
 
     Raises:
         RunFailedError: Spark refuses the query.
@@ -195,7 +186,6 @@ def tasks_of(context: SparkContext, group: str) -> int:
     none of its own meanwhile.
 
     Args:
-        context: Of the session.
         group: Of the jobs: that of a streaming query is its run id.
     """
     tracker, store = context.statusTracker(), context._jsc.sc().statusStore()

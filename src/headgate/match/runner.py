@@ -29,10 +29,7 @@ class SparkRunner:
     """Starts runs of routing tables.
 
     Args:
-        spark: From `start_session`.
-        log: The event log.
         partitions: Partitions of the log, from 0 on.
-        scratch: Directory for checkpoints.
         wakeups: Where the log's writers tell of new events; None: nowhere.
     """
 
@@ -90,19 +87,10 @@ def serve(
     """Match until `stop` is set: the whole life of the matcher process.
 
     Args:
-        routing: The control store.
-        log: The event log.
-        partitions: Partitions of the log, from 0 on.
-        dispatchers: How many there are.
         run_directory: Where the dispatchers publish their addresses and the log's writers tell of new events; Spark's
             temporary files go below it.
-        token: Authenticates the match link.
-        stop: Set it to end.
-        on_ready: Called with True when a run has come into force, with False when none is any more.
-        on_note: Called with what it does or lacks, in a line for people.
-        on_step: Called at every turn of its loop.
+        on_ready: This, `on_note` and `on_step` are those of `Matcher`.
         on_started: Called once, when Spark has started: from then on `stop` is looked at.
-        heap_mib: The JVM's heap.
 
     Raises:
         SparkMissingError: Spark cannot start here.

@@ -63,7 +63,6 @@ def start_session(
     """Start the JVM and Spark in it, from the main thread; takes seconds. A second call returns the first session.
 
     Args:
-        jar: The connector, see `requirements.connector_jar`.
         threads: Tasks that can run at once, see `task_slots`.
         scratch: Directory for Spark's temporary files; made when absent.
         heap_mib: The JVM's heap, and as much again for Arrow's buffers at most.

@@ -58,7 +58,6 @@ class CompiledPattern:
     """A pattern in the plan.
 
     Attributes:
-        pattern: What is compared.
         operands: The table's columns that hold the number of each residual's operand.
         constants: Those that hold the constant of each residual; "" where it needs none.
     """
@@ -73,9 +72,7 @@ class _Base:
     """Rows that are broadcast once for many generations.
 
     Attributes:
-        patterns: By number.
         is_coarse: Whether there were more patterns than the plan may hold.
-        row_count: How many rows they are.
         kept: Them in the JVM (`KeptRows`).
     """
 
@@ -133,7 +130,6 @@ class MatchTable:
             constants.
         patterns: By number, the one with the most rows first.
         columns: Columns of events that a key spec reads.
-        secrets: Of the keys and checks.
         row_count: Rows of `rows`.
         overlaid_rows: How many of them stand over those that an earlier generation broadcast; 0: it was none.
     """

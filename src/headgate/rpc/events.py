@@ -153,7 +153,6 @@ def _event(read: _Read, known_json: bool) -> Event:
     """Checks what was read and makes the event.
 
     Args:
-        read: The message.
         known_json: If its data calls itself JSON, it is, and breaks no rule but perhaps that of its depth.
     """
     attributes, kind, data, is_json = read

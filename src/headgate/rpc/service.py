@@ -30,12 +30,7 @@ _INTERNAL: Final = "something went wrong here; the server's log says what"
 
 
 class RpcCall(Generic[RequestT, ResponseT]):
-    """One call as its handler sees it. Reads by one task at a time; writes by any.
-
-    Args:
-        context: gRPC's.
-        type_: Of the messages that come.
-    """
+    """One call as its handler sees it. Reads by one task at a time; writes by any."""
 
     def __init__(self, context: aio.ServicerContext[bytes, bytes], type_: type[RequestT]) -> None:
         self._context = context

@@ -70,7 +70,6 @@ class EventRows:
         frame: The columns of READ, and those of the given DataFrame under the names in `carried`. Rows that are no
             events are left out.
         carried: Names in `frame` of the given columns, in their order.
-        names: The given names.
         has_append_time: Whether it is known when the events were stored.
     """
 

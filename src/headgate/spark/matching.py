@@ -219,7 +219,6 @@ class SettledFilter:
     """What is needed to settle a filter's rows.
 
     Attributes:
-        cel: Its canonical text.
         is_single: Whether its plan has one row: an ERROR of it is final.
     """
 

@@ -41,7 +41,6 @@ class KafkaAddress:
 
     Attributes:
         bootstrap: HOST:PORT of some of Kafka's brokers, with commas between.
-        topic: The topic of events.
     """
 
     bootstrap: str
@@ -111,7 +110,6 @@ class TopicClient:
         Args:
             place: `earliest`, `next`, a time (RFC 3339; the first record stored at or after its millisecond) or a
                 position.
-            kept: What the topic holds.
 
         Raises:
             PositionError: It is none of them, or a position of another topic or behind the end of this one.
@@ -154,8 +152,6 @@ def topic_client(spark: SparkSession, address: KafkaAddress, options: Mapping[st
     """A client in the driver's JVM, for a moment; blocking.
 
     Args:
-        spark: A session that has Spark's Kafka source.
-        address: The topic.
         options: Of Kafka's Java clients, without the prefix `kafka.`.
 
     Raises:
@@ -224,12 +220,8 @@ def topic_events(
     """The events of a broker in a topic, in the columns of the log.
 
     Args:
-        spark: The session.
-        address: The topic.
         broker: `namespace/name`: every broker that has or had the name; or an identity, `namespace/name/uid`.
         from_: See `reading.read_events`.
-        to: Likewise.
-        streaming: Likewise.
         on_corrupt: At a record that Headgate has not stored, and at records that a stream has not read before they
             went, stop or pass over.
         options: Of Kafka's Java clients: `security.protocol`, `sasl.mechanism`, `sasl.jaas.config`.

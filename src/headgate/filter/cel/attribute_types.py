@@ -47,7 +47,6 @@ def check_attribute_types(text: str, tree: Node) -> None:
     """Refuses an expression that treats an attribute as what it never is.
 
     Args:
-        text: The expression as it was written.
         tree: What it says, before any rewriting.
 
     Raises:

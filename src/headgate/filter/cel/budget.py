@@ -73,11 +73,7 @@ _SMALLEST: Final = EventSize(0, 0, 0, 0, 0)
 
 
 class Budget:
-    """What a filter may cost that may be too expensive on some event.
-
-    Args:
-        tree: The filter as it is evaluated.
-    """
+    """What a filter may cost that may be too expensive on some event."""
 
     __slots__ = ("_free_bytes", "_tree")
 

@@ -308,7 +308,6 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
     """Parses and type checks CEL text.
 
     Args:
-        text: The expression.
         characters_max: Code points that are allowed; canonical text may be longer than what was admitted.
 
     Raises:

@@ -19,7 +19,6 @@ class FilterError(InvalidInputError):
     """A filter that Headgate does not accept. Nothing is ever matched by it: a filter never fails open.
 
     Attributes:
-        reason: What is wrong, without the field.
         field: Path of the offending field inside the trigger, for instance `filter.attributes.type`.
         position: Offset (code points, from 0) of the offending place in the expression's text; None when there is none.
         caret: The offending line and, below it, a caret under the place; empty when there is none.
@@ -71,8 +70,6 @@ def over_limit(name: str, what: str, *, field: str = "filter.expression", maximu
 
     Args:
         name: Of the constant of `headgate.limits`.
-        what: What there is too much of.
-        field: Path of the offending field.
         maximum: The limit where it is not the constant's value.
     """
     maximum = getattr(limits, name) if maximum is None else maximum

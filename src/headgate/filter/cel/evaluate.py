@@ -56,7 +56,6 @@ class EventView:
     """One event as filters see it; keep it to evaluate several programs on the same event.
 
     Args:
-        event: What it is.
         stored_us: When it was stored, microseconds since 1970 UTC; None where it is not stored: a filter that reads
             `publish_time` has an error then.
     """
@@ -197,7 +196,6 @@ class Program:
     """A filter, ready to be evaluated on any number of events.
 
     Attributes:
-        cel: What it means.
         reads_publish_time: Whether its value depends on when an event was stored.
     """
 
@@ -212,9 +210,7 @@ class Program:
     def evaluate(self, event: Event, stored_us: int | None = None) -> FilterOutcome:
         """The filter's value on `event`. Never raises; whatever is not true or false is an ERROR with its reason.
 
-        Args:
-            event: What it is.
-            stored_us: See `EventView`.
+        `stored_us` is that of `EventView`.
         """
         return self.evaluate_view(EventView(event, stored_us))
 

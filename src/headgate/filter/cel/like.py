@@ -47,7 +47,6 @@ def parse_pattern(text: str, escape: str | None) -> Pattern:
     """Takes a LIKE pattern apart.
 
     Args:
-        text: The pattern.
         escape: One character, or None.
 
     Raises:

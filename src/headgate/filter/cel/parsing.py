@@ -63,10 +63,6 @@ class Checked:
 def checked(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX) -> Checked:
     """Parses and type checks CEL text, or fills the tree of one like it.
 
-    Args:
-        text: The expression.
-        characters_max: See `compile_expression`.
-
     Raises:
         FilterError: The text is no expression, has a type fault, or is over a limit.
     """
@@ -183,18 +179,10 @@ def parse(text: str) -> Node:
 
 
 def tree_of(cel: str) -> Node:
-    """The tree of a text that was admitted, or of its canonical form.
-
-    Raises:
-        FilterError: It is no expression.
-    """
+    """The tree of a text that was admitted, or of its canonical form."""
     return compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).tree()
 
 
 def simplified_tree(cel: str) -> Node:
-    """The same in the canonical form, see `rewrite.py`.
-
-    Raises:
-        FilterError: It is no expression.
-    """
+    """The same in the canonical form, see `rewrite.py`."""
     return rewrite(tree_of(cel))

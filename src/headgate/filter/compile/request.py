@@ -45,7 +45,6 @@ def condition(given: str | Mapping[str, object], field: str) -> str:
 
     Args:
         given: CEL text, or an object as in `spec.filter`, or its JSON text.
-        field: What the request calls it, for errors.
 
     Raises:
         FilterError: It is refused.

@@ -52,7 +52,6 @@ class Installed:
     """An entry point of the group.
 
     Attributes:
-        name: As the entry point names it.
         package: The distribution that brings it, with its version.
         points: The entry points of that name: more than one is a fault.
         taken: Whether Headgate itself has one of that name.
@@ -152,8 +151,6 @@ def installed(built_in: Collection[str], group: str = GROUP, kind: str = "dialec
 
     Args:
         built_in: Names that are taken. A package's dialect of such a name is listed by its package and never used.
-        group: Of entry points.
-        kind: What people call what they name.
     """
     points: dict[str, list[importlib.metadata.EntryPoint]] = {}
     for point in importlib.metadata.entry_points(group=group):
@@ -245,7 +242,6 @@ def consumer_filter(name: str, metadata: Mapping[str, str]) -> dict[str, object]
 
     Args:
         name: Of the consumer filter; empty for `tags`.
-        metadata: The consumer's.
 
     Raises:
         FilterError: There is none of the name, it is broken, or it refuses the metadata.

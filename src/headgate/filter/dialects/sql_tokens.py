@@ -33,7 +33,6 @@ class Token(NamedTuple):
     """One word.
 
     Attributes:
-        kind: What it is.
         text: A keyword in upper case, a string without its quotes, anything else as it was written.
         position: Offset in the text, in code points from 0.
     """
@@ -48,7 +47,6 @@ class Lexicon:
     """The words of a dialect.
 
     Attributes:
-        what: What a text of the dialect is called in errors.
         pattern: Matches one word: groups `space`, `text`, `number`, `name`, `sign`, and `fused` for a number that runs
             into a name, where that is no word.
         keywords: Words that are no names, in upper, lower or mixed case.

@@ -36,8 +36,6 @@ def filters_tree(filters: Sequence[object], field: str, leaves: Mapping[str, Lea
     """The condition that all filters hold; there is at least one.
 
     Args:
-        filters: Decoded JSON.
-        field: Path of the list, for errors.
         leaves: Further dialects that elements may be written in.
 
     Raises:

@@ -76,10 +76,6 @@ def timestamp_of_micros(micros: int) -> Node:
 def check_name(name: str, field: str) -> None:
     """Refuses what is no name of an attribute, or of a member of one (`github.repository`).
 
-    Args:
-        name: The name.
-        field: Where it stands.
-
     Raises:
         FilterError: It is the data, or has characters that names do not have.
     """

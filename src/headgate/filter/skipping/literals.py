@@ -74,14 +74,7 @@ class Clause:
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
 def literals(cel: str) -> tuple[Clause, ...]:
-    """The clauses of a filter, each a condition by itself; empty when nothing can be promised.
-
-    Args:
-        cel: CEL text as admission took it, or canonical.
-
-    Raises:
-        FilterError: It is no expression.
-    """
+    """The clauses of an admitted filter, each a condition by itself; empty when nothing can be promised."""
     clauses = dict.fromkeys(_clauses(None)(simplified_tree(cel)))
     return tuple(sorted(clauses, key=_worth, reverse=True)[:LITERAL_CLAUSES_MAX])
 
@@ -164,13 +157,7 @@ _NUMBER: Final = rb'"[ \t\r\n]*:[ \t\r\n]*(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9
 
 @dataclass(frozen=True, slots=True)
 class NumberRange:
-    """A member with a number from `least` to `most` occurs.
-
-    Attributes:
-        name: Of the member, UTF-8.
-        least: Inclusive.
-        most: Inclusive.
-    """
+    """A member with a number from `least` to `most` occurs, both included."""
 
     name: bytes
     least: float
@@ -196,14 +183,7 @@ def _pattern(name: bytes) -> re.Pattern[bytes]:
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
 def number_ranges(cel: str) -> tuple[NumberRange, ...]:
-    """The bounds of a filter, each a condition by itself; empty when nothing can be promised.
-
-    Args:
-        cel: CEL text as admission took it, or canonical.
-
-    Raises:
-        FilterError: It is no expression.
-    """
+    """The bounds of an admitted filter, each a condition by itself; empty when nothing can be promised."""
     found = dict.fromkeys(_ranges(simplified_tree(cel)))
     return tuple(found)[:LITERAL_CLAUSES_MAX]
 

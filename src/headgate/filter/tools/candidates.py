@@ -37,11 +37,7 @@ _MISSING: Final = object()
 
 
 class EventKeys:
-    """What filters look for in an event.
-
-    Args:
-        event: Which one.
-    """
+    """What filters look for in an event."""
 
     def __init__(self, event: Event) -> None:
         self._event = event

@@ -125,7 +125,6 @@ def trace(cel: str, view: EventView) -> Trace:
 
     Args:
         cel: CEL text, as admission took it or canonical.
-        view: The event.
 
     Raises:
         FilterError: The text is no expression.

@@ -316,8 +316,6 @@ class DialectView(msgspec.Struct, frozen=True, omit_defaults=True, rename={"plac
     """A dialect.
 
     Attributes:
-        name: The field in which it stands.
-        package: Which brings it.
         places: `filter` and `filters`, or `filters` alone.
         value: `text` or `json`; empty where its package alone knows.
         example: A value; None without one.

@@ -77,12 +77,7 @@ class Union:
 
 
 def union(filters: Iterable[CompiledFilter], *, characters_max: int = UNION_CHARACTERS_MAX) -> Union:
-    """One filter that is true wherever one of `filters` is.
-
-    Args:
-        filters: Any number.
-        characters_max: How long the text may be.
-    """
+    """One filter that is true wherever one of `filters` is."""
     given = {one.cel: one for one in filters}
     different = {one.cel: one for one in map(_before_storing, given.values())}
     found = _union(different, characters_max)

@@ -24,9 +24,6 @@ def to_int(value: object) -> int:
     The rule, exactly: a boolean is 1 or 0. An int is itself from -2147483648 to 2147483647. A string is the number that
     it writes if it matches `[+-]?[0-9]+` as a whole (ASCII digits, leading zeros allowed, no white space, at most 64
     characters) and that number is within the same range. Everything else is an error.
-
-    Raises:
-        FunctionError: The value is no integer.
     """
     match value:
         case bool():
@@ -47,9 +44,6 @@ def to_bool(value: object) -> bool:
 
     The rule, exactly: a boolean is itself. An int is true unless it is 0. A string is true or false if it is "true" or
     "false" in any mixture of upper and lower case (ASCII). Everything else is an error.
-
-    Raises:
-        FunctionError: The value is no boolean.
     """
     match value:
         case bool():
@@ -63,22 +57,14 @@ def to_bool(value: object) -> bool:
 
 
 def negation(value: object) -> bool:
-    """`cesql.not(x)`: `NOT x`, where an Integer is a cast error, as the specification's test suite has it.
-
-    Raises:
-        FunctionError: The value is no Boolean and no text of one.
-    """
+    """`cesql.not(x)`: `NOT x`, where an Integer is a cast error, as the specification's test suite has it."""
     if isinstance(value, int) and not isinstance(value, bool):
         raise FunctionError(f"NOT: {value} is no Boolean")
     return not to_bool(value)
 
 
 def to_string(value: object) -> str:
-    """CESQL's cast to String, which is CEL's `string(x)`.
-
-    Raises:
-        FunctionError: The value is none of CESQL's.
-    """
+    """CESQL's cast to String, which is CEL's `string(x)`."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -89,11 +75,7 @@ def to_string(value: object) -> str:
 
 
 def equal(left: object, right: object) -> bool:
-    """`cesql.equal(x, y)`: `x = y`, where `x` is cast to the type of `y`.
-
-    Raises:
-        FunctionError: The cast fails.
-    """
+    """`cesql.equal(x, y)`: `x = y`, where `x` is cast to the type of `y`."""
     match right:
         case bool():
             return to_bool(left) == right

@@ -20,8 +20,6 @@ class Signature:
     """A function of one number of arguments.
 
     Attributes:
-        parameters: Types of the arguments.
-        result: Type of the value.
         build: The CEL of the call, from the CEL of the arguments.
         more: Type of any number of further arguments; None when there are none.
         total: It has a value for all values of its parameters.
@@ -108,7 +106,6 @@ def call(found: Signature, arguments: tuple[Part, ...]) -> Part:
     """The call in CEL.
 
     Args:
-        found: The function.
         arguments: Cast already.
     """
     if found.build is _same:

@@ -169,9 +169,6 @@ def _in_one_case(part: Part, texts: list[str], aim: Aim, *, whole: bool) -> Part
     """`LOWER(s)` compared with texts is `s.lowerAscii()` where that makes no difference, for the matcher knows it.
 
     Args:
-        part: What is compared.
-        texts: With what.
-        aim: Of the comparison.
         whole: The texts are compared with the whole, not with a part of it.
     """
     match part.node:

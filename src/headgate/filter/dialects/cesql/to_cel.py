@@ -55,11 +55,7 @@ _NODES_MAX: Final = 2 * FILTER_NODES_MAX
 
 
 class Translator:
-    """Translates the trees of one text.
-
-    Args:
-        text: The expression, for the carets of errors.
-    """
+    """Translates the trees of one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -214,11 +210,8 @@ class Translator:
         """Conditions joined by AND or OR; see the module's docstring.
 
         Args:
-            join: Which.
             exact: The conditions under the aim EXACT.
             aimed: The same under `aim`.
-            aim: Of the whole.
-            position: Of the operator.
         """
         careless = (join is And and aim is Aim.TRUE) or (join is Or and aim is Aim.FALSE)
         run = [aimed[-1].node]  # joined plainly, the last one first

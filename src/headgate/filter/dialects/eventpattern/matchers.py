@@ -35,7 +35,6 @@ def tests(value: Node, matchers: Iterable[Matcher], *, is_string: bool) -> Node:
     """Whether one of the matchers takes `value`; `Exists` is not asked of a value and may not be among them.
 
     Args:
-        value: What is asked.
         matchers: Alternatives; FALSE without any.
         is_string: Whether `value` is known to be a string: its type is then not asked.
     """

@@ -47,8 +47,6 @@ class _Value:
     """A value in CEL.
 
     Attributes:
-        type: What is known of it.
-        node: The CEL expression.
         needs: Attributes that it reads.
         literal: Its value when it is the same for every event.
     """
@@ -61,10 +59,6 @@ class _Value:
 
 def translate(text: str, condition: tree.Condition) -> Node:
     """The CEL expression that is true exactly where the selector is.
-
-    Args:
-        text: The selector, for the caret of an error.
-        condition: What `parse` made of it.
 
     Raises:
         FilterError: A header that events do not have, or a comparison that JMS does not allow.

@@ -126,10 +126,6 @@ class Spelling:
     """What a predicate's members are called where it was written, for errors.
 
     Attributes:
-        name: The property's name.
-        operator: What is asked.
-        type: How the property is read.
-        values: What it is compared with.
         single: Whether `values` is one value and no list.
     """
 
@@ -159,11 +155,8 @@ def predicate(
 
     Args:
         subject: A property's name, or a time.
-        operator: What is asked.
         values: As many as the operator takes.
         type_: How the property is read; None for what its values are.
-        field: Path for errors.
-        spelling: Names of the members for errors.
 
     Raises:
         FilterError: A name that no attribute has, a number of values that the operator does not take, or a value of
