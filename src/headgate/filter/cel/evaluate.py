@@ -235,9 +235,6 @@ def program(cel_text: str) -> Program:
     """The program of a CEL text, canonical or not.
 
     Limits are admission's business: what comes from a client goes through `compile_cel` first.
-
-    Raises:
-        FilterError: The text is no expression; canonical text always is one.
     """
     expression = compile_expression(cel_text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
     tree = expression.tree()

@@ -37,7 +37,6 @@ class When:
     """A CEL condition that holds where all of some attributes are present and `body` is true.
 
     Attributes:
-        needs: Names of attributes.
         body: Read only where they are present.
     """
 
@@ -92,7 +91,6 @@ def compared(needs: Iterable[str], holds: Node, fails: Node | None = None) -> Tr
     """A comparison that is unknown where one of the attributes `needs` is missing.
 
     Args:
-        needs: Names of the attributes that it reads.
         holds: True exactly where the comparison is true; false or an error elsewhere.
         fails: True exactly where it is false; `!holds` when left out, so that an error of `holds` is unknown.
     """

@@ -134,11 +134,7 @@ class Translator:
                 assert_never(tree)
 
     def signature(self, name: str, count: int, position: int) -> functions.Signature:
-        """The function that an invocation means.
-
-        Raises:
-            FilterError: There is none.
-        """
+        """The function that an invocation means."""
         for found in functions.FUNCTIONS.get(name, ()):
             if count == len(found.parameters) or (found.more is not None and count > len(found.parameters)):
                 return found

@@ -54,11 +54,7 @@ def event_pattern(value: object, field: str) -> str:
 
 
 def pattern_to_cel(value: object, field: str, bind: Bind) -> str:
-    """CEL text of a pattern whose paths are bound by `bind`.
-
-    Raises:
-        FilterError: No event pattern, or over a limit.
-    """
+    """CEL text of a pattern whose paths are bound by `bind`."""
     pattern = Pattern(value, field)
     items = _bound(items_of(pattern), pattern, bind)
     try:

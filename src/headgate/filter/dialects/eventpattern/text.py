@@ -26,7 +26,6 @@ class Pattern:
 
     Args:
         value: The field's value: an object, or the text of one.
-        field: Path of the field, for errors.
 
     Raises:
         FilterError: The text is no JSON.
