@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import Final
 
 from headgate.event.attributes import REQUIRED_ATTRIBUTES
-from headgate.filter.cel import attribute_names
 from headgate.filter.cel.ast import FALSE, TRUE, And, Node, Not, Or
+from headgate.filter.cel.attribute_names import present
 from headgate.filter.cel.build import joined, operands_of
 from headgate.filter.cel.rewrite import push_not
 
@@ -25,11 +25,6 @@ from headgate.filter.cel.rewrite import push_not
 def required(name: str) -> tuple[str, ...]:
     """What a comparison of an attribute needs: that it is present, where not every event has it."""
     return () if name in REQUIRED_ATTRIBUTES else (name,)
-
-
-def present(name: str) -> Node:
-    """Whether an event has an attribute: `has(ce.name)`."""
-    return TRUE if name in REQUIRED_ATTRIBUTES else attribute_names.present(name)
 
 
 @dataclass(frozen=True, slots=True)

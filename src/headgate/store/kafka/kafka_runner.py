@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from headgate.control.routing import RoutingTable
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.limits import RUN_WARM_EVENTS
-from headgate.match.dataframe import MatchTable, TableBuilder
 from headgate.match.driver_link import LinkAddress, Message
 from headgate.match.errors import RunFailedError
 from headgate.match.matcher import RoutingSource
 from headgate.match.query import spark_errors
+from headgate.match.table import MatchTable, TableBuilder
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import Faults, committed_places, library, made_client, partition_count, watermarks
 from headgate.store.kafka.match_run import KafkaRun, OutboxDriver, check_slots, start_kafka_run

@@ -23,10 +23,11 @@ from headgate.limits import (
     REAL_TIME_BATCH_S,
     RUN_TASKS_S_MAX,
 )
-from headgate.match.dataframe import EVENT_IDENTITY, MARK, MatchTable, match_events
+from headgate.match.dataframe import EVENT_IDENTITY, match_events
 from headgate.match.errors import RunFailedError
 from headgate.match.kafka_columns import log_columns
 from headgate.match.query import SparkRun, start_query
+from headgate.match.table import MARK, MatchTable
 from headgate.store.config import KafkaConfig, resolved
 from headgate.store.kafka.client import ACKNOWLEDGED, Faults, library, made_client, partition_count, translated
 from headgate.store.kafka.outbox_records import HEADER, encode_hello, encode_over, encode_passed
