@@ -30,10 +30,10 @@ from headgate.filter.dialects.eventpattern.rules import (
     IgnoreCase,
     Item,
     Matcher,
+    arranged,
     items_of,
 )
 from headgate.filter.dialects.eventpattern.text import Pattern
-from headgate.filter.dialects.eventpattern.tree import arranged
 
 Bind = Callable[[Field, Pattern], tuple[str, ...]]
 """Where a field of a pattern lies: `("ce", attribute)` or `("data", member, ...)`; raises FilterError for nowhere."""
