@@ -37,10 +37,11 @@ from headgate.event.model import DataKind, Event
 from headgate.limits import GC_YOUNG_OBJECTS
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.match.dataframe import TableBuilder, match_events
+from headgate.match.dataframe import match_events
 from headgate.match.query import SparkRun, start_run
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, task_slots
+from headgate.match.table import TableBuilder
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,11 @@ from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.match.dataframe import build_table, match_events
+from headgate.match.dataframe import match_events
 from headgate.match.query import SOURCE
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session
-from headgate.match.table import MatchTable
+from headgate.match.table import MatchTable, build_table
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 BROKER = "default/main/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"

@@ -39,9 +39,10 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.match.dataframe import build_table, match_events
+from headgate.match.dataframe import match_events
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session
+from headgate.match.table import build_table
 
 TYPES = 1_000
 REGIONS = ("eu-west", "eu-north", "us-east", "us-west", "ap-south")

@@ -44,10 +44,11 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.match.dataframe import build_table, match_events
+from headgate.match.dataframe import match_events
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
+from headgate.match.table import build_table
 
 SUBSCRIBERS, FILTERS = 3, 5
 PER_BROKER = SUBSCRIBERS * FILTERS

@@ -58,6 +58,8 @@ def test_a_wrong_type_is_refused(text: str, at: str, reason: str, hint: str, dia
         "ce.time == null",
         "ce.time > timestamp('2026-01-01T00:00:00Z') && string(ce.time).startsWith('2026')",
         "data.l.exists(ce, ce.type == 5)",
+        "!data.l.exists(ce, ce.type == 5)",
+        "data.x ? data.l.all(ce, ce.type) : data.l == data.l.filter(ce, ce.type == 5)",
         "int(ce.id) > 5 && size(ce.type) == 5",
         "ce.type < 'b' && ce.type >= ce.source",
     ],

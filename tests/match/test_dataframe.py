@@ -31,9 +31,10 @@ from headgate.filter.compile.plan import (
     Verdict,
 )
 from headgate.limits import JSON_DEPTH_MAX
-from headgate.match.dataframe import MARK, build_table, extraction, match_events
+from headgate.match.dataframe import extraction, match_events
 from headgate.match.key_specs import BrokerTableBuilder
 from headgate.match.keys import Secrets, digest
+from headgate.match.table import MARK, build_table
 from tests.filter.reference.rows import like
 from tests.filter.strategies import string_literal
 from tests.match.frames import BROKER, frame_of, match, verdicts

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from headgate.event.arrow import StoredEvent
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import Verdict
-from headgate.match.dataframe import build_table, match_events
+from headgate.match.dataframe import match_events
+from headgate.match.table import build_table
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_hard_filter
 from tests.match.events import append, writing

@@ -16,9 +16,9 @@ from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, progra
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.limits import PATTERNS_COMPILED_MAX
-from headgate.match.dataframe import build_table
 from headgate.match.key_specs import BrokerTableBuilder
 from headgate.match.keys import Secrets
+from headgate.match.table import build_table
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter, random_shaped_filter
 from tests.match.frames import BROKER, frame_of, verdicts

@@ -20,7 +20,7 @@ from headgate.event.model import Event
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
-from headgate.match.dataframe import MatchTable, build_table
+from headgate.match.table import MatchTable, build_table
 from headgate.outbox.shards import dispatcher_of
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
 from headgate.store.kafka.match_run import KafkaRun, OutboxDriver, OutboxQueries, check_slots, start_kafka_run

@@ -284,7 +284,7 @@ def _refuse(text: bytes, error: Exception) -> NoReturn:
     It takes lone surrogates, and here also numbers of any size. What it takes is JSON, what it refuses is none.
     """
     try:
-        json.loads(text.decode(), parse_int=str, parse_float=str, parse_constant=_refuse_constant)
+        json.loads(text.decode(), parse_int=str, parse_float=str, parse_constant=refuse_constant)
     except ValueError:
         raise MalformedJsonError(str(error)) from None
     if isinstance(error, msgspec.ValidationError):
@@ -292,8 +292,9 @@ def _refuse(text: bytes, error: Exception) -> NoReturn:
     raise AmbiguousJsonError("a string must not hold a lone surrogate") from None
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+def refuse_constant(name: str) -> NoReturn:
+    """What Python's parser is to do about `NaN` and its kin, which it would take."""
+    raise ValueError(f"{name} is no JSON")
 
 
 def _refuse_repeated(paths: Iterator[str]) -> None:

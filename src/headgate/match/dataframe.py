@@ -19,9 +19,7 @@ from pyspark.sql import functions as F
 from headgate.event.attributes import CONTEXT_ATTRIBUTES
 from headgate.filter.compile.plan import Verdict
 from headgate.match.residuals import Judgement, OperandColumns, judge
-from headgate.match.table import MARK, MARK_CHECK, MARK_KEY, CompiledPattern, MatchTable, TableBuilder, build_table
-
-__all__ = ["MARK", "MatchTable", "TableBuilder", "build_table", "match_events"]
+from headgate.match.table import MARK_CHECK, MARK_KEY, CompiledPattern, MatchTable
 
 EVENT_IDENTITY: Final = ("partition", "offset")
 """Where an event stands in the log."""

@@ -15,13 +15,14 @@ from headgate.control.store import Store
 from headgate.limits import JVM_HEAP_MIB
 from headgate.log.directory import LogDirectory
 from headgate.log.ends import end_offsets
-from headgate.match.dataframe import TableBuilder, match_events
+from headgate.match.dataframe import match_events
 from headgate.match.driver_link import LinkAddress
 from headgate.match.errors import SparkGoneError
 from headgate.match.matcher import Matcher
 from headgate.match.query import SparkRun, spark_errors, start_run
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, stop_session, task_slots
+from headgate.match.table import TableBuilder
 
 _log = structlog.get_logger(__name__)
 

@@ -23,7 +23,8 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.compile.request import filter_of
 from headgate.limits import SPARK_FILTERS_MAX, SPARK_REFUSALS_SHOWN
-from headgate.match.dataframe import MatchTable, build_table, match_events
+from headgate.match.dataframe import match_events
+from headgate.match.table import MatchTable, build_table
 from headgate.spark.columns import READ, EventRows, event_rows
 from headgate.spark.connector import bound_batches, use_connector, use_own_python
 from headgate.spark.errors import EventColumnsError, FiltersRefusedError

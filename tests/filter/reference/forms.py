@@ -13,7 +13,7 @@ from typing import Final
 
 from headgate.event import rfc3339
 from headgate.filter.cel.evaluate import EventView, JsonValue
-from headgate.filter.compile.plan import EXISTS_ITEMS_MAX, ConstantKind, Form, Operand, Root
+from headgate.filter.compile.plan import ConstantKind, Form, Operand, Root
 
 
 class Doubt(Enum):
@@ -26,6 +26,8 @@ DOUBT: Final = Doubt.DOUBT
 MISSING: Final = object()
 """No value, or none of the form: an error."""
 
+EXISTS_ITEMS_MAX: Final = 64
+"""As `keys/KeySpec.java` has it."""
 INTEGER_EXACT_MAX: Final = 2**53
 """From here on neighbouring integers share a double."""
 

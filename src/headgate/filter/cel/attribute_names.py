@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.event.attributes import is_name
+from headgate.event.attributes import REQUIRED_ATTRIBUTES, is_name
 from headgate.event.model import ExtensionValue
-from headgate.filter.cel.ast import Has, In, Node
+from headgate.filter.cel.ast import TRUE, Has, In, Node
 from headgate.filter.cel.build import CE, literal
 
 TIME_TEXT: Final = "@time"
@@ -53,7 +53,9 @@ def is_written_plainly(name: str) -> bool:
 
 
 def present(name: str) -> Node:
-    """Whether an event has an attribute: `has(ce.name)`."""
+    """Whether an event has an attribute: `has(ce.name)`; true of one that every event has."""
+    if name in REQUIRED_ATTRIBUTES:
+        return TRUE
     if _BACKTICKED.fullmatch(name):
         return Has(CE, name)
     return In(literal(name), CE)

@@ -112,8 +112,6 @@ def _faults(node: Node) -> Iterator[_Fault]:
             yield from _of_condition(predicate)
         case _:
             pass
-    for child in children(node):
-        yield from _faults(child)
 
 
 def _of_condition(node: Node) -> Iterator[_Fault]:

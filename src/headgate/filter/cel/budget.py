@@ -86,7 +86,6 @@ class Budget:
 
         Args:
             rough: The event's size, from above.
-            exact: Gives the event's size when it is needed.
         """
         total_bytes = rough.attributes_bytes + rough.data_bytes
         if total_bytes <= self._free_bytes:
@@ -136,11 +135,7 @@ def sure_bytes(tree: Node) -> int:
 
 
 def check_budget(tree: Node) -> None:
-    """Refuses a filter that no event is small enough for, or that makes too large a value of the largest.
-
-    Raises:
-        FilterError: With the limit's name.
-    """
+    """Refuses a filter that no event is small enough for, or that makes too large a value of the largest."""
     estimate = _Estimate(LARGEST)
     estimate.walk(tree, {}, 1.0)
     if estimate.largest > FILTER_GROWTH_MAX * EVENT_BYTES_MAX:

@@ -33,11 +33,7 @@ values once for each of its levels, and not once more for each object around.
 
 
 def check_limits(tree: Node) -> None:
-    """Refuses a tree that is over a limit.
-
-    Raises:
-        FilterError: With the limit's name.
-    """
+    """Refuses a tree that is over a limit."""
     nodes, constants, calls = 0, 0, False
     waiting = [tree]
     while waiting:

@@ -20,7 +20,7 @@ import msgspec
 
 from headgate.event import rfc3339
 from headgate.event.attributes import CONTEXT_ATTRIBUTES
-from headgate.event.json_text import NUL_ESCAPED
+from headgate.event.json_text import NUL_ESCAPED, refuse_constant
 from headgate.event.model import DataKind, Event, ExtensionValue
 from headgate.filter.cel.ast import (
     INT64_MIN,
@@ -160,16 +160,12 @@ def decode_json(text: bytes) -> tuple[JsonValue] | None:
 def _decode_slowly(text: bytes) -> tuple[JsonValue] | None:
     """Also what msgspec refuses and JSON allows: numbers beyond a double, which become infinite."""
     try:
-        value = json.loads(text.decode(), parse_constant=_refuse_constant, parse_int=_within_64_bits)
+        value = json.loads(text.decode(), parse_constant=refuse_constant, parse_int=_within_64_bits)
         if b"\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()  # lone surrogates have no UTF-8, and come by escapes alone
     except (ValueError, RecursionError):
         return None
     return (value,)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _within_64_bits(digits: str) -> int | float:
@@ -235,9 +231,6 @@ def program(cel_text: str) -> Program:
     """The program of a CEL text, canonical or not.
 
     Limits are admission's business: what comes from a client goes through `compile_cel` first.
-
-    Raises:
-        FilterError: The text is no expression; canonical text always is one.
     """
     expression = compile_expression(cel_text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
     tree = expression.tree()

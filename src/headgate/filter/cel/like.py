@@ -140,11 +140,7 @@ _PIECE: Final = re.compile(r"\\(.)|\\\Z|\*+|\?|[^\\*?]+", re.DOTALL)
 
 
 class WildcardError(FilterError):
-    """A call of `match` without a usable pattern.
-
-    Attributes:
-        call: The call, as it was written.
-    """
+    """A call of `match` without a usable pattern."""
 
     def __init__(self, call: Call, reason: str, hint: str) -> None:
         super().__init__(reason, field="filter.expression", hint=hint)

@@ -53,7 +53,6 @@ class Checked:
 
     Attributes:
         type: Name of the static type of its value: `BOOL`, `DYN`, ...
-        tree: Its syntax tree, with macros as they were written.
     """
 
     type: str

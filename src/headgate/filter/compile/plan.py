@@ -74,10 +74,8 @@ key is `DOUBT_TEXT`, `DOUBT_NUMBER` or, of a boolean, nothing: a filter has a fu
 
 MANY: Final = frozenset({Form.ELEMENTS, Form.ELEMENTS_LOWER, Form.VALUES, Form.VALUES_LOWER, Form.NAMED})
 """Forms of any number of values: an event makes one key for each. The residual `Op.EXISTS` says the comparison once
-more and exactly, so a matcher may leave such a key part out and loses nothing but speed."""
-
-EXISTS_ITEMS_MAX: Final = 64
-"""Values of one operand that the matcher looks at: an event with more is in doubt. Each makes a key of its own."""
+more and exactly, so a matcher may leave such a key part out and loses nothing but speed. It looks at so many values of
+one operand (`keys/KeySpec.java: ITEMS_MAX`), and is in doubt about an event with more."""
 
 DOUBT_TEXT: Final = "\0"
 DOUBT_NUMBER: Final = float("inf")

@@ -45,9 +45,6 @@ def condition(given: str | Mapping[str, object], field: str) -> str:
 
     Args:
         given: CEL text, or an object as in `spec.filter`, or its JSON text.
-
-    Raises:
-        FilterError: It is refused.
     """
     if not given:
         return ""

@@ -6,7 +6,7 @@ A dialect is a function from the JSON value of its field to CEL text. It refuses
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headgate.filter.cel.errors import FilterError
@@ -18,11 +18,8 @@ from headgate.filter.dialects.eventpattern.dialect import event_pattern
 from headgate.filter.dialects.expression import VERSION, expression, without_version
 from headgate.filter.dialects.jms.dialect import jms
 from headgate.filter.dialects.pulsar.dialect import pulsar
-from headgate.filter.dialects.subscriptions import NAMES, filters_tree
+from headgate.filter.dialects.subscriptions import NAMES, Dialect, filters_tree
 from headgate.filter.dialects.tags import tags
-
-Dialect = Callable[[object, str], str]
-"""(value of the field, path of the field for errors) to CEL text; raises FilterError."""
 
 _OURS: Final[Mapping[str, Dialect]] = {
     "attributes": attributes,

@@ -55,7 +55,6 @@ class Installed:
         package: The distribution that brings it, with its version.
         points: The entry points of that name: more than one is a fault.
         taken: Whether Headgate itself has one of that name.
-        kind: What people call it.
     """
 
     name: str

@@ -19,10 +19,6 @@ _FIELDS: Final = frozenset({"expression", "cel"})
 def without_version(filter_object: Mapping[str, object], field: str) -> Mapping[str, object]:
     """A filter object without its `celVersion`, which is no filter.
 
-    Args:
-        filter_object: A filter in any dialect.
-        field: Its path, for errors.
-
     Raises:
         FilterError: There is no such version, or nothing in CEL beside it.
     """

@@ -18,8 +18,8 @@ from headgate.filter.dialects.attributes import AttributeTest, affix, equal, of_
 from headgate.filter.dialects.expression import without_version
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTERS_DEPTH_MAX, FILTERS_MAX
 
-Leaf = Callable[[object, str], str]
-"""A dialect that is no part of this file: (value, field for errors) to CEL text."""
+Dialect = Callable[[object, str], str]
+"""(value of the field, path of the field for errors) to CEL text; raises FilterError."""
 
 _TESTS: Final[Mapping[str, AttributeTest]] = {
     "exact": equal,
@@ -32,7 +32,7 @@ NAMES: Final = (*_TESTS, *_LISTS, _NOT)
 """The dialects that are elements of `spec.filters` only."""
 
 
-def filters_tree(filters: Sequence[object], field: str, leaves: Mapping[str, Leaf]) -> Node:
+def filters_tree(filters: Sequence[object], field: str, leaves: Mapping[str, Dialect]) -> Node:
     """The condition that all filters hold; there is at least one.
 
     Args:
@@ -82,7 +82,7 @@ def _check_size(filters: Sequence[object], field: str) -> None:
             raise FilterError(reason, field=field, limit="FILTER_CHARACTERS_MAX")
 
 
-def _element(value: object, field: str, leaves: Mapping[str, Leaf]) -> Node:
+def _element(value: object, field: str, leaves: Mapping[str, Dialect]) -> Node:
     known = ", ".join((*NAMES, *leaves))
     if not isinstance(value, Mapping):
         raise FilterError("must be an object", field=field, hint=f"one of: {known}")
@@ -118,7 +118,7 @@ def _tested(value: object, field: str, test: AttributeTest) -> Node:
     return joined(And, flattened(And, conditions))
 
 
-def _listed(value: object, field: str, join: type[And] | type[Or], leaves: Mapping[str, Leaf]) -> Node:
+def _listed(value: object, field: str, join: type[And] | type[Or], leaves: Mapping[str, Dialect]) -> Node:
     if not isinstance(value, list | tuple):
         raise FilterError("must be a list of filters", field=field)
     if not value:
@@ -127,7 +127,7 @@ def _listed(value: object, field: str, join: type[And] | type[Or], leaves: Mappi
     return joined(join, flattened(join, conditions) if join is And else conditions)
 
 
-def _leaf(value: object, field: str, dialect: Leaf) -> Node:
+def _leaf(value: object, field: str, dialect: Dialect) -> Node:
     text = dialect(value, field)
     try:
         # Alone, not as part of the whole: `true) || (true` is no expression, and a fault has its own field.

@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import Final
 
 from headgate.event.attributes import REQUIRED_ATTRIBUTES
-from headgate.filter.cel import attribute_names
 from headgate.filter.cel.ast import FALSE, TRUE, And, Node, Not, Or
+from headgate.filter.cel.attribute_names import present
 from headgate.filter.cel.build import joined, operands_of
 from headgate.filter.cel.rewrite import push_not
 
@@ -27,17 +27,11 @@ def required(name: str) -> tuple[str, ...]:
     return () if name in REQUIRED_ATTRIBUTES else (name,)
 
 
-def present(name: str) -> Node:
-    """Whether an event has an attribute: `has(ce.name)`."""
-    return TRUE if name in REQUIRED_ATTRIBUTES else attribute_names.present(name)
-
-
 @dataclass(frozen=True, slots=True)
 class When:
     """A CEL condition that holds where all of some attributes are present and `body` is true.
 
     Attributes:
-        needs: Names of attributes.
         body: Read only where they are present.
     """
 
@@ -92,7 +86,6 @@ def compared(needs: Iterable[str], holds: Node, fails: Node | None = None) -> Tr
     """A comparison that is unknown where one of the attributes `needs` is missing.
 
     Args:
-        needs: Names of the attributes that it reads.
         holds: True exactly where the comparison is true; false or an error elsewhere.
         fails: True exactly where it is false; `!holds` when left out, so that an error of `holds` is unknown.
     """

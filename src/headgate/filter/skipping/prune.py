@@ -51,8 +51,6 @@ class ChunkSummary:
     """What is known of a chunk before its body is read.
 
     Attributes:
-        first_offset: Of its first event.
-        next_offset: Behind its last event.
         time_range_us: Smallest and largest event time, microseconds since 1970 UTC; None when no event has a time.
         publish_time_us: Of all its events, microseconds since 1970 UTC.
         unfiltered: Whether it holds an event without a filter value.

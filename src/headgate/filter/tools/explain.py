@@ -101,13 +101,9 @@ class FilterExplanation:
     """A filter as the matcher sees it.
 
     Attributes:
-        cel: Canonical CEL text: the meaning.
         decided_by: "matcher" when no event is left to cel-cpp but those whose values it cannot tell, "cel" when
             all that the index finds are, "both", or "nobody" for a filter that is false for every event.
-        rows: One alternative each; none when the filter is false for every event.
         signatures: How many shapes of comparison the rows have.
-        cost: Of each event of the broker.
-        skips: Of a reader of the log.
         notes: Why cel-cpp must decide, or why nothing is indexed; empty for a filter that an index decides.
     """
 
@@ -122,10 +118,6 @@ class FilterExplanation:
 
 def explain(compiled: CompiledFilter, *, filter_value: str = FILTER_VALUE) -> FilterExplanation:
     """A compiled filter in words.
-
-    Args:
-        compiled: By `compile_filter`.
-        filter_value: CEL text that makes the filter values of the broker's events.
 
     Raises:
         FilterError: `filter_value` is no expression.

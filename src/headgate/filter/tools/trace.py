@@ -121,14 +121,7 @@ class _At:
 
 
 def trace(cel: str, view: EventView) -> Trace:
-    """The value of every part of the filter `cel` on an event.
-
-    Args:
-        cel: CEL text, as admission took it or canonical.
-
-    Raises:
-        FilterError: The text is no expression.
-    """
+    """The value of every part of the filter `cel` on an event."""
     tree = flatten_all(resolve(tree_of(cel)))
     text = unparse(tree)
     tracer = _Tracer(view.activation)

@@ -70,11 +70,7 @@ class FilterRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ExplainRequest(FilterRequest, frozen=True):
-    """A filter that is to be explained.
-
-    Attributes:
-        filter_value: CEL text that makes the filter values of a broker's events.
-    """
+    """A filter that is to be explained."""
 
     filter_value: str = FILTER_VALUE
 
@@ -112,7 +108,6 @@ class ExplanationView(msgspec.Struct, frozen=True, rename="camel"):
 
     Attributes:
         rows_left_out: Rows beyond FILTER_TRIAL_ROWS_MAX.
-        advice: What should be written otherwise.
     """
 
     cel: str
@@ -131,8 +126,6 @@ class TraceView(msgspec.Struct, frozen=True):
 
     Attributes:
         caret: The text, cut when it is long, and below it a line under the part that decided.
-        parts: In the order of the text.
-        left_out: Whether there were more.
     """
 
     caret: str
@@ -146,7 +139,6 @@ class TrialResult(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         index: Of the event in the request.
         outcome: `true`, `false`, `error`, or `invalid` for what is no event.
-        id: Of the event.
         error: Why it is an error, or no event.
         hint: What to do about it.
         decided: The part that decided, and its value.
@@ -168,9 +160,7 @@ class TrialAnswer(ConvertedFilter, frozen=True, rename="camel", omit_defaults=Tr
     Attributes:
         text: The text to which the places of parts refer.
         counts: Events by outcome.
-        results: Of each event, in order.
         traces_left_out: Results without the parts that were asked for: they would have taken too long or too much room.
-        explanation: Where it was asked for.
     """
 
     text: str

@@ -88,11 +88,7 @@ def equal(left: object, right: object) -> bool:
 
 
 def one_of(value: object, items: list[object]) -> bool:
-    """`cesql.one_of(x, [y, ...])`: `x IN (y, ...)`, where each `y` is cast to the type of `x` until one is equal.
-
-    Raises:
-        FunctionError: A cast fails before one is equal.
-    """
+    """`cesql.one_of(x, [y, ...])`: `x IN (y, ...)`, each `y` cast to the type of `x`, until one is equal or fails."""
     return any(equal(item, value) for item in items)
 
 
@@ -107,22 +103,14 @@ def is_bool(value: object) -> bool:
 
 
 def left(text: str, length: int) -> str:
-    """`cesql.left(s, n)`: the first `n` code points, or all if there are fewer.
-
-    Raises:
-        FunctionError: `n` is negative.
-    """
+    """`cesql.left(s, n)`: the first `n` code points, or all if there are fewer; an error where `n` is negative."""
     if length < 0:
         raise FunctionError(f"LEFT: the length {length} is negative")
     return text[:length]
 
 
 def right(text: str, length: int) -> str:
-    """`cesql.right(s, n)`: the last `n` code points, or all if there are fewer.
-
-    Raises:
-        FunctionError: `n` is negative.
-    """
+    """`cesql.right(s, n)`: the last `n` code points, or all if there are fewer; an error where `n` is negative."""
     if length < 0:
         raise FunctionError(f"RIGHT: the length {length} is negative")
     return text[max(0, len(text) - length) :]

@@ -56,7 +56,6 @@ class FoundCounts:
     """How many values of one event `json.values` and `json.objects` find, while it takes little to count them.
 
     Args:
-        root: The data.
         elements: Of all its lists together.
     """
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
-from headgate.event.attributes import INT32_MAX, REQUIRED_ATTRIBUTES
-from headgate.filter.cel.ast import FALSE, TRUE, And, Compare, Conditional, Has, Node, Or, children
+from headgate.event.attributes import INT32_MAX
+from headgate.filter.cel.ast import FALSE, TRUE, And, Compare, Conditional, Node, Or, children
 from headgate.filter.cel.ast import Comparison as Op
-from headgate.filter.cel.build import CE, call, flattened, joined
+from headgate.filter.cel.attribute_names import present
+from headgate.filter.cel.build import call, flattened, joined
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.dialects.cesql import functions
 from headgate.filter.dialects.cesql.texts import equal, is_like, one_of
@@ -110,8 +111,7 @@ class Translator:
             case Attribute(name):
                 return read(name)
             case Exists(name):
-                node = TRUE if name in REQUIRED_ATTRIBUTES else Has(CE, name)
-                return Part(node, Type.BOOLEAN)
+                return Part(present(name), Type.BOOLEAN)
             case Not(operand):
                 return self._not(operand, aim)
             case Minus(operand):
@@ -134,11 +134,7 @@ class Translator:
                 assert_never(tree)
 
     def signature(self, name: str, count: int, position: int) -> functions.Signature:
-        """The function that an invocation means.
-
-        Raises:
-            FilterError: There is none.
-        """
+        """The function that an invocation means."""
         for found in functions.FUNCTIONS.get(name, ()):
             if count == len(found.parameters) or (found.more is not None and count > len(found.parameters)):
                 return found

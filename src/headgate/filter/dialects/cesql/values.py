@@ -50,11 +50,9 @@ class Part:
 
     Attributes:
         node: Its value in CEL; a CEL error where CESQL's value comes with an error.
-        type: What is known of the value.
         fails: Attributes without which there is an error; None when there may be other reasons for one.
         needs: Attributes without which there is an error in any case.
         low, high: What an Integer lies between.
-        constant: The value of a literal.
     """
 
     node: Node

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headgate.event.attributes import REQUIRED_ATTRIBUTES, TEXT_ATTRIBUTES
-from headgate.filter.cel.ast import FALSE, TRUE, Compare, Comparison, Has, ListOf, Macro, MacroKind, Name, Node, Not
-from headgate.filter.cel.attribute_names import is_written_plainly
-from headgate.filter.cel.build import CE, all_of, any_of, attribute, call, literal
+from headgate.event.attributes import TEXT_ATTRIBUTES
+from headgate.filter.cel.ast import FALSE, TRUE, Compare, Comparison, ListOf, Macro, MacroKind, Name, Node, Not
+from headgate.filter.cel.attribute_names import is_written_plainly, present
+from headgate.filter.cel.build import all_of, any_of, attribute, call, literal
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.eventpattern.matchers import tests, time_tests
@@ -30,10 +30,10 @@ from headgate.filter.dialects.eventpattern.rules import (
     IgnoreCase,
     Item,
     Matcher,
+    arranged,
     items_of,
 )
 from headgate.filter.dialects.eventpattern.text import Pattern
-from headgate.filter.dialects.eventpattern.tree import arranged
 
 Bind = Callable[[Field, Pattern], tuple[str, ...]]
 """Where a field of a pattern lies: `("ce", attribute)` or `("data", member, ...)`; raises FilterError for nowhere."""
@@ -54,11 +54,7 @@ def event_pattern(value: object, field: str) -> str:
 
 
 def pattern_to_cel(value: object, field: str, bind: Bind) -> str:
-    """CEL text of a pattern whose paths are bound by `bind`.
-
-    Raises:
-        FilterError: No event pattern, or over a limit.
-    """
+    """CEL text of a pattern whose paths are bound by `bind`."""
     pattern = Pattern(value, field)
     items = _bound(items_of(pattern), pattern, bind)
     try:
@@ -143,13 +139,13 @@ def _attribute(field: Field) -> Node:
     asked = [matcher for matcher in asked if not isinstance(matcher, Exact) or matcher.value is not None]
     value = attribute(name)
     found = time_tests(asked) if name == "time" else tests(value, asked, is_string=name in TEXT_ATTRIBUTES)
-    present: Node = TRUE if name in REQUIRED_ATTRIBUTES else Has(CE, name)
+    there = present(name)
     if Exists(True) in field.matchers:
         found = TRUE
-    matched = FALSE if found == FALSE else all_of((present, found))
+    matched = FALSE if found == FALSE else all_of((there, found))
     if Exists(False) not in field.matchers:
         return matched
-    absent = FALSE if present == TRUE else Not(present)
+    absent = FALSE if there == TRUE else Not(there)
     return TRUE if Exists(True) in field.matchers else any_of((absent, found))
 
 

@@ -11,6 +11,7 @@ import math
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]
 from typing import Final
 
+from headgate.event.json_text import refuse_constant
 from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.limits import FILTER_CHARACTERS_MAX
 
@@ -26,7 +27,6 @@ class Pattern:
 
     Args:
         value: The field's value: an object, or the text of one.
-        field: Path of the field, for errors.
 
     Raises:
         FilterError: The text is no JSON.
@@ -48,7 +48,7 @@ class Pattern:
             raise over_limit("FILTER_CHARACTERS_MAX", f"has {len(text)} characters", field=self._field)
         try:
             return json.loads(
-                text, parse_float=_float, parse_constant=_no_constant, object_pairs_hook=_without_duplicates
+                text, parse_float=_float, parse_constant=refuse_constant, object_pairs_hook=_without_duplicates
             )
         except json.JSONDecodeError as error:
             raise FilterError(f"is no JSON: {error.msg}", field=self._field).at(text, error.pos) from None
@@ -64,10 +64,6 @@ def _float(literal: str) -> float:
     if math.isinf(number) or (number == 0 and any(digit in mantissa for digit in "123456789")):
         raise ValueError(f"the number {literal} is outside the range of a double")
     return number
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -28,6 +28,7 @@ from headgate.filter.cel.ast import (
     Or,
 )
 from headgate.filter.cel.ast import Comparison as Op
+from headgate.filter.cel.attribute_names import present
 from headgate.filter.cel.build import attribute, call, literal
 from headgate.filter.cel.like import PatternError, Wildcard, like, parse_pattern, plain_text
 from headgate.filter.dialects import three_valued
@@ -156,7 +157,7 @@ class _Translator:
     def _is_null(self, value: _Value) -> Truth:
         if not value.needs:
             return constant(False)
-        has = three_valued.present(value.needs[0])
+        has = present(value.needs[0])
         return truth(When((), Not(has)), When((), has))
 
     def _one_of(self, node: tree.OneOf) -> Truth:

@@ -56,11 +56,7 @@ def pulsar(value: object, field: str) -> str:
 
 
 def from_json(value: object, field: str) -> Expr:
-    """The filter expression that a decoded JSON object is.
-
-    Raises:
-        FilterError: It is none, or over a limit.
-    """
+    """The filter expression that a decoded JSON object is."""
     _check_size(value, field)
     return _expression(value, field, 1)
 

@@ -25,7 +25,7 @@ final class KeySpec {
 
   private static final long OVERHEAD_BYTES = 2_048;
 
-  /** `plan.EXISTS_ITEMS_MAX`. */
+  /** Values of one operand that are looked at, each of which makes a key: an event with more is in doubt. */
   static final int ITEMS_MAX = 64;
 
   private static final Map<Long, KeySpec> KNOWN = new ConcurrentHashMap<>();
