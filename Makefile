@@ -90,7 +90,8 @@ docs-serve: setup
 pages: setup
 	@$(BIN)/python -m scripts.pages
 
-# docs/reference/conformance.md, from a run of the Broker contract on a real server.
+# docs/reference/conformance.md, from a run of the Broker contract on a real server. The suites of public cases are
+# programs of their own: .venv/bin/python -m conformance SUITE FILE.
 conformance: setup
 	@HEADGATE_WRITE_PAGES=1 $(BIN)/python -m pytest -q tests/conformance/test_broker.py
 

@@ -52,6 +52,20 @@ class KubeContext:
     token: str = ""
     token_file: str = ""
 
+    def or_else(self, other: KubeContext) -> KubeContext:
+        """This, and what it does not say from the other: a certificate with its key, a token or its file."""
+        certificate = self if self.client_cert or self.client_key else other
+        token = self if self.token or self.token_file else other
+        return KubeContext(
+            self.server or other.server,
+            self.namespace or other.namespace,
+            self.cacert or other.cacert,
+            certificate.client_cert,
+            certificate.client_key,
+            token.token,
+            token.token_file,
+        )
+
 
 def read_context(name: str, paths: str | None = None) -> KubeContext:
     """A context of the kubeconfig.

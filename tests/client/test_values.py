@@ -1,5 +1,6 @@
 """Are the events, filters and places that users give what the server is asked? What they cannot be is refused."""
 
+import inspect
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -8,7 +9,16 @@ import pytest
 from hypothesis import given, reject
 
 from headgate import limits
-from headgate.client import DataKind, HeadgateError, InvalidInputError, OverloadedError, json_of, new_event
+from headgate.client import (
+    AsyncClient,
+    Client,
+    DataKind,
+    HeadgateError,
+    InvalidInputError,
+    OverloadedError,
+    json_of,
+    new_event,
+)
 from headgate.client.connection import Retry
 from headgate.client.values import condition_text, filter_message, place_text
 from headgate.event.errors import EventError
@@ -145,3 +155,11 @@ def test_a_first_connection_is_given_up_sooner():
     retry = Retry(1_000.0, clock_s=lambda: now[0], chance=lambda: 0.0)
     assert pauses(retry, now, lambda: OverloadedError("busy"))
     assert now[0] <= limits.CLIENT_CONNECT_S_MAX + limits.CLIENT_BACKOFF_S_MAX
+
+
+def test_both_clients_are_made_alike():
+    assert inspect.signature(Client) == inspect.signature(AsyncClient)
+    with pytest.raises(TypeError, match="nonsense"):
+        Client("127.0.0.1:1", nonsense=1)
+    with pytest.raises(InvalidInputError, match=r"client_key key\.pem"):  # not left out
+        Client("127.0.0.1:1", client_key="key.pem")

@@ -107,9 +107,9 @@ class WrongBroker:
             changed = {k: v for k, v in headers.items() if k.lower().startswith("ce-")} | {"ce-specversion": "1.1"}
             for _ in range(2):
                 connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=10)
-                connection.request("PUT", parts.path, body + b" ", changed)
-                connection.getresponse().read()
-                connection.close()
+                with contextlib.closing(connection):  # also where the subscriber does not answer
+                    connection.request("PUT", parts.path, body + b" ", changed)
+                    connection.getresponse().read()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import functools
 import os
 import ssl
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from headgate.bearer import TokenSource
 from headgate.errors import InvalidInputError, UnavailableError
-from headgate.kubeconfig import read_context
+from headgate.kubeconfig import KubeContext, read_context
 
 if TYPE_CHECKING:
     from typer._click import Command
@@ -35,19 +35,11 @@ class TlsFailedError(UnavailableError):
     code = "tls"
 
 
-@dataclass(frozen=True, slots=True)
-class AccessOptions:
-    """What a command knows servers by, and shows them: files, and a context of the kubeconfig; empty for none."""
-
-    cacert: str = ""
-    client_cert: str = ""
-    client_key: str = ""
-    token_file: str = ""
-    context: str = ""
-
-
-_NOTHING: Final = AccessOptions()
-_options: Final = ContextVar("access", default=_NOTHING)
+_NOTHING: Final = KubeContext("")
+_given: Final = ContextVar("given", default=_NOTHING)
+"""What the options of the command say."""
+_known: Final = ContextVar("known", default=_NOTHING)
+"""What the context says that --context names."""
 
 
 def with_access_options(command: Command) -> Command:
@@ -65,7 +57,8 @@ def context() -> ssl.SSLContext:
     Raises:
         InvalidInputError: A file cannot be used.
     """
-    return _context(_effective(_options.get())[0])
+    known = _given.get().or_else(_known.get())
+    return _tls(known.cacert, known.client_cert, known.client_key)
 
 
 def authorization(url: str) -> str:
@@ -74,26 +67,14 @@ def authorization(url: str) -> str:
     Raises:
         InvalidInputError: There is no token in the file, or it would go over a network in the clear.
     """
-    where = urlsplit(url)
-    return _effective(_options.get())[1].header(where.hostname or "", is_tls=where.scheme == "https")
+    where, known = urlsplit(url), _given.get().or_else(_known.get())
+    tokens = _tokens(known.token, known.token_file)
+    return tokens.header(where.hostname or "", is_tls=where.scheme == "https")
 
 
 @functools.lru_cache(1)
-def _effective(options: AccessOptions) -> tuple[AccessOptions, TokenSource]:
-    """The options with what the context adds to them, and the token."""
-    if not options.context:
-        return options, TokenSource(path=options.token_file)
-    known = read_context(options.context)
-    has_own = bool(options.client_cert)
-    whole = replace(
-        options,
-        cacert=options.cacert or known.cacert,
-        client_cert=options.client_cert if has_own else known.client_cert,
-        client_key=options.client_key if has_own else known.client_key,
-        token_file=options.token_file or known.token_file,
-    )
-    token = "" if options.token_file else known.token
-    return whole, TokenSource(token, whole.token_file)
+def _tokens(token: str, token_file: str) -> TokenSource:
+    return TokenSource(token, token_file)
 
 
 def handshake_error(server: str, error: BaseException) -> TlsFailedError | None:
@@ -131,18 +112,18 @@ def handshake_error(server: str, error: BaseException) -> TlsFailedError | None:
 
 
 @functools.lru_cache(1)
-def _context(options: AccessOptions) -> ssl.SSLContext:
+def _tls(cacert: str, client_cert: str, client_key: str) -> ssl.SSLContext:
     try:
-        made = ssl.create_default_context(cafile=options.cacert or None)
+        made = ssl.create_default_context(cafile=cacert or None)
     except OSError as error:
-        raise _unusable("--cacert", options.cacert, error) from error
-    if bool(options.client_cert) is not bool(options.client_key):
+        raise _unusable("--cacert", cacert, error) from error
+    if bool(client_cert) is not bool(client_key):
         raise InvalidInputError("--client-cert and --client-key go together", hint="give two files in PEM format")
-    if options.client_cert:
+    if client_cert:
         try:
-            made.load_cert_chain(options.client_cert, options.client_key)
+            made.load_cert_chain(client_cert, client_key)
         except OSError as error:
-            raise _unusable("--client-cert", options.client_cert, error) from error
+            raise _unusable("--client-cert", client_cert, error) from error
     return made
 
 
@@ -170,15 +151,15 @@ def _speaks_tls(host: str | None, port: int | None) -> bool:
 
 def _kept(parameter: typer.CallbackParam, value: str | None) -> str | None:
     assert parameter.name is not None
-    _options.set(replace(_options.get(), **{parameter.name: value or ""}))
+    _given.set(replace(_given.get(), **{parameter.name: value or ""}))
     return value
 
 
-def _kept_context(ctx: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
+def _kept_context(ctx: typer.Context, value: str | None) -> str | None:
     """Keeps the context; its server and namespace take the place of what else is said, but for options."""
-    _kept(parameter, value)
+    known = read_context(value) if value else _NOTHING
+    _known.set(known)
     if value:
-        known = read_context(value)
         os.environ["HEADGATE_SERVER"] = known.server
         if known.namespace:
             ctx.default_map = {**(ctx.default_map or {}), "namespace": known.namespace}

@@ -32,7 +32,7 @@ from headgate.client.values import (
 from headgate.errors import InvalidInputError, OverloadedError
 from headgate.event.model import Event
 from headgate.event.names import full_name
-from headgate.kubeconfig import read_context
+from headgate.kubeconfig import KubeContext, read_context
 from headgate.limits import CLIENT_PATIENCE_S_DEFAULT, CLIENT_PRODUCERS_MAX, CLIENT_WINDOW_DEFAULT
 from headgate.rpc import headgate_pb2 as pb
 
@@ -78,20 +78,15 @@ class AsyncClient:
         context: str = "",
         patience_s: float = CLIENT_PATIENCE_S_DEFAULT,
     ) -> None:
-        if context:
-            known = read_context(context)
-            cacert = cacert or known.cacert
-            if not client_cert:
-                client_cert, client_key = known.client_cert, known.client_key
-            if not (token or token_file):
-                token, token_file = known.token, known.token_file
-        elif not token:
-            token_file = token_file or os.environ.get("HEADGATE_TOKEN_FILE", "")
-        has_files = bool(cacert or client_cert or client_key)
+        files = {"cacert": cacert, "client_cert": client_cert, "client_key": client_key, "token_file": token_file}
+        known = KubeContext("", token=token, **{name: str(path) for name, path in files.items()})
+        environment = KubeContext("", token_file=os.environ.get("HEADGATE_TOKEN_FILE", ""))
+        known = known.or_else(read_context(context) if context else environment)
+        has_files = bool(known.cacert or known.client_cert or known.client_key)
         address, is_tls = address_of(target, is_tls=has_files or credentials is not None)
         if is_tls and credentials is None:
-            credentials = channel_credentials(cacert, client_cert, client_key)
-        self._connection = Connection(address, credentials, patience_s, TokenSource(token, token_file))
+            credentials = channel_credentials(known.cacert, known.client_cert, known.client_key)
+        self._connection = Connection(address, credentials, patience_s, TokenSource(known.token, known.token_file))
         self._shared: dict[str, _Shared] = {}
 
     async def __aenter__(self) -> Self:

@@ -62,7 +62,7 @@ class BrokerApiError(HeadgateError):
 
 
 class Facility(enum.Enum):
-    """What a check cannot do without, beside a publish URL."""
+    """What a check cannot do without, beside a publish URL; each value is a field of `BrokerAddress`."""
 
     API = "api"
     RESTART = "restart"
@@ -149,15 +149,7 @@ class CheckEnvironment:
             if urlsplit(url).scheme != "http" or not urlsplit(url).hostname:
                 raise InvalidInputError(f"{url} is no http:// URL")
         self.where = where
-        self.offers = {
-            need
-            for need, text in (
-                (Facility.API, where.api),
-                (Facility.RESTART, where.restart),
-                (Facility.METRICS, where.metrics),
-            )
-            if text
-        }
+        self.offers = {need for need in Facility if getattr(where, need.value)}
         self.run = uuid.uuid4().hex[:6]
         self.inboxes: dict[str, Inbox] = {}
         self._server = _Server(("0.0.0.0" if where.host != "127.0.0.1" else "127.0.0.1", 0), _handler(self))
@@ -171,11 +163,15 @@ class CheckEnvironment:
         self._server.shutdown()
         self._server.server_close()
 
+    def api_url(self, path: str) -> str:
+        """Where the API has a path below the namespace of the checks."""
+        return f"{self.where.api.rstrip('/')}/apis/{GROUP}/namespaces/{NAMESPACE}/{path}"
+
     def api(self, method: str, path: str, body: Object | None = None) -> Object:
         """A call of the API; raises BrokerApiError for any answer but 2xx."""
         status, answered, _ = request(
             method,
-            f"{self.where.api.rstrip('/')}/apis/{GROUP}/namespaces/{NAMESPACE}/{path}",
+            self.api_url(path),
             {"content-type": "application/json"},
             b"" if body is None else json.dumps(body).encode(),
         )
@@ -201,10 +197,8 @@ class CheckEnvironment:
 
 def request(method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answered:
     """One request over a connection of its own; raises ViolationError when there is no answer."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=_REQUEST_S)
+    connection, path = _connection(url, _REQUEST_S)
     try:
-        path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # who refuses a body unread has answered
             connection.request(method, path, body, dict(headers))
         response = connection.getresponse()
@@ -213,6 +207,13 @@ def request(method: str, url: str, headers: Mapping[str, str], body: bytes) -> A
         raise ViolationError(f"{method} is not answered: {type(error).__name__}: {error}") from error
     finally:
         connection.close()
+
+
+def _connection(url: str, timeout_s: float) -> tuple[http.client.HTTPConnection, str]:
+    """A connection to the host of a URL, and what is asked for there."""
+    parts = urlsplit(url)
+    path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    return http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=timeout_s), path
 
 
 class _Server(ThreadingHTTPServer):
@@ -382,10 +383,9 @@ class CheckContext:
 
     def versions(self, kind: str, name: str, work: Callable[[], object]) -> list[Object]:
         """Every version of an object that a watch sends: up to the newest one when `work` has ended, and 0.3 s more."""
-        watch = f"{self.environment.where.api.rstrip('/')}/apis/{GROUP}/namespaces/{NAMESPACE}/{kind}?watch=1"
-        url = urlsplit(f"{watch}&fieldSelector=metadata.name%3D{self.named(name)}")
-        connection = http.client.HTTPConnection(str(url.hostname), url.port, timeout=self.environment.where.patience_s)
-        connection.request("GET", f"{url.path}?{url.query}")
+        watch = f"{kind}?watch=1&fieldSelector=metadata.name%3D{self.named(name)}"
+        connection, path = _connection(self.environment.api_url(watch), self.environment.where.patience_s)
+        connection.request("GET", path)
         lines = connection.getresponse()
         seen: list[Object] = []
 
