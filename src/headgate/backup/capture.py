@@ -68,11 +68,7 @@ class PinnedFile:
     content: bytes = b""
 
     def read(self) -> Iterator[bytes]:
-        """What is meant, piece by piece.
-
-        Raises:
-            BackupFailedError: The file has become shorter.
-        """
+        """What is meant, piece by piece. Raises BackupFailedError when the file has become shorter."""
         if self.descriptor < 0:
             yield self.content
             return
@@ -364,8 +360,7 @@ class DatabaseCopies:
     def check(self) -> None:
         """Reads all copies; not within the moment, because it takes its time.
 
-        Raises:
-            DatabaseDamagedError: One is damaged, as what it is a copy of.
+        Raises DatabaseDamagedError of one that is damaged, as what it is a copy of.
         """
         for path, copy in self._copies:
             with _told(path), sqlite.read_only(copy, is_at_rest=True) as connection:

@@ -119,8 +119,7 @@ class CursorStore(StoreFile):
     def read(cls, path: Path) -> Cursors:
         """What another process last wrote to the file, which exists.
 
-        Raises:
-            sqlite3.OperationalError: The file is busy, or has no tables yet.
+        Raises OperationalError when it is busy, or has no tables yet.
         """
         with read_only(path) as connection:
             connection.execute("BEGIN")  # one moment for all tables

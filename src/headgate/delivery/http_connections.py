@@ -442,8 +442,7 @@ def _reason_of(error: OSError) -> str:
 def tls_context(tls: ClientTls | None) -> ssl.SSLContext:
     """What TLS trusts and shows: the system's CAs, and what is given. Blocks for some milliseconds.
 
-    Raises:
-        CredentialsError: TLS cannot use what it is to trust or to show.
+    Raises CredentialsError when TLS cannot use that.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2

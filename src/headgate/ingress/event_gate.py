@@ -72,11 +72,7 @@ class EventGate:
                 _refuse(sender, broker, event, index if len(events) > 1 else None)
 
     def check(self, sender: User, broker: str, event: Event) -> None:
-        """Lets one event pass; for a thread of its own.
-
-        Raises:
-            EventForbiddenError: It is not admitted.
-        """
+        """Lets one event pass; for a thread of its own. Raises EventForbiddenError when it is not admitted."""
         filters = self._filters(sender, broker)
         if filters is not None:
             view = EventView(event, time.time_ns() // 1_000)
@@ -86,8 +82,7 @@ class EventGate:
     def _filters(self, sender: User, broker: str) -> tuple[str, ...] | None:
         """One of these must be true of each event; None: every event is admitted.
 
-        Raises:
-            EventForbiddenError: None is.
+        Raises EventForbiddenError when none is.
         """
         found = self._authority.policies.admission(sender, broker)
         if found.every:

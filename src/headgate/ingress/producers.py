@@ -227,7 +227,6 @@ class Producers:
         """A producer's stream begins; the one that it had ends, and nothing of it is under way any more.
 
         Raises:
-            InvalidInputError: The name is too long.
             UnavailableError: Another front does not answer.
         """
         check_name(producer)

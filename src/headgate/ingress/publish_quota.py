@@ -112,11 +112,7 @@ class PublishQuota:
         self._counted = QUOTA_EVENTS.labels(namespace), QUOTA_BYTES.labels(namespace)
 
     def check(self, now_s: float) -> None:
-        """Lets a request in, before its events are decoded.
-
-        Raises:
-            PublishQuotaError: The namespace is in debt.
-        """
+        """Lets a request in, before its events are decoded. Raises PublishQuotaError when the namespace is in debt."""
         for name, bucket in self._buckets.items():
             wait_s = bucket.wait_s(now_s)
             if wait_s:
@@ -173,8 +169,7 @@ class PublishQuotas(SharedQuotas):
     def check(self, quota: PublishQuota) -> None:
         """Lets a request in, before its events are decoded.
 
-        Raises:
-            PublishQuotaError: The namespace has stored as much as it may, for now or in all.
+        Raises PublishQuotaError when the namespace has stored as much as it may, for now or in all.
         """
         namespace = quota.namespace
         try:

@@ -194,30 +194,18 @@ class DeliveryRecords:
         self._attempts = attempts
 
     def cursors(self) -> Cursors:
-        """Which deliveries have ended.
-
-        Raises:
-            UnavailableError: The file is busy.
-        """
+        """Which deliveries have ended. Raises UnavailableError while the file is busy."""
         path = self._own.cursors
         with _reading("the dispatcher's cursors"):
             return CursorStore.read(path) if path.exists() else Cursors()
 
     def subscriptions(self) -> Mapping[int, SavedCursor]:
-        """The cursors of subscriptions by target id.
-
-        Raises:
-            UnavailableError: The file is busy.
-        """
+        """The cursors of subscriptions by target id. Raises UnavailableError while the file is busy."""
         with _reading("the subscriptions' cursors"):
             return SubscriptionStore.read(self._own.subscriptions)
 
     def dead_letter(self, target: int, position: int) -> KeptDeadLetter | None:
-        """The dead letter of a row, while it is kept.
-
-        Raises:
-            UnavailableError: The file is busy.
-        """
+        """The dead letter of a row, while it is kept. Raises UnavailableError while the file is busy."""
         path = self._own.dead_letters
         if not path.exists():
             return None

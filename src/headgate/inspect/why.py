@@ -63,12 +63,7 @@ class Why:
         self._store = store
 
     def of_trigger(self, key: ObjectKey, search: EventSearch) -> EventExplanation:
-        """What became of an event for a trigger.
-
-        Raises:
-            ObjectNotFoundError: There is no such trigger.
-            UnavailableError: A file is busy, or a dispatcher does not answer.
-        """
+        """What became of an event for a trigger."""
         trigger = self._store.get(key)
         assert isinstance(trigger, Trigger)
         path, table = key.path, self._store.snapshot()
@@ -89,10 +84,6 @@ class Why:
 
         Args:
             after: The name of the trigger behind which the page begins.
-
-        Raises:
-            ObjectNotFoundError: There is no such broker.
-            UnavailableError: A file is busy, or a dispatcher does not answer.
         """
         broker = self._store.get(key)
         assert isinstance(broker, Broker)

@@ -92,11 +92,7 @@ class Replaying:
         """Set when a replay was made or has ended."""
 
     async def create(self, spec: ReplaySpec) -> Replay:
-        """A new replay, which begins at once.
-
-        Raises:
-            PlacesTakenError: As many as may have not ended.
-        """
+        """A new replay, which begins at once. Raises PlacesTakenError when as many as may have not ended."""
         replay = await self._in_thread(self._store.create, spec)
         self._changed.set()
         return replay

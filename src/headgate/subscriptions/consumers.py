@@ -110,8 +110,7 @@ class ConnectedConsumers:
     def connected(self, subscription: str, consumer: str) -> Iterator[None]:
         """A consumer is connected for as long as the block lasts.
 
-        Raises:
-            ConsumersQuotaError: The namespace has as many as it may.
+        Raises ConsumersQuotaError when the namespace has as many as it may.
         """
         key, namespace = (subscription, consumer), namespace_of(subscription)
         if not self._ways[key]:

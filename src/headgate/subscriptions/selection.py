@@ -70,8 +70,7 @@ async def _next_of_history(
 ) -> list[tuple[UnackedEvent, SharedEvent]]:
     """The history's next events, unacknowledged; `state.reading` is taken. Empty after a page that found none.
 
-    Raises:
-        HeadgateError: The log cannot be read.
+    Raises HeadgateError when the log cannot be read.
     """
     cursor = state.cursor
     room = min(count_max, SUBSCRIPTION_UNACKED_MAX - len(cursor.leases))

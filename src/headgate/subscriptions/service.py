@@ -91,11 +91,6 @@ class Subscriptions:
         Args:
             name: `namespace/name` of the subscription.
             user: Whose request or stream it is.
-
-        Raises:
-            SubscriptionNotFoundError: There is none.
-            PlacesTakenError: As many as may are connected.
-            ConsumersQuotaError: The namespace has as many consumers as it may.
         """
         self._registry.get(name)  # what is not there is said before what is exceeded
         with self._places.held(namespace_of(name), user), self._connected.connected(name, consumer):
@@ -117,10 +112,6 @@ class Subscriptions:
         Args:
             name: `namespace/name` of the subscription.
             wait_s: How long to wait for a first one.
-
-        Raises:
-            SubscriptionNotFoundError: There is none.
-            ConsumerBusyError: It is exclusive, and another consumer has it.
         """
         ends = time.monotonic() + wait_s
         search_ends = max(ends, time.monotonic() + limits.PULL_SEARCH_S)
@@ -203,11 +194,7 @@ class Subscriptions:
         return _poll_s(state)
 
     async def nack(self, name: str, ids: tuple[str, ...], delay_s: float) -> AckResult:
-        """Events are to be handed out again after a while.
-
-        Raises:
-            AckIdError: An id that pull cannot have given.
-        """
+        """Events are to be handed out again after a while. Raises AckIdError for an id that pull cannot have given."""
         state = self._registry.get(name)
         done = state.cursor.leases.nack(ids, self._clock_us() + int(delay_s * _US))
         self._registry.changed(state)
@@ -383,11 +370,7 @@ class Subscriptions:
             state.wake()  # there may be room again
 
     async def flush(self) -> None:
-        """Write down what changed; goes on when the caller is cancelled.
-
-        Raises:
-            AckNotStoredError: The disk does not take it.
-        """
+        """Write down what changed; goes on when the caller is cancelled."""
         await self._registry.flush()
 
 

@@ -121,8 +121,7 @@ class SubscriptionStore(StoreFile):
     def read(cls, path: Path) -> dict[int, SavedCursor]:
         """What another process last wrote; nothing when there is no file yet.
 
-        Raises:
-            sqlite3.OperationalError: The file is busy, or has no table yet.
+        Raises OperationalError when it is busy, or has no table yet.
         """
         if not path.exists():
             return {}
@@ -137,8 +136,7 @@ class SubscriptionStore(StoreFile):
     def write(self, changed: Mapping[int, SavedCursor], gone: Iterable[int] = ()) -> None:
         """Write some and forget others, all or nothing.
 
-        Raises:
-            sqlite3.OperationalError: The disk does not take it; nothing has changed.
+        Raises OperationalError when the disk does not take it: nothing has changed then.
         """
         rows = [(target, _ENCODER.encode(saved)) for target, saved in changed.items()]
         with self._transaction() as connection:
