@@ -321,11 +321,7 @@ def _identity(data: Path) -> tuple[int, bool]:
 
 
 class DatabaseCopies:
-    """Copies of SQLite files, each of one moment.
-
-    Args:
-        is_stopped: No process writes them.
-    """
+    """Copies of SQLite files, each of one moment. Where `is_stopped`, no process writes them."""
 
     def __init__(self, data: Path, staging: Path, stack: ExitStack, *, is_stopped: bool) -> None:
         self._data = data

@@ -41,11 +41,7 @@ class BackupTarget(Protocol):
 
 
 class DirectoryTarget:
-    """A directory.
-
-    Args:
-        directory: It exists.
-    """
+    """A directory, which exists."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

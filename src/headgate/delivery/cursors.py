@@ -106,11 +106,7 @@ class CursorChange:
 
 
 class CursorStore(StoreFile):
-    """The file. Blocking; one thread at a time.
-
-    Args:
-        path: `dispatch.db` of the data directory, made when absent.
-    """
+    """The file `dispatch.db`, made when absent. Blocking; one thread at a time."""
 
     def __init__(self, path: Path, schema: str = "", committer: Committer | None = None) -> None:
         super().__init__(path, _SCHEMA + schema, synced=False, committer=committer)

@@ -137,8 +137,7 @@ class HttpConnection(asyncio.Protocol):
     def is_usable(self, probed: bool) -> bool:
         """Whether a request may be sent here, as far as is known.
 
-        Args:
-            probed: Ask the system too: what the peer did meanwhile may not have been heard yet.
+        `probed` asks the system, too: what the peer did meanwhile may not have been heard yet.
         """
         if self._transport.is_closing():
             return False

@@ -31,11 +31,7 @@ class EventPolicyTimeError(TooLargeError):
 
 
 class EventGate:
-    """Lets pass what policies admit. Lives on one event loop.
-
-    Args:
-        clock_s: Monotonic seconds.
-    """
+    """Lets pass what policies admit. Lives on one event loop. The clock is monotonic."""
 
     def __init__(self, authority: EventPolicyAuthority, *, clock_s: Callable[[], float] = time.perf_counter) -> None:
         self._authority = authority

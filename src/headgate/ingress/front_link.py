@@ -252,11 +252,7 @@ _log = structlog.get_logger(__name__)
 
 
 class FrontOwner:
-    """Answers other fronts. Belongs to an event loop.
-
-    Args:
-        commits: The partitions that this front writes, by number.
-    """
+    """Answers other fronts. Belongs to an event loop."""
 
     def __init__(self, commits: Mapping[int, GroupCommit[Entries | Forwarded]], producers: Producers) -> None:
         self._commits = commits

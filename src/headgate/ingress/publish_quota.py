@@ -58,8 +58,7 @@ async def delay_refusal() -> None:
 class TokenBucket:
     """So many a second, and after a pause as many at once as QUOTA_BURST_S brings. May go into debt.
 
-    Args:
-        now_s: Monotonic seconds; the bucket is full then.
+    It is full at `now_s`, monotonic seconds.
     """
 
     __slots__ = ("_at_s", "_rate", "_size", "_tokens")

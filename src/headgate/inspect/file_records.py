@@ -185,8 +185,7 @@ class FileRecords:
 class DeliveryRecords:
     """What a dispatcher has written of its deliveries. Blocking; any number of calls at the same time.
 
-    Args:
-        attempts: Directory of its journal.
+    `attempts` is the directory of its journal.
     """
 
     def __init__(self, own: DispatcherDirectory, attempts: Path) -> None:

@@ -82,8 +82,7 @@ class Why:
     def of_broker(self, key: ObjectKey, search: EventSearch, *, after: str, limit: int) -> BrokerExplanation:
         """What became of an event for the triggers of a broker, a page of them.
 
-        Args:
-            after: The name of the trigger behind which the page begins.
+        `after` is the name of the trigger behind which the page begins.
         """
         broker = self._store.get(key)
         assert isinstance(broker, Broker)

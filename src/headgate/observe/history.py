@@ -115,11 +115,7 @@ class NumbersHistory:
         self._snapshots.append(snapshot(pages, self._clock_s()))
 
     def points(self, namespace: str | None) -> tuple[float, list[Rates]]:
-        """When the first point begins, seconds since 1970, and all points, the oldest first.
-
-        Args:
-            namespace: None for the server.
-        """
+        """When the first point begins, seconds since 1970, and all points, the oldest first; `namespace` None: all."""
         taken = list(self._snapshots)
         begin = taken[0].time_s if taken else self._clock_s()
         return begin, [between(old, new, namespace) for old, new in itertools.pairwise(taken)]

@@ -59,11 +59,7 @@ class ReplayTargetError(NotFoundError):
 
 
 class Replaying:
-    """Does the replays, on the dispatcher's event loop.
-
-    Args:
-        trigger: The trigger "namespace/name", as routing has it now.
-    """
+    """Does the replays, on the dispatcher's event loop. `trigger` finds "namespace/name" as routing has it now."""
 
     def __init__(
         self,

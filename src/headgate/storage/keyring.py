@@ -72,11 +72,7 @@ _HEAD: Final = msgspec.json.Decoder(_Head)
 
 
 class Keyring:
-    """Keys by name: the first one encrypts, all of them decrypt.
-
-    Args:
-        keys: In order, 32 bytes each, at least one.
-    """
+    """Keys by name: the first one encrypts, all of them decrypt. There is at least one, 32 bytes each."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}

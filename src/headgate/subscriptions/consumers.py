@@ -97,8 +97,7 @@ def _view(name: str, events: Sequence[UnackedEvent]) -> ConsumerView:
 class ConnectedConsumers:
     """Counts the consumers of a dispatcher, by namespace. A consumer of one name counts once, however it comes.
 
-    Args:
-        quotas: How many a namespace may have; None: any number.
+    Without `quotas` there may be any number.
     """
 
     def __init__(self, quotas: SharedQuotas | None = None) -> None:

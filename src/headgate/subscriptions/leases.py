@@ -36,11 +36,7 @@ class AckResult:
 
 
 class Leases:
-    """The unacknowledged events of one subscription.
-
-    Args:
-        saved: Epoch, consumer's lease, counters and events; epoch, lease and counters are kept there.
-    """
+    """The unacknowledged events of one subscription. Epoch, consumer's lease and counters are kept in `saved`."""
 
     def __init__(self, saved: SavedCursor) -> None:
         self._saved = saved

@@ -54,8 +54,7 @@ _log = structlog.get_logger(__name__)
 class Subscriptions:
     """All subscriptions. Lives on the dispatcher's event loop.
 
-    Args:
-        quotas: How many consumers the subscriptions of a namespace may have; None: any number.
+    Without `quotas` a namespace may have any number of consumers.
     """
 
     def __init__(

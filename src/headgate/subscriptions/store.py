@@ -107,11 +107,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(SavedCursor)
 
 
 class SubscriptionStore(StoreFile):
-    """The file. Blocking; one thread at a time.
-
-    Args:
-        path: Made when absent.
-    """
+    """The file. Blocking; one thread at a time. Made when absent."""
 
     def __init__(self, path: Path, committer: Committer | None = None) -> None:
         # Synced: an answered ack survives a power cut, what was acknowledged is not handed out again.
