@@ -29,7 +29,6 @@ from headgate.log import positions
 from headgate.observe.logs import Recurring
 from headgate.scan.search import OnProgress
 from headgate.shares import FairPlaces
-from headgate.subscriptions import dead_letter_policy
 from headgate.subscriptions.consumers import ConnectedConsumers, ConsumerList, consumers_of
 from headgate.subscriptions.errors import SeekBusyError
 from headgate.subscriptions.leases import AckResult
@@ -43,7 +42,7 @@ from headgate.subscriptions.messages import (
 )
 from headgate.subscriptions.registry import SubscriptionRegistry, SubscriptionState
 from headgate.subscriptions.seek import RunningSeek, find_destination
-from headgate.subscriptions.selection import begin_history, choose, has_history_begun
+from headgate.subscriptions.selection import begin_history, choose, exhaust, expire, has_history_begun, pass_others
 from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
 
@@ -341,8 +340,8 @@ class Subscriptions:
             id_, cursor = state.target.id, state.cursor
             async with state.reading:
                 upto = min(over_position, self._outbox.end)
-                gone = id_ in warned and await dead_letter_policy.expire(self._resources, state, upto, over_us)
-                if await dead_letter_policy.pass_others(self._resources, state) or gone:
+                gone = id_ in warned and await expire(self._resources, state, upto, over_us)
+                if await pass_others(self._resources, state) or gone:
                     self._registry.changed(state)
             first = min([cursor.next, *(unacked.position for unacked in cursor.leases if unacked.position >= 0)])
             if first < min(near_position, self._outbox.end) or cursor.is_history_older(near_us):
@@ -356,7 +355,7 @@ class Subscriptions:
             is_moving = True
             while is_moving and state.cursor.next < self._outbox.end:
                 async with state.reading:
-                    is_moving = await dead_letter_policy.pass_others(self._resources, state)
+                    is_moving = await pass_others(self._resources, state)
                 if is_moving:
                     self._registry.changed(state)
 
@@ -364,7 +363,7 @@ class Subscriptions:
 
     async def give_up(self, state: SubscriptionState) -> None:
         """End what was handed out `maxDeliveries` times."""
-        if await dead_letter_policy.exhaust(self._resources, state):
+        if await exhaust(self._resources, state):
             self._registry.changed(state)
             state.wake()  # there may be room again
 
