@@ -918,6 +918,14 @@ HISTORY_POINT_S: Final = 10.0
 """Length of one point of the summary's history."""
 HISTORY_POINTS_MAX: Final = 90
 """Points that are kept, in memory: a quarter of an hour."""
+SERVER_SILENT_S_MAX: Final = 3 * HISTORY_POINT_S
+"""A server of a deployment that has not told its numbers for so long has parts that are not ready."""
+SERVER_FORGOTTEN_S: Final = 600.0
+"""A server that has not told its numbers for so long is no part of the deployment any more."""
+SERVERS_MAX: Final = 1_000
+"""Servers of a deployment whose numbers are added up."""
+NUMBERS_KEPT_S: Final = 3_600
+"""How long Kafka keeps what servers tell; nobody reads what is old."""
 METRICS_WRITE_S: Final = 1.0
 """How often a process writes its metrics to a file: `/metrics` may be this late."""
 METRICS_STALE_S: Final = 10.0

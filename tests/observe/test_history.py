@@ -10,7 +10,7 @@ import pytest
 from headgate import limits
 from headgate.observe import metrics
 from headgate.observe.exposition import ProcessMetrics
-from headgate.observe.history import NumbersHistory, quantile
+from headgate.observe.history import NumbersHistory, Snapshot, Sums, counted_by, quantile
 
 BUCKETS = metrics.NAMESPACE_DELIVERY_SECONDS.buckets
 
@@ -20,10 +20,13 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.now = folder, 1_000.0
-        self.history = NumbersHistory(folder, lambda: self.now)
+        self.history = self.empty()
         self.accepted = {"a/x": 0.0, "b/y": 0.0}
         self.delivered = {"a": [0] * (len(BUCKETS) + 1), "b": [0] * (len(BUCKETS) + 1)}
         self.lost = {"a": 0.0}
+
+    def empty(self) -> NumbersHistory:
+        return NumbersHistory(lambda: {"": counted_by(self.folder)}, lambda: self.now)
 
     def write(self) -> None:
         front = ProcessMetrics(self.now)
@@ -123,12 +126,38 @@ def test_a_namespace_that_is_called_other_gets_nothing_of_the_others(server: Ser
     few = {"other/x": 10.0}
     many = {f"n{number}/x": 1.0 for number in range(limits.BROKERS_COUNTED_MAX)} | {metrics.OTHER: 500.0}
     for accepted, received in ((few, 1.0), (many, 0.0)):
-        server.history = NumbersHistory(server.folder, lambda: server.now)
+        server.history = server.empty()
         server.accepted = dict.fromkeys(accepted, 0.0)
         server.tick()
         server.accepted = accepted
         server.tick()
         assert server.history.points("other")[1][0].received == received
+
+
+def test_servers_are_added_up_and_one_that_comes_or_goes_is_no_rate() -> None:
+    """What a server had counted before it was met is not of the time since; it is in what a broker has taken."""
+    buckets, counted, now = len(BUCKETS) + 1, dict[str, Snapshot](), [1_000.0]
+    history = NumbersHistory(lambda: counted, lambda: now[0])
+
+    def tick(**received: float) -> None:
+        counted.clear()
+        for name, count in received.items():
+            sums = Sums(count, 0.0, (int(count),) + (0,) * (buckets - 1))
+            counted[name] = Snapshot(0.0, sums, {"a": sums}, {"a/x": count})
+        history.sample()
+        now[0] += limits.HISTORY_POINT_S
+
+    tick(one=100)
+    tick(one=200, two=7_000)
+    tick(one=300, two=7_050)
+    tick(two=7_150)
+    tick(two=50)  # it was started again
+    for namespace in (None, "a"):
+        points = history.points(namespace)[1]
+        assert [(point.received, point.delivered) for point in points] == [(10, 10), (15, 15), (10, 10), (5, 5)]
+    assert history.broker("a/x").received == 50
+    tick(one=400, two=60)
+    assert history.broker("a/x").received == 460
 
 
 def test_quantiles() -> None:

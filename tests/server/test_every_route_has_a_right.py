@@ -45,8 +45,6 @@ INNER = {
     ("POST", reader_client.SCAN_PATH),
     ("POST", reader_client.COUNT_PATH),
     ("POST", NEWS_PATH),
-    ("POST", target_stats.STATS_PATH),
-    ("POST", target_stats.BACKLOG_PATH),
     ("POST", "/apis/headgate.dev/v1/namespaces/{namespace}/deadletters/known"),
 }
 """What a process answers to the other processes alone: a front passes none of it on."""
@@ -74,7 +72,7 @@ def served(store: Store, folder: Path) -> set[tuple[str, str]]:
     own = front.other_paths(settings, store, Grants(store, control.url_policy(settings)), {})
     objects = control.paths(settings, store, ControlApi(store))
     dispatcher = [
-        *target_stats.TargetStatsApi(nothing, nothing).routes(),
+        *target_stats.TargetStatsApi(nothing, nothing, nothing, lambda: 0).routes(),
         *SubscriptionsApi(nothing).routes(),
         *DeadLettersApi(nothing, nothing).routes(),
         *ReplaysApi(nothing, nothing, store, nothing).routes(),

@@ -48,7 +48,7 @@ def world_config(bootstrap: str, prefix: str) -> KafkaConfig:
 
     topics = TopicsConfig(
         **{"events": records(SOURCES), "outbox": records(OUTBOX), "refused": records(1)},
-        **dict.fromkeys(("progress", "runs", "objects", "changelog", "reports"), one),
+        **dict.fromkeys(("progress", "runs", "objects", "changelog", "reports", "numbers"), one),
     )
     return KafkaConfig(bootstrap=bootstrap, topic_prefix=prefix, topics=topics)
 

@@ -103,7 +103,7 @@ def kafka_config(bootstrap: str, prefix: str, copies: int = 1) -> KafkaConfig:
     state = TopicConfig(replication=copies, min_insync=insync)
     topics = TopicsConfig(
         **dict.fromkeys(("events", "outbox", "refused"), records),
-        **dict.fromkeys(("progress", "runs", "objects", "changelog", "reports"), state),
+        **dict.fromkeys(("progress", "runs", "objects", "changelog", "reports", "numbers"), state),
     )
     return KafkaConfig(bootstrap=bootstrap, topic_prefix=prefix, topics=topics)
 

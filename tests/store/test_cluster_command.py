@@ -21,7 +21,7 @@ HEADGATE = Path(sys.executable).with_name("headgate")
 
 def config(folder: Path, bootstrap: str, options: str = "{}", **replaced: str) -> Path:
     topics = dict.fromkeys(
-        ("events", "outbox", "refused", "progress", "runs", "objects", "changelog", "reports"),
+        ("events", "outbox", "refused", "progress", "runs", "objects", "changelog", "reports", "numbers"),
         "{replication: 1, min_insync: 1}",
     )
     lines = [f"    {name}: {text}" for name, text in {**topics, **replaced}.items()]

@@ -24,7 +24,7 @@ def test_an_address_is_enough(tmp_path: Path) -> None:
     assert [topic.name for topic in wanted_topics(config.kafka)] == [
         *("headgate.events", "headgate.outbox", "headgate.refused"),
         *("headgate.progress", "headgate.runs", "headgate.objects", "headgate.changelog"),
-        "headgate.reports",
+        *("headgate.reports", "headgate.numbers"),
     ]
 
 

@@ -1,11 +1,12 @@
-"""The counters of triggers, asked of both stores: the same deliveries, and the same numbers of them."""
+"""What dispatchers count, asked of both stores: the same deliveries, and the same numbers of them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,11 +17,22 @@ from starlette.requests import Request as ClientRequest
 from headgate.control.objects import Kind, ObjectKey
 from headgate.errors import InvalidInputError
 from headgate.server import local_http
-from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion
-from headgate.server.kafka.partition_questions import AskedStats, PartitionStatsApi, partitions_api
-from headgate.server.object_stats import stats_paths
+from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, DispatcherReach, LocalDispatchers
+from headgate.server.kafka.partition_questions import partitions_api
 from headgate.server.proxy import PartUnavailableError
-from headgate.server.target_stats import TargetStats, TargetStatsReader, TriggerCounters
+from headgate.server.target_stats import (
+    SUMMARY,
+    SUMMARY_OF_NAMESPACE,
+    AskedStats,
+    BacklogCount,
+    TargetStats,
+    TargetStatsApi,
+    Undelivered,
+    stats_paths,
+    undelivered,
+)
+from headgate.settings import Settings
+from headgate.storage.files import DispatcherDirectory
 from headgate.store.kafka.topics import Admin
 from headgate.testing.kafka import Kafka
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
@@ -35,14 +47,26 @@ GOOD, LATE, DEAD, HANGING, QUIET = 1, 2, 3, 4, 5
 SENT = (GOOD, LATE, DEAD, HANGING)
 NAMES = frozenset(f"default/t{number}" for number in (*SENT, QUIET))
 EVERYWHERE, IN_NAMESPACE, OF_ONE = stats_paths(Kind.TRIGGER)
-Counters = Callable[[str], TriggerCounters]
-"""By the path of the question."""
 
 
-def request(path: str) -> ClientRequest:
-    return ClientRequest(
-        {"type": "http", "path": path, "raw_path": path.encode(), "headers": [], "method": "GET", "query_string": b""}
-    )
+@dataclass(frozen=True)
+class Counters:
+    """The dispatchers of a store, and their dead letters where these are files of the same server."""
+
+    reach: DispatcherReach
+    files: Sequence[Path] = ()
+
+    async def stats(self, path: str, names: frozenset[str]) -> dict[str, TargetStats]:
+        return await AskedStats(self.reach, target_id, request(path)).stats(names)
+
+    async def undelivered(self, namespace: str = "") -> Undelivered:
+        path = SUMMARY_OF_NAMESPACE.format(namespace=namespace) if namespace else SUMMARY
+        return await undelivered(self.reach, request(path, namespace), self.files)
+
+
+def request(path: str, namespace: str = "") -> ClientRequest:
+    given = {"path_params": {"namespace": namespace} if namespace else {}, "headers": [], "query_string": b""}
+    return ClientRequest({"type": "http", "path": path, "raw_path": path.encode(), "method": "HEAD", **given})
 
 
 def target_id(key: ObjectKey) -> int | None:
@@ -56,9 +80,10 @@ async def embedded(data: Path, routes: Routes, _kafka: Callable[[], Kafka]) -> A
     log.append([made_event(0, 0)], broker=BROKER)
     async with running(data, routes) as work, matcher(work, 1) as peer:
         peer.match(*((0, target) for target in SENT))
-        socket = data / "d.sock"
-        async with local_http.answering(Starlette(routes=list(work.dispatcher.target_stats.routes())), socket):
-            yield lambda _: TargetStatsReader([socket])
+        settings = Settings(data=data, dispatchers=1)
+        api = Starlette(routes=list(work.dispatcher.target_stats.routes()))
+        async with local_http.answering(api, settings.dispatcher_socket(0)):
+            yield Counters(LocalDispatchers(settings), [DispatcherDirectory.of(data, 0).dead_letters])
     log.close()
 
 
@@ -73,7 +98,7 @@ async def on_kafka(data: Path, routes: Routes, kafka: Callable[[], Kafka]) -> As
         await until(lambda: len(dispatcher.partitions) == OUTBOX_PARTITIONS)
         await until(lambda: all(one.api is not None for one in dispatcher.partitions.values()))
         async with local_http.answering(partitions_api(dispatcher.partitions), socket):
-            yield lambda path: AskedStats(Owners(socket), target_id, request(path))
+            yield Counters(Owners(socket))
 
 
 @pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
@@ -107,7 +132,7 @@ def test_what_was_counted(opens: Callable[[Routes], Any]) -> None:
                 async def settled() -> dict[str, TargetStats]:
                     """The counters once the answers are heard, and what was given up is stored."""
                     while True:
-                        found = await counters(EVERYWHERE).stats(NAMES)
+                        found = await counters.stats(EVERYWHERE, NAMES)
                         good, late, dead = (found[f"default/t{one}"] for one in (GOOD, LATE, DEAD))
                         if (good.delivered, late.attempts_failed, dead.failed) == (1, 1, 1):
                             return found
@@ -124,9 +149,19 @@ def test_what_was_counted(opens: Callable[[Routes], Any]) -> None:
                 assert (hanging.attempts_failed, hanging.backlog) == (0, 1)
                 assert quiet == TargetStats(0, 0, 0, 0, 0, 0.0, 0, False, "closed", quiet.since)
                 assert quiet.since
-                one = await counters(OF_ONE.format(namespace="default", name="t1")).stats(frozenset({"default/t1"}))
+                one = await counters.stats(OF_ONE.format(namespace="default", name="t1"), frozenset({"default/t1"}))
                 assert (list(one), one["default/t1"].delivered) == (["default/t1"], 1)
-                assert await counters(EVERYWHERE).stats(frozenset()) == {}
+                assert await counters.stats(EVERYWHERE, frozenset()) == {}
+                for namespace in ("", "default"):
+                    while not (left := await counters.undelivered(namespace)).letters.kept:
+                        await asyncio.sleep(0.02)  # that it has no sink is written a little later
+                    assert left.backlog == BacklogCount(deliveries=2)
+                    assert [(one.trigger, one.state, one.count) for one in left.letters.items] == [("t3", "kept", 1)]
+                    assert (left.letters.total, left.letters.kept) == (1, 1)
+                silent = await Counters(Away(), counters.files).undelivered()
+                assert silent.letters.kept == len(counters.files), "a dispatcher that is away has left its file"
+                other = await counters.undelivered("other")
+                assert (other.backlog, other.letters.total) == (BacklogCount(), 0)
                 hangs.set()
 
     run(main())
@@ -151,7 +186,8 @@ class Away:
 
 def test_nothing_is_said_of_triggers_whose_owner_does_not_answer() -> None:
     async def main() -> None:
-        assert await AskedStats(Away(), target_id, request(EVERYWHERE)).stats(NAMES) == {}
+        assert await Counters(Away()).stats(EVERYWHERE, NAMES) == {}
+        assert (await Counters(Away()).undelivered()).backlog == BacklogCount()
 
     run(main())
 
@@ -168,7 +204,7 @@ class Known:
 
 @pytest.mark.parametrize("query", ["", "targets=", "targets=a", "targets=1,,2", "targets=-1", f"targets={'1,' * 600}1"])
 def test_a_question_that_names_no_targets_is_refused(query: str) -> None:
-    (route, *_) = PartitionStatsApi(cast(Any, Known()), cast(Any, None), lambda: 0).routes()
+    (route, *_) = TargetStatsApi(cast(Any, Known()), cast(Any, None), Path(), lambda: 0).routes()
     asked = ClientRequest({"type": "http", "path_params": {}, "query_string": query.encode(), "headers": []})
     with pytest.raises(InvalidInputError, match="names no targets"):
         run(cast(Any, route.endpoint)(asked))

@@ -236,6 +236,7 @@ def world(kafka: Kafka) -> World:
         objects=one,
         changelog=one,
         reports=one,
+        numbers=one,
     )
     config = KafkaConfig(bootstrap=kafka.bootstrap, topic_prefix=f"match{time.monotonic_ns()}.", topics=topics)
     Admin(config).create_missing()

@@ -36,7 +36,8 @@ def summary(
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     waiting = [
-        f"{one['name']}{': ' if one.get('note') else ''}{one.get('note', '')}"
+        f"{one['name']}{' of ' + one['server'] if one.get('server') else ''}"
+        f"{': ' if one.get('note') else ''}{one.get('note', '')}"
         for one in found["parts"]
         if not one["ready"]
     ]

@@ -1,6 +1,6 @@
-"""A short history of a server's numbers: what came in, what was delivered and given up, and how long it took.
+"""A short history of numbers: what came in, what was delivered and given up, and how long it took.
 
-Every HISTORY_POINT_S the counters that the processes have written are added up; a point is the difference of two sums.
+Every HISTORY_POINT_S the counters of each server are taken; a point is what they have grown by since the last time.
 """
 
 from __future__ import annotations
@@ -96,49 +96,83 @@ class BrokerCount(msgspec.Struct, frozen=True):
     rate: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """The counters of all servers at one moment, by server."""
+
+    time_s: float
+    servers: Mapping[str, Snapshot]
+
+
 class NumbersHistory:
     """The last HISTORY_POINTS_MAX points; `sample` in one thread at a time, the rest anywhere.
 
     Args:
-        directory: `run/metrics`.
+        take: The newest counters of each server, by its name; may block some milliseconds.
         clock_s: Seconds since 1970.
     """
 
-    def __init__(self, directory: Path, clock_s: Callable[[], float] = time.time) -> None:
-        self._directory = directory
+    def __init__(self, take: Callable[[], Mapping[str, Snapshot]], clock_s: Callable[[], float] = time.time) -> None:
+        self._take = take
         self._clock_s = clock_s
-        self._snapshots: deque[Snapshot] = deque(maxlen=HISTORY_POINTS_MAX + 1)
+        self._moments: deque[_Moment] = deque(maxlen=HISTORY_POINTS_MAX + 1)
 
     def sample(self) -> None:
-        """Reads what the processes have written; blocks some milliseconds."""
-        pages = [page for path in sorted(self._directory.glob("*.json")) if (page := read(path)) is not None]
-        self._snapshots.append(snapshot(pages, self._clock_s()))
+        """Takes the counters as they are now."""
+        self._moments.append(_Moment(self._clock_s(), dict(self._take())))
 
     def points(self, namespace: str | None) -> tuple[float, list[Rates]]:
         """When the first point begins, seconds since 1970, and all points, the oldest first; `namespace` None: all."""
-        taken = list(self._snapshots)
+        taken = list(self._moments)
         begin = taken[0].time_s if taken else self._clock_s()
-        return begin, [between(old, new, namespace) for old, new in itertools.pairwise(taken)]
+        return begin, [_between(old, new, namespace) for old, new in itertools.pairwise(taken)]
 
     def broker(self, path: str) -> BrokerCount:
         """What the broker `namespace/name` has taken, as of the last sample."""
-        if not (taken := list(self._snapshots)):
+        if not (taken := list(self._moments)):
             return BrokerCount(0, 0.0)
-        new, old = taken[-1], taken[-1 - min(_points(RATE_WINDOW_S), len(taken) - 1)]
-        received = new.brokers.get(path, 0.0)
-        seconds = max(new.time_s - old.time_s, HISTORY_POINT_S)
-        return BrokerCount(int(received), round(_grown(old.brokers.get(path, 0.0), received) / seconds, 3))
+        new, old = taken[-1], _before(taken, RATE_WINDOW_S)
+        received = sum(one.brokers.get(path, 0.0) for one in new.servers.values())
+        grown = sum(_grown(was.brokers.get(path, 0.0), now.brokers.get(path, 0.0)) for was, now in _pairs(old, new))
+        return BrokerCount(int(received), round(grown / max(new.time_s - old.time_s, HISTORY_POINT_S), 3))
 
     def last(self, namespace: str | None, seconds: float) -> Rates:
         """What happened in the last seconds; as far as it is known."""
-        taken = list(self._snapshots)
+        taken = list(self._moments)
         if len(taken) < 2:
             return Rates(0.0, 0.0, 0.0, None, None)
-        return between(taken[-1 - min(_points(seconds), len(taken) - 1)], taken[-1], namespace)
+        return _between(_before(taken, seconds), taken[-1], namespace)
 
 
-def _points(seconds: float) -> int:
-    return max(1, round(seconds / HISTORY_POINT_S))
+def _before(taken: Sequence[_Moment], seconds: float) -> _Moment:
+    """The moment so long before the last one, or the first."""
+    return taken[-1 - min(max(1, round(seconds / HISTORY_POINT_S)), len(taken) - 1)]
+
+
+def _pairs(old: _Moment, new: _Moment) -> Iterator[tuple[Snapshot, Snapshot]]:
+    """The counters of each server that is in both: what one had counted before it was met is of an earlier time."""
+    return ((old.servers[name], now) for name, now in new.servers.items() if name in old.servers)
+
+
+def _between(old: _Moment, new: _Moment, namespace: str | None) -> Rates:
+    """What happened between two moments; a counter that began anew in between counts from there."""
+    seconds = max(new.time_s - old.time_s, 1e-3)
+    received = given_up = 0.0
+    counts = [0.0] * (len(_BUCKETS) + 1)
+    for before, after in ((was.of(namespace), now.of(namespace)) for was, now in _pairs(old, new)):
+        received += _grown(before.received, after.received)
+        given_up += _grown(before.given_up, after.given_up)
+        taken = zip(before.delivered, after.delivered, strict=True)
+        counts = [count + _grown(*one) for count, one in zip(counts, taken, strict=True)]
+    return Rates(
+        received / seconds, sum(counts) / seconds, given_up / seconds, quantile(counts, 0.5), quantile(counts, 0.99)
+    )
+
+
+def counted_by(directory: Path, clock_s: Callable[[], float] = time.time) -> Snapshot:
+    """The sums of what the processes of this server have written in `run/metrics`; blocks some milliseconds."""
+    pages = [page for path in sorted(directory.glob("*.json")) if (page := read(path)) is not None]
+    return snapshot(pages, clock_s())
 
 
 def snapshot(pages: Iterable[ProcessMetrics], time_s: float) -> Snapshot:
@@ -176,20 +210,6 @@ def _named(numbers: Mapping[str, _T], labels_max: int) -> Iterator[tuple[str, _T
     """The numbers by label; where there were more labels than are kept, `other` is the rest of them and no name."""
     is_full = len(numbers) >= labels_max
     return ((label, number) for label, number in numbers.items() if not (is_full and label == metrics.OTHER))
-
-
-def between(old: Snapshot, new: Snapshot, namespace: str | None) -> Rates:
-    """What happened between two moments; a counter that began anew in between counts from there."""
-    before, after = old.of(namespace), new.of(namespace)
-    seconds = max(new.time_s - old.time_s, 1e-3)
-    counts = [_grown(was, now) for was, now in zip(before.delivered, after.delivered, strict=True)]
-    return Rates(
-        _grown(before.received, after.received) / seconds,
-        sum(counts) / seconds,
-        _grown(before.given_up, after.given_up) / seconds,
-        quantile(counts, 0.5),
-        quantile(counts, 0.99),
-    )
 
 
 def quantile(counts: Sequence[float], share: float) -> float | None:

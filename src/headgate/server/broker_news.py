@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import httptools
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,7 +20,7 @@ from starlette.routing import Route
 
 from headgate.control.copies import ObjectCopy
 from headgate.limits import BROKER_NEWS_S_MAX
-from headgate.server.local_http import requested
+from headgate.server.local_http import answered
 
 PATH: Final = "/brokers"
 _log = structlog.get_logger(__name__)
@@ -49,11 +48,11 @@ class BrokerNews:
 
 async def _told(socket: Path) -> None:
     try:
-        async with asyncio.timeout(BROKER_NEWS_S_MAX), requested(socket, b"POST", PATH.encode(), b"") as response:
-            await response.head()
+        async with asyncio.timeout(BROKER_NEWS_S_MAX):
+            await answered(socket, b"POST", PATH.encode())
     except TimeoutError:
         _log.warning("a front does not read what has changed", socket=str(socket))
-    except (OSError, EOFError, httptools.HttpParserError):
+    except OSError:
         return  # it is not there
 
 

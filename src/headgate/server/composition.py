@@ -224,7 +224,7 @@ class Dispatcher:
             on_change=self._flusher.wake,
             clock_us=clocks.now_us,
         )
-        self.target_stats = TargetStatsApi(self.scheduler, files.events, clocks.now_us)
+        self.target_stats = TargetStatsApi(self.scheduler, files.events, own.dead_letters, clocks.now_us)
         self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clocks.now_us)
 
     def _subscriptions(self, scanner: Scanner) -> Subscriptions:

@@ -37,19 +37,21 @@ from headgate.inspect.log_follower import LogFollower
 from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S
 from headgate.log.directory import LogDirectory
 from headgate.observe import metrics
-from headgate.observe.history import NumbersHistory
+from headgate.observe.history import NumbersHistory, counted_by
 from headgate.scan.chunks import ChunkLog
 from headgate.server import child, local_http, parts, ready, tending, tls
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import Rights, default_mode
 from headgate.server.broker_news import BrokerNews
+from headgate.server.dispatcher_group import LocalDispatchers
 from headgate.server.object_stats import ObjectStatsApi
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
-from headgate.server.summary import SummaryApi, keep
-from headgate.server.target_stats import TargetStatsReader
+from headgate.server.summary import SummaryApi, keep, parts_of
+from headgate.server.target_stats import AskedStats
 from headgate.settings import Settings
+from headgate.storage.files import directories_of
 from headgate.storage.keyring import keyring_of
 
 _OTHER_FILES = 1_024
@@ -87,7 +89,7 @@ async def _serve(context: child.Context) -> None:
         await asyncio.to_thread(store.handshakes.prepare)
         api = ControlApi(store, policy, rights.grants)
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store)
-        history = NumbersHistory(settings.metrics_directory)
+        history = own_history(settings)
         follower = LogFollower(LogDirectory(settings.log_directory, settings.on_corrupt))
         answers = paths(settings, store, api, history, follower)
         async with local_http.answering(UsersOfFronts(answers), settings.control_socket):
@@ -123,20 +125,26 @@ def paths(
     follower: LogFollower | None = None,
 ) -> Starlette:
     """What the fronts pass on: the API of objects, what became of events, and the numbers of both."""
-    history = history or NumbersHistory(settings.metrics_directory)
+    history = history or own_history(settings)
     follower = follower or LogFollower(LogDirectory(settings.log_directory, settings.on_corrupt))
     log = follower.log
     records = FileRecords(settings.data, log, settings.dispatchers, follower)
-    dispatchers = TargetStatsReader([settings.dispatcher_socket(number) for number in range(settings.dispatchers)])
+    dispatchers = LocalDispatchers(settings)
+    letters = [own.dead_letters for own in directories_of(settings.data, settings.dispatchers)]
     backtests = Backtests(store, ChunkLog(log), ReaderScanner(settings.reader_socket))
     routes = [
         *InspectApi(lambda _: records, store, Catalogues(log, follower, store)).routes(),
         *BacktestApi(backtests).routes(),
-        *SummaryApi(settings, store, dispatchers, history).routes(),
-        *ObjectStatsApi(store, lambda _: dispatchers, history).routes(),
+        *SummaryApi(store, partial(parts_of, settings), dispatchers, history, letters).routes(),
+        *ObjectStatsApi(store, partial(AskedStats, dispatchers, store.target_id), history).routes(),
         Mount("/", api.app),
     ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+
+
+def own_history(settings: Settings) -> NumbersHistory:
+    """Of this server alone."""
+    return NumbersHistory(lambda: {"": counted_by(settings.metrics_directory)})
 
 
 async def recompile_stored(store: Store, note: Callable[[str], None]) -> None:

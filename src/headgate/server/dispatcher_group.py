@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-import httptools
 import msgspec
 from google.protobuf.message import DecodeError
 from starlette.datastructures import Headers
@@ -26,10 +25,10 @@ from headgate.auth.user import ANONYMOUS
 from headgate.control.http import JSON
 from headgate.control.objects import JsonObject, Kind, ObjectKey
 from headgate.control.store import Store
-from headgate.limits import DISPATCHER_ANSWER_BYTES_MAX, DISPATCHER_ANSWER_S_MAX
+from headgate.limits import DISPATCHER_ANSWER_S_MAX
 from headgate.outbox.shards import dispatcher_of
 from headgate.rpc import headgate_pb2 as pb
-from headgate.server.local_http import Header, PeerAddress, requested
+from headgate.server.local_http import Header, PeerAddress, answered
 from headgate.server.proxy import PartUnavailableError, ProcessProxy, sent_path
 from headgate.settings import Settings
 
@@ -132,15 +131,10 @@ async def asked(place: Path | PeerAddress, question: DispatcherQuestion, headers
     method, target = question.method.encode(), question.target.encode("latin-1")
     try:
         async with asyncio.timeout(DISPATCHER_ANSWER_S_MAX):  # its TimeoutError is an OSError
-            async with requested(place, method, target, question.body, given) as response:
-                status, answer = await response.head(), bytearray()
-                async for piece in response.pieces():
-                    answer += piece
-                    if len(answer) > DISPATCHER_ANSWER_BYTES_MAX:
-                        raise PartUnavailableError
-    except (OSError, EOFError, httptools.HttpParserError) as error:
+            answer = await answered(place, method, target, question.body, given)
+    except OSError as error:
         raise PartUnavailableError from error
-    return DispatcherAnswer(status, bytes(answer))
+    return DispatcherAnswer(answer.status, answer.body)
 
 
 class LocalDispatchers:

@@ -49,12 +49,12 @@ from headgate.server.front_log import front_log
 from headgate.server.handed_on_calls import CallsElsewhere
 from headgate.server.hosts import HostCheck, Hosts
 from headgate.server.http_listeners import HttpListeners
-from headgate.server.object_stats import stats_paths
 from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
 from headgate.server.refusals import Gate, NoDeliveries, RoleAbsent
 from headgate.server.replays import ReplaysFront
 from headgate.server.sampling import sample
+from headgate.server.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, stats_paths
 from headgate.settings import Settings
 from headgate.subscriptions.api import METHODS as PULL_METHODS
 from headgate.subscriptions.api import PREFIX as PULL_PATH
@@ -234,7 +234,7 @@ def other_paths(
     )
     keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
     control = api or ProcessProxy(settings.control_socket)
-    asked = (WHY_TRIGGER, *OF_BROKERS, *stats_paths(Kind.TRIGGER))
+    asked = (WHY_TRIGGER, *OF_BROKERS, *stats_paths(Kind.TRIGGER), SUMMARY, SUMMARY_OF_NAMESPACE)
     asking = [Route(path, inquiries or control, methods=["GET"]) for path in asked]
     workers = workers or FilterWorkers()
     return Starlette(

@@ -13,14 +13,12 @@ from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-import httptools
-
 from headgate import limits
 from headgate.auth.context import TOKEN_HEADER, USER_HEADER, current_user, header_of
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.delivery.post import HttpTransport, PostOptions, Transport
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Outcome
-from headgate.server.local_http import requested
+from headgate.server.local_http import answered
 from headgate.settings import Settings
 
 
@@ -156,14 +154,13 @@ def _target(url: str) -> bytes:
 
 async def _posted(socket: Path, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> Outcome:
     try:
-        async with requested(socket, b"POST", target, body, headers) as response:
-            status = await response.head()
-            answer = b"".join([piece async for piece in response.pieces()])
+        answer = await answered(socket, b"POST", target, body, headers)
     except (FileNotFoundError, ConnectionRefusedError) as error:
         return Outcome(0, "connection", str(error), unsent=True)
-    except (OSError, EOFError, httptools.HttpParserError) as error:
+    except OSError as error:
         return Outcome(0, "connection", str(error))
-    if 200 <= status < 300:
-        return Outcome(status)
-    asked = dict(response.headers).get(b"retry-after", b"") if status in RETRY_AFTER_STATUSES else b""
-    return Outcome(status, retry_after=asked.decode("latin-1"), body=answer[: limits.ERROR_BODY_BYTES_MAX])
+    if 200 <= answer.status < 300:
+        return Outcome(answer.status)
+    asked = answer.headers.get(b"retry-after", b"") if answer.status in RETRY_AFTER_STATUSES else b""
+    body = answer.body[: limits.ERROR_BODY_BYTES_MAX]
+    return Outcome(answer.status, retry_after=asked.decode("latin-1"), body=body)

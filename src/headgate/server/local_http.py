@@ -17,7 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from headgate.errors import HeadgateError
-from headgate.limits import LEADER_CONNECT_S_MAX, PROXY_PIECE_BYTES, READ_DRAIN_S_MAX
+from headgate.limits import DISPATCHER_ANSWER_BYTES_MAX, LEADER_CONNECT_S_MAX, PROXY_PIECE_BYTES, READ_DRAIN_S_MAX
 from headgate.server import child
 
 Header = tuple[bytes, bytes]
@@ -42,6 +42,25 @@ class PeerAddress:
     def text(self) -> str:
         """HOST:PORT."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class BrokenAnswerError(ConnectionError):
+    """The other end broke off its answer, or it is no HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeAnswer:
+    """An answer that has come as a whole.
+
+    Attributes:
+        status: Of HTTP.
+        headers: Names in lower case.
+        body: All of it.
+    """
+
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
 
 
 class SocketServerGoneError(HeadgateError):
@@ -119,9 +138,7 @@ class LocalResponse:
         """Waits for status and headers; returns the status.
 
         Raises:
-            EOFError: The process broke off.
-            OSError: The connection broke.
-            httptools.HttpParserError: This is no HTTP.
+            OSError: The connection broke; a BrokenAnswerError, so did the answer.
         """
         while not self._started:
             await self._read()
@@ -140,8 +157,11 @@ class LocalResponse:
     async def _read(self) -> None:
         data = await self._source.read(PROXY_PIECE_BYTES)
         if not data:
-            raise EOFError("the process broke off its answer")
-        self._parser.feed_data(data)
+            raise BrokenAnswerError("the process broke off its answer")
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            raise BrokenAnswerError(f"the process answers with no HTTP: {error}") from error
 
     # --- what the parser calls ------------------------------------------------------------------------
 
@@ -192,3 +212,25 @@ async def requested(
         yield LocalResponse(source, only_head=method == b"HEAD")
     finally:
         sink.close()
+
+
+async def answered(
+    place: Path | PeerAddress,
+    method: bytes,
+    target: bytes,
+    body: bytes = b"",
+    headers: Iterable[Header] = (),
+    bytes_max: int = DISPATCHER_ANSWER_BYTES_MAX,
+) -> WholeAnswer:
+    """What another process answers, as a whole; see `requested`.
+
+    Raises:
+        OSError: Nobody listens there, or the answer breaks off, or it is over `bytes_max`.
+    """
+    async with requested(place, method, target, body, headers) as response:
+        status, whole = await response.head(), bytearray()
+        async for piece in response.pieces():
+            whole += piece
+            if len(whole) > bytes_max:
+                raise BrokenAnswerError(f"the process answers with over {bytes_max} bytes")
+        return WholeAnswer(status, dict(response.headers), bytes(whole))

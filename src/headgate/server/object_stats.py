@@ -21,32 +21,16 @@ from starlette.routing import Route
 from headgate.control.attention import Trouble, is_troubled, troubles
 from headgate.control.errors import MalformedObjectError
 from headgate.control.http import Handler, json_response
-from headgate.control.objects import (
-    OWN_API_VERSION,
-    Broker,
-    Condition,
-    Kind,
-    Object,
-    ObjectKey,
-    Trigger,
-    decode_stored,
-)
+from headgate.control.objects import Broker, Condition, Kind, Object, ObjectKey, Trigger, decode_stored
 from headgate.control.pages import BodyTest, Page
 from headgate.control.queries import continue_token, list_query
 from headgate.control.store import Store
 from headgate.control.watch import ListQuery
 from headgate.limits import STATS_PAGE_DEFAULT, STATS_PAGE_MAX
 from headgate.observe.history import BrokerCount, NumbersHistory
-from headgate.server.target_stats import TargetStats, TriggerCounters
+from headgate.server.target_stats import STATS_LISTS, TargetStats, TriggerCounters, stats_paths
 
 _READY: Final = "Ready"
-_LISTS: Final = {Kind.TRIGGER: "triggerstats", Kind.BROKER: "brokerstats"}
-
-
-def stats_paths(kind: Kind) -> tuple[str, ...]:
-    """Where the counters of triggers or brokers are: of all namespaces, of one, of one object."""
-    lists = (f"/apis/{OWN_API_VERSION}{place}/{_LISTS[kind]}" for place in ("", "/namespaces/{namespace}"))
-    return (*lists, f"{kind.root}/namespaces/{{namespace}}/{kind.plural}/{{name}}/stats")
 
 
 class ListedObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -107,19 +91,17 @@ class ObjectStatsApi:
     Args:
         store: The objects.
         counters: Of what is delivered, for the client of a request.
-        history: Knows what brokers have taken; None where nobody does, so that only triggers are listed.
+        history: Knows what brokers have taken.
     """
 
-    def __init__(
-        self, store: Store, counters: Callable[[Request], TriggerCounters], history: NumbersHistory | None
-    ) -> None:
+    def __init__(self, store: Store, counters: Callable[[Request], TriggerCounters], history: NumbersHistory) -> None:
         self._store = store
         self._counters = counters
         self._history = history
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
-        for kind in (Kind.TRIGGER,) if self._history is None else _LISTS:
+        for kind in STATS_LISTS:
             *lists, one = stats_paths(kind)
             for path in lists:
                 yield Route(path, self._listing(kind), methods=["GET"])
@@ -169,10 +151,10 @@ class ObjectStatsApi:
         if kind is Kind.TRIGGER:
             stats = await self._counters(client).stats(frozenset(paths))
             return [_trigger(obj, stats.get(obj.metadata.path)) for obj in objects if isinstance(obj, Trigger)]
-        history = self._history
-        assert history is not None, "else there is no route"
         routed = await run_in_threadpool(self._store.attention.routed_by_broker, paths)
-        return [_broker(obj, routed, history.broker(obj.metadata.path)) for obj in objects if isinstance(obj, Broker)]
+        return [
+            _broker(obj, routed, self._history.broker(obj.metadata.path)) for obj in objects if isinstance(obj, Broker)
+        ]
 
 
 def _trigger(obj: Trigger, stats: TargetStats | None) -> ListedTrigger:

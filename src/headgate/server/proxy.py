@@ -19,7 +19,7 @@ from headgate.auth.user import ANONYMOUS
 from headgate.control.http import while_connected
 from headgate.errors import TooLargeError, UnavailableError
 from headgate.limits import APPLY_BYTES_MAX, OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
-from headgate.server.local_http import Header, LocalResponse, PeerAddress, requested
+from headgate.server.local_http import BrokenAnswerError, Header, LocalResponse, PeerAddress, requested
 
 FORWARDED: Final = b"headgate-forwarded"
 """A header that says that another server of the deployment has passed the request on, to the one that leads."""
@@ -153,14 +153,14 @@ async def _pass_on(
     try:
         async with asyncio.timeout(patience_s):  # its TimeoutError is an OSError
             status = await response.head()
-    except (EOFError, OSError) as error:
+    except OSError as error:
         raise PartUnavailableError from error
     if before is not None:
         await before(response)
     headers = [(name, value) for name, value in response.headers if name not in _OF_THE_CONNECTION]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     # If the other process breaks off, so does this answer: what came must not pass for the whole.
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(BrokenAnswerError):
         async for body in response.pieces():
             await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b""})

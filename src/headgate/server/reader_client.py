@@ -10,7 +10,6 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-import httptools
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,7 +20,7 @@ from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import READER_RETRIES_MAX, READER_RETRY_S
 from headgate.scan.counting import CountPage, CountRequest, EventCounter
 from headgate.scan.pages import Scanner, ScanPage, ScanRequest
-from headgate.server.local_http import requested
+from headgate.server.local_http import answered
 
 SCAN_PATH: Final = "/scan"
 COUNT_PATH: Final = "/count"
@@ -72,15 +71,13 @@ class ReaderScanner:
         body = msgspec.json.encode(wanted)
         for _ in range(READER_RETRIES_MAX):
             try:
-                async with requested(self._socket, b"POST", path.encode(), body) as response:
-                    status = await response.head()
-                    answer = b"".join([piece async for piece in response.pieces()])
-            except (OSError, EOFError, httptools.HttpParserError):
+                answer = await answered(self._socket, b"POST", path.encode(), body)
+            except OSError:
                 await asyncio.sleep(READER_RETRY_S)
                 continue
-            if status == _OK:
-                return answer
-            raise ReaderError(f"the log cannot be read: {_message(answer)}")
+            if answer.status == _OK:
+                return answer.body
+            raise ReaderError(f"the log cannot be read: {_message(answer.body)}")
         raise ReaderUnavailableError("the process that reads the log does not answer", hint="try again later")
 
 

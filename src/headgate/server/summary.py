@@ -1,16 +1,17 @@
-"""The summary of a server, or of one namespace: parts, rates, backlog, and what needs a person's attention.
+"""The summary of a deployment, or of one namespace: parts, rates, backlog, and what needs a person's attention.
 
-    GET /apis/headgate.dev/v1/summary                   the whole server
+    GET /apis/headgate.dev/v1/summary                   all of it
     GET /apis/headgate.dev/v1/namespaces/NS/summary     what is in one namespace, and nothing of the others
 
-The history is in the memory of the process of the objects, so every front answers with the same one.
+The history is in the memory of the process of the objects, so every front of a server answers with the same one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -22,30 +23,33 @@ from starlette.routing import Route
 
 from headgate.control.attention import ObjectTrouble
 from headgate.control.http import json_response
-from headgate.control.objects import OWN_API_VERSION, Kind
+from headgate.control.objects import Kind
 from headgate.control.store import Store
-from headgate.deadletters.store import DeadLetterCount, counts_of
+from headgate.deadletters.store import DeadLetterCount
 from headgate.event import rfc3339
 from headgate.limits import ATTENTION_MAX, HISTORY_POINT_S, RATE_WINDOW_S
 from headgate.observe.history import NumbersHistory, Rates
 from headgate.observe.logs import Recurring
 from headgate.server import ready
-from headgate.server.target_stats import BacklogCount, TargetStatsReader
+from headgate.server.dispatcher_group import DispatcherReach
+from headgate.server.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, BacklogCount, Undelivered, undelivered
 from headgate.settings import Settings
-from headgate.storage.files import directories_of
 
-SUMMARY: Final = f"/apis/{OWN_API_VERSION}/summary"
-SUMMARY_OF_NAMESPACE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/summary"
 _KEPT: Final = "kept"
 _log = structlog.get_logger(__name__)
 
 
 class PartView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A process of the server; what it says of itself stays with those who may see the whole."""
+    """A process of a server; what it says of itself stays with those who may see the whole.
+
+    Attributes:
+        server: URL of the server in a deployment of several; empty for the one that there is.
+    """
 
     name: str
     ready: bool
     note: str = ""
+    server: str = ""
 
 
 class HistoryView(msgspec.Struct, frozen=True, rename={"begin": "from"}):
@@ -103,31 +107,38 @@ class SummaryView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     attention_total: int
 
 
+def parts_of(settings: Settings, server: str = "") -> list[PartView]:
+    """The processes of this server as they are now; reads their files."""
+    return [PartView(part.name, one.ready, one.note, server) for part, one in ready.states(settings).items()]
+
+
 class SummaryApi:
     """The handlers.
 
     Args:
-        settings: The server's settings.
         store: The objects.
+        parts: The processes of all servers; may block.
         dispatchers: Know what is not delivered.
-        history: The numbers.
+        history: The numbers of all servers.
+        letters: Each dispatcher's `deadletters.db`, for when it does not answer; empty where they are not here.
         clock_s: Seconds since 1970.
     """
 
     def __init__(
         self,
-        settings: Settings,
         store: Store,
-        dispatchers: TargetStatsReader,
+        parts: Callable[[], Iterable[PartView]],
+        dispatchers: DispatcherReach,
         history: NumbersHistory,
+        letters: Sequence[Path] = (),
         clock_s: Callable[[], float] = time.time,
     ) -> None:
-        self._settings = settings
         self._store = store
+        self._parts = parts
         self._dispatchers = dispatchers
         self._history = history
+        self._letters = letters
         self._clock_s = clock_s
-        self._letters = [own.dead_letters for own in directories_of(settings.data, settings.dispatchers)]
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
@@ -135,31 +146,27 @@ class SummaryApi:
         yield Route(SUMMARY_OF_NAMESPACE, self._summary, methods=["GET"])
 
     async def _summary(self, request: Request) -> Response:
-        namespace: str | None = request.path_params.get("namespace")
-        backlog = await self._dispatchers.backlog(namespace)
-        return json_response(await run_in_threadpool(self._view, namespace, backlog))
+        found = await undelivered(self._dispatchers, request, self._letters)
+        return json_response(await run_in_threadpool(self._view, request.path_params.get("namespace"), found))
 
-    def _view(self, namespace: str | None, backlog: BacklogCount) -> SummaryView:
-        states = ready.states(self._settings)
-        notes = namespace is None
-        letters = counts_of(self._letters, namespace)
+    def _view(self, namespace: str | None, found: Undelivered) -> SummaryView:
+        parts = list(self._parts())
+        letters = found.letters
         conditions, count = self._store.attention.read(namespace, ATTENTION_MAX)
-        kept: list[ObjectTrouble | DeadLetterTrouble] = [_kept(one) for one in letters if one.state == _KEPT]
+        kept: list[ObjectTrouble | DeadLetterTrouble] = [_kept(one) for one in letters.items if one.state == _KEPT]
         last = self._history.last(namespace, RATE_WINDOW_S)
         objects = self._store.attention.counts(namespace)
         return SummaryView(
             namespace=namespace or "",
             time=_shown(self._clock_s()),
-            ready=all(state.ready for state in states.values()),
-            parts=[PartView(part.name, one.ready, one.note if notes else "") for part, one in states.items()],
+            ready=all(part.ready for part in parts),
+            parts=parts if namespace is None else [PartView(part.name, part.ready) for part in parts],
             history=_history(*self._history.points(namespace)),
             rates={"received": last.received, "delivered": last.delivered, "failed": last.failed},
             latency={} if last.p50 is None else {"p50": last.p50, "p99": last.p99},
-            backlog=backlog,
+            backlog=found.backlog,
             objects={kind.plural: objects.get(kind, 0) for kind in (Kind.BROKER, Kind.TRIGGER, Kind.SUBSCRIPTION)},
-            dead_letters=DeadLetterTotals(
-                sum(one.count for one in letters), sum(one.count for one in letters if one.state == _KEPT)
-            ),
+            dead_letters=DeadLetterTotals(letters.total, letters.kept),
             attention=[*kept, *conditions][:ATTENTION_MAX],
             attention_total=count + len(kept),
         )

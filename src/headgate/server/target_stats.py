@@ -1,43 +1,56 @@
-"""Counters of triggers, asked of the dispatchers that deliver for them; a path that no front passes on.
+"""What dispatchers count: the counters of triggers, and what is not delivered. They answer it, and are asked for it.
 
-POST /target-stats   {"names": ["shop/gold", ...]}: the counters of these
-POST /backlog        what each namespace's triggers have in memory
+    GET .../triggerstats?targets=ID,ID    the counters of these targets, on any path about counters of triggers
+    GET .../summary                       what is not delivered, and the dead letters; of a namespace, or of all
+
+A dispatcher answers on the paths of the client's own question: another server of a deployment judges by them whether
+the client may ask. Fronts pass these paths on to the process of the objects, so no client's question comes here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
+from urllib.parse import urlencode
 
-import httptools
 import msgspec
+import structlog
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.bodies import decode_as
-from headgate.control.http import JSON, read_body
+from headgate.control.http import json_response
+from headgate.control.objects import OWN_API_VERSION, Kind, ObjectKey
+from headgate.deadletters.api import CountsPage
+from headgate.deadletters.store import counts_of
 from headgate.delivery.events import Events
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate.event import rfc3339
-from headgate.limits import STATS_ANSWER_S_MAX
-from headgate.server.local_http import requested
+from headgate.limits import STATS_ANSWER_S_MAX, STATS_PAGE_MAX
+from headgate.outbox.shards import dispatcher_of
+from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, DispatcherReach
+from headgate.server.proxy import sent_path
 
-STATS_PATH: Final = "/target-stats"
-BACKLOG_PATH: Final = "/backlog"
-_TYPES: Final = frozenset({JSON})
+SUMMARY: Final = f"/apis/{OWN_API_VERSION}/summary"
+SUMMARY_OF_NAMESPACE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/summary"
+STATS_LISTS: Final = {Kind.TRIGGER: "triggerstats", Kind.BROKER: "brokerstats"}
+TARGETS: Final = "targets"
+"""A parameter of the query: ids of targets, separated by commas."""
+_DIGITS_MAX: Final = 10
+_Answer = TypeVar("_Answer")
+_log = structlog.get_logger(__name__)
 
 
-class StatsQuestion(msgspec.Struct, frozen=True):
-    """Whose counters are wanted: triggers `namespace/name`."""
-
-    names: frozenset[str]
+def stats_paths(kind: Kind) -> tuple[str, ...]:
+    """Where the counters of triggers or brokers are: of all namespaces, of one, of one object."""
+    lists = (f"/apis/{OWN_API_VERSION}{place}/{STATS_LISTS[kind]}" for place in ("", "/namespaces/{namespace}"))
+    return (*lists, f"{kind.root}/namespaces/{{namespace}}/{kind.plural}/{{name}}/stats")
 
 
 class TargetStats(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -92,50 +105,67 @@ class BacklogCount(msgspec.Struct, rename="camel"):
         self.circuits_open += other.circuits_open
 
 
+class Undelivered(msgspec.Struct, frozen=True):
+    """What a dispatcher, or all of them, have not delivered."""
+
+    backlog: BacklogCount
+    letters: CountsPage
+
+
+# --- answering ------------------------------------------------------------------------------------
+
+
 class TargetStatsApi:
     """The handlers, in a dispatcher.
 
     Args:
         scheduler: The deliveries.
         events: The log, for the age of what waits.
+        dead_letters: `deadletters.db`.
+        clock_us: Microseconds since 1970 UTC.
     """
 
-    def __init__(
-        self, scheduler: Scheduler, events: Events, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, events: Events, dead_letters: Path, clock_us: Callable[[], int]) -> None:
         self._scheduler = scheduler
         self._events = events
+        self._dead_letters = dead_letters
         self._since = rfc3339.text(clock_us())
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
-        yield Route(STATS_PATH, self._stats, methods=["POST"])
-        yield Route(BACKLOG_PATH, self._backlog, methods=["POST"])
+        for path in stats_paths(Kind.TRIGGER):
+            yield Route(path, self._stats, methods=["GET"])
+        yield Route(SUMMARY, self._undelivered, methods=["GET"])
+        yield Route(SUMMARY_OF_NAMESPACE, self._undelivered, methods=["GET"])
 
     async def _stats(self, request: Request) -> Response:
-        wanted = decode_as(await read_body(request, _TYPES), StatsQuestion, "the question")
-        reply = await stats_of(self._scheduler, self._events, wanted.names, self._since)
-        return Response(msgspec.json.encode(reply), media_type=JSON)
+        given = request.path_params
+        within = f"{given['namespace']}/" if "namespace" in given else ""
+        found = map(self._scheduler.find, _targets(request.query_params.get(TARGETS, "")))
+        names = {target.name for target in found if target is not None and target.name.startswith(within)}
+        if "name" in given:
+            names &= {f"{within}{given['name']}"}
+        return json_response(await _stats_of(self._scheduler, self._events, names, self._since))
 
-    async def _backlog(self, _: Request) -> Response:
-        found: dict[str, BacklogCount] = defaultdict(BacklogCount)
+    async def _undelivered(self, request: Request) -> Response:
+        namespace: str | None = request.path_params.get("namespace")
+        total = BacklogCount()
         for state in self._scheduler.behind:
-            opened = state.subscriber.circuit.opened
-            found[state.target.namespace].add(
-                BacklogCount(len(state.deliveries.live), int(state.lag is not None), int(opened))
-            )
-        return Response(msgspec.json.encode(found), media_type=JSON)
+            if namespace in (None, state.target.namespace):
+                opened = state.subscriber.circuit.opened
+                total.add(BacklogCount(len(state.deliveries.live), int(state.lag is not None), int(opened)))
+        letters = await run_in_threadpool(counts_of, [self._dead_letters], namespace)
+        return json_response(Undelivered(total, CountsPage.of(letters)))
 
 
-async def stats_of(scheduler: Scheduler, events: Events, names: Container[str], since: str) -> StatsReply:
-    """The counters of triggers.
+def _targets(text: str) -> list[int]:
+    words = text.split(",", STATS_PAGE_MAX)
+    if len(words) > STATS_PAGE_MAX or not all(word.isdigit() and len(word) <= _DIGITS_MAX for word in words):
+        raise InvalidInputError(f"the query names no targets: ?{TARGETS}=ID,ID, at most {STATS_PAGE_MAX}")
+    return [int(word) for word in words]
 
-    Args:
-        scheduler: Their deliveries.
-        events: The log, for the age of what waits.
-        names: Of the triggers, `namespace/name`.
-        since: When the counting began, RFC 3339.
-    """
+
+async def _stats_of(scheduler: Scheduler, events: Events, names: Container[str], since: str) -> StatsReply:
     now = asyncio.get_running_loop().time()
     items = {}
     for name, state in scheduler.states_of(names).items():
@@ -167,9 +197,7 @@ async def _oldest(state: TargetState, events: Events) -> str:
     return rfc3339.text(event.append_time_us)
 
 
-def completed(names: Iterable[str], reply: StatsReply) -> dict[str, TargetStats]:
-    """The counters of triggers of one dispatcher that has answered: who has had no event has those of nothing."""
-    return dict.fromkeys(names, TargetStats(0, 0, 0, 0, 0, 0.0, 0, False, "closed", reply.since)) | reply.items
+# --- asking ---------------------------------------------------------------------------------------
 
 
 class TriggerCounters(Protocol):
@@ -180,52 +208,81 @@ class TriggerCounters(Protocol):
         ...
 
 
-class TargetStatsReader:
-    """Asks all dispatchers of this server; see `TriggerCounters`.
+class AskedStats:
+    """See `TriggerCounters`; of one request.
 
     Args:
-        sockets: Theirs.
+        reach: The dispatchers.
+        target_id: The id of a trigger's target; None where there is none. May block.
+        client: The request, whose client must have the right to it at every server that is asked.
     """
 
-    def __init__(self, sockets: Sequence[Path]) -> None:
-        self._sockets = sockets
+    def __init__(self, reach: DispatcherReach, target_id: Callable[[ObjectKey], int | None], client: Request) -> None:
+        self._reach = reach
+        self._target_id = target_id
+        self._client = client
 
     async def stats(self, names: frozenset[str]) -> dict[str, TargetStats]:
         """See `TriggerCounters`."""
-        if not names:
+        owned = await asyncio.to_thread(self._owned, names)
+        found = await asyncio.gather(*(self._of_dispatcher(number, targets) for number, targets in owned.items()))
+        return {name: stats for one in found for name, stats in one.items()}
+
+    def _owned(self, names: frozenset[str]) -> dict[int, dict[str, int]]:
+        """The target ids of triggers, by the dispatcher that has their matches."""
+        owned: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        for path in names:
+            namespace, _, name = path.partition("/")
+            target = self._target_id(ObjectKey(Kind.TRIGGER, namespace, name))
+            if target is not None:  # else it has just been deleted
+                owned[dispatcher_of(target, self._reach.count)][path] = target
+        return owned
+
+    async def _of_dispatcher(self, number: int, targets: dict[str, int]) -> dict[str, TargetStats]:
+        """The counters of these triggers; nothing where their dispatcher does not answer."""
+        query = urlencode({TARGETS: ",".join(map(str, targets.values()))}, safe=",")
+        question = DispatcherQuestion("GET", f"{sent_path(self._client.scope)}?{query}", b"", self._client)
+        reply = await _answer(self._reach, number, question, StatsReply)
+        if reply is None:
             return {}
-        body = msgspec.json.encode(StatsQuestion(names))
-        answers = await asyncio.gather(*(_asked(one, b"POST", STATS_PATH, body) for one in self._sockets))
-        replies = [msgspec.json.decode(answer, type=StatsReply) for answer in answers if answer]
-        items: dict[str, TargetStats] = {}
-        for reply in replies:
-            items |= reply.items
-        # Its dispatcher is one of those that have answered, unless one is away: then nothing is said of it.
-        is_whole = len(replies) == len(self._sockets)
-        return completed(names if is_whole else (), StatsReply(max((one.since for one in replies), default=""), items))
-
-    async def backlog(self, namespace: str | None) -> BacklogCount:
-        """What a namespace's triggers have not delivered; None for all."""
-        answers = await asyncio.gather(*(_asked(one, b"POST", BACKLOG_PATH, b"") for one in self._sockets))
-        total = BacklogCount()
-        for answer in answers:
-            counts = msgspec.json.decode(answer, type=dict[str, BacklogCount]) if answer else {}
-            for name, count in counts.items():
-                if namespace in (None, name):
-                    total.add(count)
-        return total
+        # Who has had no event has the counters of nothing.
+        return dict.fromkeys(targets, TargetStats(0, 0, 0, 0, 0, 0.0, 0, False, "closed", reply.since)) | reply.items
 
 
-async def _asked(socket: Path, method: bytes, path: str, body: bytes) -> bytes:
-    """A dispatcher's answer; empty when there is none."""
-    headers = [(b"content-type", JSON.encode())] if body else []
+async def undelivered(reach: DispatcherReach, client: Request, files: Sequence[Path] = ()) -> Undelivered:
+    """What all dispatchers have not delivered, of the namespace that a request for a summary is about, or of all.
+
+    Args:
+        reach: The dispatchers.
+        client: The request.
+        files: Each dispatcher's `deadletters.db`, read for one that does not answer; empty where they are not here.
+    """
+    question = DispatcherQuestion("GET", sent_path(client.scope), b"", client)
+    asked = (_answer(reach, number, question, Undelivered) for number in range(reach.count))
+    found = await asyncio.gather(*asked)
+    total, pages = BacklogCount(), []
+    for one in found:
+        if one is not None:
+            total.add(one.backlog)
+            pages.append(one.letters)
+    silent = [path for path, one in zip(files, found, strict=False) if one is None]
+    if silent:
+        letters = await run_in_threadpool(counts_of, silent, client.path_params.get("namespace"))
+        pages.append(CountsPage.of(letters))
+    return Undelivered(total, CountsPage.joined(pages))
+
+
+async def _answer(
+    reach: DispatcherReach, number: int, question: DispatcherQuestion, kind: type[_Answer]
+) -> _Answer | None:
+    """What a dispatcher answers; None where it does not, or refuses."""
     try:
-        async with (
-            asyncio.timeout(STATS_ANSWER_S_MAX),
-            requested(socket, method, path.encode(), body, headers) as response,
-        ):
-            status = await response.head()
-            answer = b"".join([piece async for piece in response.pieces()])
-    except (OSError, EOFError, httptools.HttpParserError):  # a TimeoutError is an OSError
-        return b""
-    return answer if status == 200 else b""
+        async with asyncio.timeout(STATS_ANSWER_S_MAX):
+            answer: DispatcherAnswer = await reach.ask(number, question)
+    except (UnavailableError, TimeoutError) as error:
+        _log.info("a dispatcher's counters are left out", dispatcher=number, why=str(error))
+        return None
+    if not answer.is_good:
+        _log.info("a dispatcher's counters are left out", dispatcher=number, why=str(answer.status))
+        return None
+    return msgspec.json.decode(answer.body, type=kind)

@@ -140,6 +140,7 @@ class TopicsConfig(_Model):
         objects: Brokers, triggers and subscriptions; compacted.
         changelog: What dispatchers keep of targets: cursors, dead letters, replays; compacted, partitions as `outbox`.
         reports: What dispatchers found of targets, for the status of triggers; compacted.
+        numbers: What each server counts, for the summary; short-lived.
     """
 
     events: RecordsConfig = RecordsConfig()
@@ -150,6 +151,7 @@ class TopicsConfig(_Model):
     objects: TopicConfig = TopicConfig()
     changelog: TopicConfig = TopicConfig()
     reports: TopicConfig = TopicConfig()
+    numbers: TopicConfig = TopicConfig()
 
     def model_post_init(self, _context: object) -> None:
         """Refuses more source partitions than a dispatcher's state holds."""

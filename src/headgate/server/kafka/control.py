@@ -11,6 +11,7 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -27,7 +28,6 @@ from headgate.control.copies import ServedBrokers
 from headgate.control.egress import UrlPolicy
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifest_directory import load
-from headgate.control.objects import Kind
 from headgate.control.quota_rules import NOT_ON_KAFKA
 from headgate.control.reconciler import Reconciler
 from headgate.control.signing_keys import tend_signing_keys
@@ -37,6 +37,7 @@ from headgate.errors import HeadgateError, UnavailableError
 from headgate.inspect.api import CATALOGUE, InspectApi
 from headgate.inspect.backtest import BacktestApi, Backtests
 from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
+from headgate.observe.history import NumbersHistory
 from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.retained import RetainedLog
 from headgate.server import child, local_http, parts, ready, tending, tls
@@ -45,14 +46,16 @@ from headgate.server.authorization import Rights, default_mode
 from headgate.server.broker_news import BrokerNews
 from headgate.server.control import ControlState, recompile_stored, reseal_stored
 from headgate.server.kafka import instance
+from headgate.server.kafka.numbers import ServersNumbers, tell_numbers
 from headgate.server.kafka.partition_owners import PartitionOwners
-from headgate.server.kafka.partition_questions import AskedRecords, AskedStats
+from headgate.server.kafka.partition_questions import AskedRecords
 from headgate.server.kafka.peers import PeerServers
-from headgate.server.object_stats import ObjectStatsApi, stats_paths
+from headgate.server.object_stats import ObjectStatsApi
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
-from headgate.server.summary import SUMMARY, SUMMARY_OF_NAMESPACE
+from headgate.server.summary import SummaryApi, keep
+from headgate.server.target_stats import AskedStats
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import KafkaConfig
@@ -61,12 +64,11 @@ from headgate.store.kafka.consumer_groups import Election, GroupMembers
 from headgate.store.kafka.objects import KafkaObjects
 from headgate.store.kafka.runs import follow_generations
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
+from headgate.store.kafka.server_numbers import hear_numbers
 from headgate.store.kafka.target_reports import follow_reports
 
 _GROUP: Final = "control"
 """The consumer group of the election, behind the prefix of topics."""
-_NOT_YET: Final = (SUMMARY, SUMMARY_OF_NAMESPACE, *stats_paths(Kind.BROKER), CATALOGUE)
-"""Questions about numbers that nobody answers on Kafka yet."""
 _OTHER_FILES: Final = 1_024
 _log = structlog.get_logger(__name__)
 
@@ -82,8 +84,8 @@ class NotOnKafkaError(HeadgateError):
 
     def __init__(self) -> None:
         super().__init__(
-            "in a deployment on Kafka no server knows these numbers of all servers",
-            hint="ask each server for its own: /metrics; counters of triggers: triggerstats",
+            "a deployment on Kafka has no catalogue of what flows through a broker yet",
+            hint="read events with `headgate tail`, or see EventTypes",
         )
 
 
@@ -122,11 +124,22 @@ async def _serve(context: child.Context) -> None:
         await asyncio.to_thread(brokers.refresh)
         log = stack.enter_context(contextlib.closing(KafkaLog(config, "skip")))
         counts = stack.enter_context(ThreadPoolExecutor(1, "counts"))
-        answers = paths(settings, config, store, api, log, own_counter(settings, log, brokers, counts))
+        numbers = ServersNumbers(settings)
+        history = NumbersHistory(numbers.counted)
+        counter = own_counter(settings, log, brokers, counts)
+        answers = paths(settings, config, store, api, log, counter, numbers, history)
         await stack.enter_async_context(local_http.answering(UsersOfFronts(answers), settings.control_socket))
-        works = (leadership.run(duties), rights.follow(), brokers.follow(), state.show())
+        works = (
+            leadership.run(duties),
+            rights.follow(),
+            brokers.follow(),
+            state.show(),
+            keep(history),
+            tell_numbers(settings, config),
+        )
         tasks = [asyncio.create_task(one) for one in works]
-        await _until_stopped(stop, tasks, (objects.follow, leadership.take_part), state, api)
+        hearing = partial(hear_numbers, config, numbers.hear)
+        await _until_stopped(stop, tasks, (objects.follow, leadership.take_part, hearing), state, api)
 
 
 async def _until_stopped(
@@ -156,7 +169,14 @@ async def _until_stopped(
 
 
 def paths(
-    settings: Settings, config: KafkaConfig, store: Store, api: ControlApi, log: KafkaLog, counter: EventCounter
+    settings: Settings,
+    config: KafkaConfig,
+    store: Store,
+    api: ControlApi,
+    log: KafkaLog,
+    counter: EventCounter,
+    numbers: ServersNumbers,
+    history: NumbersHistory,
 ) -> Starlette:
     """What the fronts pass on: the API of objects, and what became of events.
 
@@ -167,10 +187,11 @@ def paths(
     )
     topic = InspectedTopic(log)
     routes = [
-        *(Route(path, _not_yet, methods=["GET"]) for path in _NOT_YET),
+        Route(CATALOGUE, _not_yet, methods=["GET"]),
         *InspectApi(lambda request: AskedRecords(topic, owners, request), store).routes(),
         *BacktestApi(Backtests(store, log, counter)).routes(),
-        *ObjectStatsApi(store, lambda request: AskedStats(owners, store.target_id, request), None).routes(),
+        *SummaryApi(store, numbers.parts, owners, history).routes(),
+        *ObjectStatsApi(store, partial(AskedStats, owners, store.target_id), history).routes(),
         Mount("/", api.app),
     ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)

@@ -1,4 +1,7 @@
-"""The process that keeps the cache of the objects in a server without the role control: it follows their topic."""
+"""The process that keeps the cache of the objects in a server without the role control: it follows their topic.
+
+It also tells the other servers the numbers of this one.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headgate.limits import HEARTBEAT_S
-from headgate.server import child, ready
+from headgate.server import child, ready, tending
+from headgate.server.kafka.numbers import tell_numbers
 from headgate.store.kafka.objects import KafkaObjects
 
 
@@ -26,9 +30,10 @@ async def _follow(context: child.Context) -> None:
     with ThreadPoolExecutor(1, "objects") as threads:
         following: asyncio.Future[None] = asyncio.get_running_loop().run_in_executor(threads, objects.follow, stopped)
         stopping = asyncio.create_task(stop.wait())
+        telling = asyncio.create_task(tell_numbers(settings, context.on_kafka.kafka))
         try:
             mark.ready(True)
-            ends: list[asyncio.Future[Any]] = [following, stopping]
+            ends: list[asyncio.Future[Any]] = [following, stopping, telling]
             while not any(one.done() for one in ends):
                 mark.beat()
                 await asyncio.wait(ends, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
@@ -36,5 +41,8 @@ async def _follow(context: child.Context) -> None:
         finally:
             stopped.set()
             await asyncio.wait([following])
+            failure = await tending.ended(telling)
             objects.close()
         following.result()
+        if failure is not None:
+            raise failure

@@ -39,8 +39,9 @@ from headgate.replay.store import ReplayStore
 from headgate.scan.pages import LogScanner
 from headgate.scan.source import ReadableLog
 from headgate.server.kafka.partition_pulls import PartitionPulls
-from headgate.server.kafka.partition_questions import PartitionRecordsApi, PartitionStatsApi, api_of
+from headgate.server.kafka.partition_questions import PartitionRecordsApi, api_of
 from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, ShardState
+from headgate.server.target_stats import TargetStatsApi
 from headgate.storage.files import DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, restore
@@ -299,7 +300,8 @@ class PartitionDispatcher:
         lookups = options.lookups
         records = PartitionRecords(self._number, own, options.attempts, self._checkpoints, lookups, self._count)
         routes += PartitionRecordsApi(records, lookups, options.events, options.means.store).routes()
-        routes += PartitionStatsApi(deliveries.scheduler, options.events, options.means.clocks.now_us).routes()
+        clock_us = options.means.clocks.now_us
+        routes += TargetStatsApi(deliveries.scheduler, options.events, own.dead_letters, clock_us).routes()
         if options.objects is not None:
             policy = options.means.identity.policy
             routes += ReplaysApi(replays, options.log, options.objects, policy).routes()

@@ -1,15 +1,13 @@
-"""Questions about outbox partitions: their owners are asked, and answer, for `why`, `trace` and counters."""
+"""Questions about outbox partitions: their owners are asked, and answer, for `why` and `trace`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 import msgspec
-import structlog
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,22 +15,15 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.control.http import ERROR_HANDLERS, JSON
-from headgate.control.objects import Kind, ObjectKey
 from headgate.delivery.events import Events
-from headgate.delivery.scheduler import Scheduler
 from headgate.errors import HeadgateError, InvalidInputError, NotFoundError, UnavailableError
-from headgate.event import rfc3339
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
 from headgate.inspect.find import FoundEvent, InspectedLog
 from headgate.inspect.records import EventRecords, KnownEvent, asked_for
-from headgate.limits import STATS_ANSWER_S_MAX, STATS_PAGE_MAX
 from headgate.log import positions
-from headgate.outbox.shards import dispatcher_of
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, DispatcherReach
-from headgate.server.object_stats import stats_paths
 from headgate.server.proxy import PartUnavailableError, sent_path
 from headgate.server.routing_cache import RoutingStore
-from headgate.server.target_stats import StatsReply, TargetStats, completed, stats_of
 from headgate.store.kafka.partition_views import OutboxLookups, PartitionRecords
 
 # --- records api ----------------------------------------------------------------------------------
@@ -158,109 +149,6 @@ def _records(number: int, answer: DispatcherAnswer) -> EventRecords:
         return _decode(answer.body)
     status: Any = answer.content
     raise OwnerRefusedError(f"partition {number} of the outbox: {status.get('message') or answer.status}")
-
-
-# --- stats api ------------------------------------------------------------------------------------
-# What the owner of an outbox partition answers of the counters of its triggers, on the paths of these.
-#
-# Who asks it is the control process of a server of the deployment, for a client and by his rights.
-# The query names targets; of those that the path is not about nothing is said.
-
-TARGETS: Final = "targets"
-"""The query's parameter: ids of targets, separated by commas."""
-_DIGITS_MAX: Final = 10
-
-
-class PartitionStatsApi:
-    """The handlers.
-
-    Args:
-        scheduler: The deliveries of the partition.
-        events: The topic, for the age of what waits.
-        clock_us: Microseconds since 1970 UTC.
-    """
-
-    def __init__(self, scheduler: Scheduler, events: Events, clock_us: Callable[[], int]) -> None:
-        self._scheduler = scheduler
-        self._events = events
-        self._since = rfc3339.text(clock_us())
-
-    def routes(self) -> Iterator[Route]:
-        """Where they answer."""
-        for path in stats_paths(Kind.TRIGGER):
-            yield Route(path, self._stats, methods=["GET"])
-
-    async def _stats(self, request: Request) -> Response:
-        given = request.path_params
-        within = f"{given['namespace']}/" if "namespace" in given else ""
-        names = set()
-        for number in _targets(request.query_params.get(TARGETS, "")):
-            target = self._scheduler.find(number)
-            if target is not None and target.name.startswith(within):
-                names.add(target.name)
-        if "name" in given:
-            names &= {f"{within}{given['name']}"}
-        reply = await stats_of(self._scheduler, self._events, names, self._since)
-        return Response(msgspec.json.encode(reply), media_type=JSON)
-
-
-def _targets(text: str) -> list[int]:
-    words = text.split(",", STATS_PAGE_MAX)
-    if len(words) > STATS_PAGE_MAX or not all(word.isdigit() and len(word) <= _DIGITS_MAX for word in words):
-        raise InvalidInputError(f"the query names no targets: ?{TARGETS}=ID,ID, at most {STATS_PAGE_MAX}")
-    return [int(word) for word in words]
-
-
-# --- asked stats ----------------------------------------------------------------------------------
-# The counters of triggers in a deployment on Kafka: the owners of their outbox partitions are asked for them.
-
-_log = structlog.get_logger(__name__)
-
-
-class AskedStats:
-    """See `TriggerCounters`; of one request.
-
-    Args:
-        reach: The owners of partitions.
-        target_id: The id of a trigger's target; None where there is none. May block.
-        client: The request, whose client must have the right to it at every owner.
-    """
-
-    def __init__(self, reach: DispatcherReach, target_id: Callable[[ObjectKey], int | None], client: Request) -> None:
-        self._reach = reach
-        self._target_id = target_id
-        self._client = client
-
-    async def stats(self, names: frozenset[str]) -> dict[str, TargetStats]:
-        """See `TriggerCounters`."""
-        owned = await asyncio.to_thread(self._owned, names)
-        found = await asyncio.gather(*(self._of_partition(number, targets) for number, targets in owned.items()))
-        return {name: stats for one in found for name, stats in one.items()}
-
-    def _owned(self, names: frozenset[str]) -> dict[int, dict[str, int]]:
-        """The target ids of triggers, by the partition that has their matches."""
-        owned: defaultdict[int, dict[str, int]] = defaultdict(dict)
-        for path in names:
-            namespace, _, name = path.partition("/")
-            target = self._target_id(ObjectKey(Kind.TRIGGER, namespace, name))
-            if target is not None:  # else it has just been deleted
-                owned[dispatcher_of(target, self._reach.count)][path] = target
-        return owned
-
-    async def _of_partition(self, number: int, targets: dict[str, int]) -> dict[str, TargetStats]:
-        """The counters of these triggers; nothing where their owner does not answer."""
-        query = urlencode({TARGETS: ",".join(map(str, targets.values()))}, safe=",")
-        question = DispatcherQuestion.of(self._client, target=f"{sent_path(self._client.scope)}?{query}")
-        try:
-            async with asyncio.timeout(STATS_ANSWER_S_MAX):
-                answer = await self._reach.ask(number, question)
-        except (UnavailableError, TimeoutError) as error:
-            _log.info("counters are left out", partition=number, why=str(error))
-            return {}
-        if not answer.is_good:
-            _log.info("counters are left out", partition=number, why=str(answer.status))
-            return {}
-        return completed(targets, msgspec.json.decode(answer.body, type=StatsReply))
 
 
 # --- partition api --------------------------------------------------------------------------------

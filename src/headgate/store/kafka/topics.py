@@ -15,6 +15,7 @@ from headgate.limits import (
     CHANGELOG_SEGMENT_BYTES,
     KAFKA_ADMIN_S_MAX,
     KAFKA_RECORD_BYTES_MAX,
+    NUMBERS_KEPT_S,
     OBJECT_COMPACTION_S_MIN,
     OBJECT_TOMBSTONE_S_MIN,
 )
@@ -126,6 +127,13 @@ def _wanted(name: str, role: str, topic: TopicConfig, partitions: int) -> Wanted
             "retention.bytes": str(size),
             "message.timestamp.type": "LogAppendTime",  # "stored since" must not depend on producers' clocks
         }
+    elif role == "numbers":
+        settings |= {
+            "cleanup.policy": "delete",
+            "retention.ms": str(NUMBERS_KEPT_S * 1_000),
+            "segment.ms": str(NUMBERS_KEPT_S * 1_000),  # of a segment that is written to, nothing goes
+            "message.timestamp.type": "LogAppendTime",
+        }
     else:
         settings["cleanup.policy"] = "compact"
     if role == "objects":
@@ -164,7 +172,7 @@ def misfits(wanted: WantedTopic, found: FoundTopic | None) -> Iterator[Misfit]:
 
 def _partition_misfit(wanted: WantedTopic, count: int) -> Misfit:
     """Partitions are never added here: keys would change their partition, and with it lose their order."""
-    if wanted.partitions == 1 and wanted.settings["cleanup.policy"] == "compact":
+    if wanted.partitions == 1 and (wanted.settings["cleanup.policy"] == "compact" or wanted.role == "numbers"):
         hint = "it must have one: move what it holds, delete the topic, and run headgate cluster init"
     else:
         hint = f"set topics.{wanted.role}.partitions: {count}; another number needs a new topic (topic_prefix)"

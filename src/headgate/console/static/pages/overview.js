@@ -70,5 +70,5 @@ const Attention = ({ of: { attention, attentionTotal } }) =>
 
 const Parts = ({ parts }) =>
   html`<${Panel} title="Parts"><ul class="parts">
-    ${parts.map((one) => html`<li key=${one.name}><${Status} tone=${one.ready ? "good" : "bad"} title=${one.note}>${one.name}<//>${!one.ready && one.note && html`<p class="muted">${one.note}</p>`}</li>`)}
+    ${parts.map((one) => html`<li key=${one.name + one.server}><${Status} tone=${one.ready ? "good" : "bad"} title=${one.note}>${one.name}<//>${one.server && html` <span class="muted">${one.server}</span>`}${!one.ready && one.note && html`<p class="muted">${one.note}</p>`}</li>`)}
   </ul><//>`;
