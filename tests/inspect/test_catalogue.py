@@ -19,9 +19,8 @@ from headgate.control.objects import Kind, ObjectKey
 from headgate.event.model import DataKind, Event
 from headgate.inspect import catalogue, log_follower
 from headgate.inspect.catalogue import Catalogues, CataloguesOverloadError, FlowNotFoundError
-from headgate.inspect.flows import FlowKey
+from headgate.inspect.flows import FlowKey, ObservedSchema
 from headgate.inspect.log_follower import LogFollower
-from headgate.inspect.observed_schema import ObservedSchema
 from headgate.log.directory import LogDirectory
 from tests.control.support import broker, trigger
 from tests.inspect.test_why import World, event

@@ -68,11 +68,7 @@ class PinnedFile:
     content: bytes = b""
 
     def read(self) -> Iterator[bytes]:
-        """What is meant, piece by piece.
-
-        Raises:
-            BackupFailedError: The file has become shorter.
-        """
+        """What is meant, piece by piece. Raises BackupFailedError when the file has become shorter."""
         if self.descriptor < 0:
             yield self.content
             return
@@ -325,11 +321,7 @@ def _identity(data: Path) -> tuple[int, bool]:
 
 
 class DatabaseCopies:
-    """Copies of SQLite files, each of one moment.
-
-    Args:
-        is_stopped: No process writes them.
-    """
+    """Copies of SQLite files, each of one moment. Where `is_stopped`, no process writes them."""
 
     def __init__(self, data: Path, staging: Path, stack: ExitStack, *, is_stopped: bool) -> None:
         self._data = data
@@ -364,8 +356,7 @@ class DatabaseCopies:
     def check(self) -> None:
         """Reads all copies; not within the moment, because it takes its time.
 
-        Raises:
-            DatabaseDamagedError: One is damaged, as what it is a copy of.
+        Raises DatabaseDamagedError of one that is damaged, as what it is a copy of.
         """
         for path, copy in self._copies:
             with _told(path), sqlite.read_only(copy, is_at_rest=True) as connection:

@@ -129,21 +129,13 @@ def holds(path: str) -> bool:
 
 
 def check_path(path: str) -> None:
-    """Refuses what is no file of a data directory.
-
-    Raises:
-        BackupDamagedError: It is none.
-    """
+    """Refuses what is no file of a data directory. Raises BackupDamagedError."""
     if not holds(path):
         raise BackupDamagedError(f"the backup holds {path[:200]!r}, which is no file of a data directory")
 
 
 def manifest_bytes(read: bytes, where: str) -> bytes:
-    """The manifest's file, which is bounded.
-
-    Raises:
-        BackupDamagedError: It is larger.
-    """
+    """The manifest's file, which is bounded. Raises BackupDamagedError for a larger one."""
     if len(read) > BACKUP_MANIFEST_BYTES_MAX:
         raise BackupDamagedError(f"{where} is larger than {BACKUP_MANIFEST_BYTES_MAX} bytes")
     return read

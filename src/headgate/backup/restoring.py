@@ -135,11 +135,7 @@ def _of_directory(directory: Path) -> Iterator[_Member]:
 
 
 def _paths(directory: Path) -> list[Path]:
-    """All that lies below a directory, in order.
-
-    Raises:
-        OSError: Some of it cannot be read.
-    """
+    """All that lies below a directory, in order. Raises OSError."""
 
     def told(error: OSError) -> None:
         raise error
@@ -260,8 +256,7 @@ def _claimed(data: Path) -> Iterator[Path]:
 
     A server refuses the directory from the first instant to the last: `restoring/` comes first, and goes last.
 
-    Raises:
-        UnavailableError: A server has it.
+    Raises UnavailableError when a server has it.
     """
     inside = data / RESTORING
     inside.mkdir()

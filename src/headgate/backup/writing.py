@@ -37,19 +37,11 @@ class BackupTarget(Protocol):
     """Takes the files of a backup, the manifest last."""
 
     def add(self, path: str, size_bytes: int, pieces: Iterable[bytes]) -> None:
-        """Takes one file.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Takes one file. Raises OSError."""
 
 
 class DirectoryTarget:
-    """A directory.
-
-    Args:
-        directory: It exists.
-    """
+    """A directory, which exists."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -130,11 +122,7 @@ def opened(name: str) -> Iterator[tuple[BackupTarget, Path]]:
 
 @contextmanager
 def _in_place(path: Path, partial: Path) -> Iterator[BackupTarget]:
-    """Writes beside a path, and puts it there in the end.
-
-    Raises:
-        InvalidInputError: Another backup writes there.
-    """
+    """Writes beside a path, and puts it there in the end. Raises InvalidInputError when another backup writes there."""
     with contextlib.ExitStack() as stack:
         try:
             if path.suffix == TAR:

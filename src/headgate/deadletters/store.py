@@ -262,11 +262,7 @@ class DeadLetterReader:
     @classmethod
     @contextlib.contextmanager
     def open(cls, path: Path) -> Iterator[Self]:
-        """A file that exists and that another thread or process writes.
-
-        Raises:
-            sqlite3.OperationalError: It is busy, or cannot be opened.
-        """
+        """A file that exists and that another thread or process writes. Raises OperationalError when it is busy."""
         with read_only(path) as connection:
             yield cls(connection)
 

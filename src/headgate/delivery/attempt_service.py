@@ -104,8 +104,7 @@ class OutgoingMessage(NamedTuple):
 class AttemptService:
     """Makes attempts and judges them. Lives on one event loop.
 
-    Args:
-        handshakes: Ask receivers first; None: nobody is asked.
+    Where `handshakes` is None, no receiver is asked first.
     """
 
     def __init__(
@@ -204,8 +203,7 @@ class AttemptService:
     def settle(self, to: Recipient, delivery: Delivery, outcome: Outcome, at: float) -> Decision:
         """What follows from an attempt for one of its events: written into the journal, a failure is counted.
 
-        Args:
-            at: When it ended, monotonic seconds.
+        `at` is when it ended, monotonic seconds.
         """
         if judge(outcome) is Fate.DELIVERED:
             self.record(to, delivery, outcome)

@@ -36,8 +36,7 @@ _ID_BYTES = 18
 def message_id(event: Event, more: str = "") -> str:
     """The id of what is sent: the same for every attempt, and without a dot, which separates what is signed.
 
-    Args:
-        more: What tells another sending of the same event apart, such as a replay.
+    `more` tells another sending of the same event apart, such as a replay.
     """
     name = "\0".join((event.source, event.id, more)).encode()
     return "msg_" + base64.urlsafe_b64encode(blake2b(name, digest_size=_ID_BYTES).digest()).decode()
@@ -49,11 +48,7 @@ def batch_id(body: bytes) -> str:
 
 
 def signed(keys: Sequence[bytes], id_: str, time_s: int, body: bytes) -> list[tuple[str, str]]:
-    """The headers `webhook-id`, `webhook-timestamp` and `webhook-signature`.
-
-    Args:
-        time_s: Of the attempt, seconds since 1970.
-    """
+    """The headers `webhook-id`, `webhook-timestamp` and `webhook-signature`. `time_s` counts from 1970."""
     text = b"%b.%d.%b" % (id_.encode(), time_s, body)
     made = (base64.b64encode(hmac.digest(key, text, "sha256")).decode() for key in keys)
     signatures = " ".join(f"v1,{one}" for one in made)

@@ -106,11 +106,7 @@ class CursorChange:
 
 
 class CursorStore(StoreFile):
-    """The file. Blocking; one thread at a time.
-
-    Args:
-        path: `dispatch.db` of the data directory, made when absent.
-    """
+    """The file `dispatch.db`, made when absent. Blocking; one thread at a time."""
 
     def __init__(self, path: Path, schema: str = "", committer: Committer | None = None) -> None:
         super().__init__(path, _SCHEMA + schema, synced=False, committer=committer)
@@ -119,8 +115,7 @@ class CursorStore(StoreFile):
     def read(cls, path: Path) -> Cursors:
         """What another process last wrote to the file, which exists.
 
-        Raises:
-            sqlite3.OperationalError: The file is busy, or has no tables yet.
+        Raises OperationalError when it is busy, or has no tables yet.
         """
         with read_only(path) as connection:
             connection.execute("BEGIN")  # one moment for all tables

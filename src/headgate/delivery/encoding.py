@@ -59,8 +59,7 @@ def traced(headers: list[tuple[str, str]], trace: Context) -> list[tuple[str, st
 def dead(event: Event, destination: str, code: int, data: bytes) -> Event:
     """A dead letter: the event with what went wrong, as Knative names it.
 
-    Args:
-        data: First bytes of its answer; what Base64 makes of them has 1,024 characters at most.
+    Of `data` the first bytes are taken: what Base64 makes of them has 1,024 characters at most.
     """
     text = base64.b64encode(data[: limits.ERROR_BODY_BYTES_MAX]).decode()
     extensions = {**event.extensions, "knativeerrordest": destination, "knativeerrorcode": code}

@@ -141,11 +141,6 @@ class LogEvents:
         self._cache = EventCache()
 
     def recent(self, partition: int, offset: int) -> SharedEvent:
-        """See `Events`.
-
-        Raises:
-            EventGoneError: Retention took it.
-        """
         return self.kept(partition, offset) or self._keep(partition, offset, _read(self._hot, partition, offset))
 
     def kept(self, partition: int, offset: int) -> SharedEvent | None:

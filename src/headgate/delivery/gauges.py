@@ -23,11 +23,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Gauges:
-    """Samples until it is cancelled.
-
-    Args:
-        clock_us: Microseconds since 1970 UTC.
-    """
+    """Samples until it is cancelled."""
 
     def __init__(
         self,

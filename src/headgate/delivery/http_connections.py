@@ -137,8 +137,7 @@ class HttpConnection(asyncio.Protocol):
     def is_usable(self, probed: bool) -> bool:
         """Whether a request may be sent here, as far as is known.
 
-        Args:
-            probed: Ask the system too: what the peer did meanwhile may not have been heard yet.
+        `probed` asks the system, too: what the peer did meanwhile may not have been heard yet.
         """
         if self._transport.is_closing():
             return False
@@ -455,8 +454,7 @@ def _told(error: OSError) -> tuple[str, str]:
 def tls_context(tls: ClientTls | None) -> ssl.SSLContext:
     """What TLS trusts and shows: the system's CAs, and what is given. Blocks for some milliseconds.
 
-    Raises:
-        CredentialsError: TLS cannot use what it is to trust or to show.
+    Raises CredentialsError when TLS cannot use that.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -155,8 +155,7 @@ class Journal:
 def rewrite(sources: Sequence[Path], directory: Path, wants: Callable[[int], bool]) -> None:
     """Write the newest entries of several journals as one; no process writes any of them.
 
-    Args:
-        directory: Of the new one, made when absent.
+    `directory` is made when absent.
     """
     newest = deque[bytes](maxlen=limits.JOURNAL_BYTES_MAX // _FORM.size)
     wanted: dict[int, bool] = {}

@@ -86,8 +86,7 @@ def _part(permits: int, sharers: int) -> int:
 class Permits:
     """The permits of all targets, and the line before either side's. Lives on one event loop.
 
-    Args:
-        clock: Monotonic seconds.
+    The clock is monotonic.
     """
 
     def __init__(

@@ -75,8 +75,7 @@ class Transport(Protocol):
 class HttpTransport:
     """The HTTP client of all deliveries; an async context manager.
 
-    Args:
-        resolve: From a host and a port to its addresses; None for the system's resolver.
+    Names are resolved by the system where `resolve` is None.
     """
 
     def __init__(self, policy: UrlPolicy = _LOCAL, resolve: Resolve | None = None) -> None:

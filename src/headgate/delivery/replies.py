@@ -54,11 +54,7 @@ class Replies(Protocol):
 
 
 class IngressReplies:
-    """Replies by way of front.
-
-    Args:
-        transport: The way into this server, which shows that a request is its own.
-    """
+    """Replies by way of front. The transport shows that a request is the server's own."""
 
     def __init__(self, transport: Transport, url: str) -> None:
         self._transport = transport

@@ -70,8 +70,7 @@ class Route:
 class Routes:
     """Routes of all URLs that are sent to. Lives on one event loop.
 
-    Args:
-        resolve: None for the system's resolver.
+    Names are resolved by the system where `resolve` is None.
     """
 
     def __init__(self, policy: UrlPolicy, pools: ConnectionPools, resolve: Resolve | None = None) -> None:

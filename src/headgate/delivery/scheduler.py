@@ -293,8 +293,7 @@ class Scheduler:
     def end(self, state: TargetState, delivery: Delivery, result: str) -> None:
         """The one place where a delivery reaches its terminal state, whatever it is: dead letters branch off here.
 
-        Args:
-            result: One of `_RESULTS`.
+        `result` is one of `_RESULTS`.
         """
         state.deliveries.end(delivery)
         if not state.deliveries.live:

@@ -87,8 +87,7 @@ class Circuit:
 class Rate:
     """At most so many attempts a second, evenly, with bursts of what `burst_s` brings where that is more than one.
 
-    Args:
-        per_s: Above 0.
+    `per_s` is above 0.
     """
 
     __slots__ = ("_burst_s", "_due", "per_s")

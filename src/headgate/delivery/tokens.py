@@ -76,8 +76,7 @@ class Tokens:
     async def get(self, client: OAuthClient) -> str:
         """A token that has not expired; who asks at the same time for the same one shares the request.
 
-        Raises:
-            CredentialsError: There is none; it is asked for again after OAUTH_RETRY_S.
+        Raises CredentialsError when there is none; it is asked for again after OAUTH_RETRY_S.
         """
         kept = self._kept.get(client)
         if kept is None or self._clocks.now() >= kept.until:
@@ -170,11 +169,7 @@ class IdentityTokens:
         self._kept: OrderedDict[Identity, tuple[str, str, float]] = OrderedDict()
 
     async def get(self, identity: Identity) -> str:
-        """A token that has a while to live.
-
-        Raises:
-            CredentialsError: There is no key to sign it by.
-        """
+        """A token that has a while to live. Raises CredentialsError without a key to sign it by."""
         now = self._clocks.now()
         if self._key is None or now >= self._key_until:
             self._key = await self._current()

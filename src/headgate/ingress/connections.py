@@ -60,8 +60,7 @@ class Connections:
     def acquire(self, connection: Evictable, address: str) -> ConnectionSlot | None:
         """A slot for a new connection, idle at first; None when all are taken and no connection is idle.
 
-        Args:
-            address: Of the client; empty when it has none.
+        `address` is empty where the client has none.
         """
         name = client_of(address)
         client = self._clients.get(name) or _Client(name)

@@ -23,8 +23,7 @@ class Descendants:
     def take(self, tree: str, count: int) -> None:
         """Counts new descendants of an event in a namespace, before they are stored: many wait for the disk together.
 
-        Raises:
-            TooManyDescendantsError: The tree would grow beyond DESCENDANTS_MAX.
+        Raises TooManyDescendantsError beyond DESCENDANTS_MAX.
         """
         grown = self._counts.get(tree, 0) + count
         if grown > limits.DESCENDANTS_MAX:

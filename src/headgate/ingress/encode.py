@@ -132,8 +132,7 @@ def _add_values(entries: Entries, values: list[str | None], also: list[str | Non
 def check_events(partition: Partition) -> None:
     """Refuse a partition whose events were stored with columns that mean something else.
 
-    Raises:
-        StoredEventFormatError: It is one.
+    Raises StoredEventFormatError.
     """
     with PartitionReader(partition, start=0) as reader, suppress(CorruptChunkError):  # readers report damage
         chunk = reader.read()

@@ -30,11 +30,7 @@ class EventPolicyTimeError(TooLargeError):
 
 
 class EventGate:
-    """Lets pass what policies admit. Lives on one event loop.
-
-    Args:
-        clock_s: Monotonic seconds.
-    """
+    """Lets pass what policies admit. Lives on one event loop. The clock is monotonic."""
 
     def __init__(self, authority: EventPolicyAuthority, *, clock_s: Callable[[], float] = time.perf_counter) -> None:
         self._authority = authority
@@ -71,11 +67,7 @@ class EventGate:
                 _refuse(sender, broker, event, index if len(events) > 1 else None)
 
     def check(self, sender: User, broker: str, event: Event) -> None:
-        """Lets one event pass; for a thread of its own.
-
-        Raises:
-            EventForbiddenError: It is not admitted.
-        """
+        """Lets one event pass; for a thread of its own. Raises EventForbiddenError when it is not admitted."""
         filters = self._filters(sender, broker)
         if filters is not None:
             view = EventView(event, time.time_ns() // 1_000)
@@ -85,8 +77,7 @@ class EventGate:
     def _filters(self, sender: User, broker: str) -> tuple[str, ...] | None:
         """One of these must be true of each event; None: every event is admitted.
 
-        Raises:
-            EventForbiddenError: None is.
+        Raises EventForbiddenError when none is.
         """
         found = self._authority.policies.admission(sender, broker)
         if found.every:

@@ -115,11 +115,7 @@ LENGTHS_BYTES: Final = _LENGTHS.size
 
 
 def read_lengths(data: bytes) -> tuple[int, int]:
-    """The lengths of head and body.
-
-    Raises:
-        FrontLinkError: They are over FRONT_LINK_BYTES_MAX.
-    """
+    """The lengths of head and body. Raises FrontLinkError over FRONT_LINK_BYTES_MAX."""
     head, body = _LENGTHS.unpack(data)
     if head + body > FRONT_LINK_BYTES_MAX:
         raise FrontLinkError(f"a message of {head + body} bytes is over {FRONT_LINK_BYTES_MAX}")
@@ -146,8 +142,7 @@ class OwnerLink:
     def newest(self, broker: str, producer: str) -> dict[int, int]:
         """The numbers of a producer in the other front's partitions; blocks.
 
-        Raises:
-            FrontUnavailableError: It does not answer.
+        Raises FrontUnavailableError when it does not answer.
         """
         connection = FrontConnection(self.socket)
         try:
@@ -165,11 +160,7 @@ class RemotePartition:
         self._connection = FrontConnection(owner.socket)
 
     def append(self, chunk: Encoded) -> int:
-        """See `log.commit.Appender`.
-
-        Raises:
-            FrontUnavailableError: It is not known to be stored.
-        """
+        """Raises FrontUnavailableError when it is not known to be stored."""
         message = AppendChunk(
             self._owner.front,
             self._owner.epoch,
@@ -204,8 +195,7 @@ class FrontConnection:
     def call(self, message: Message, body: memoryview | bytes = b"") -> FrontAnswer:
         """Sends a message and waits for its answer, FRONT_LINK_S_MAX at most.
 
-        Raises:
-            FrontUnavailableError: There is none, or it says that nothing was done.
+        Raises FrontUnavailableError when there is none, or it says that nothing was done.
         """
         head = encode(message)
         body = memoryview(body)
@@ -262,11 +252,7 @@ _log = structlog.get_logger(__name__)
 
 
 class FrontOwner:
-    """Answers other fronts. Belongs to an event loop.
-
-    Args:
-        commits: The partitions that this front writes, by number.
-    """
+    """Answers other fronts. Belongs to an event loop."""
 
     def __init__(self, commits: Mapping[int, GroupCommit[Entries | Forwarded]], producers: Producers) -> None:
         self._commits = commits

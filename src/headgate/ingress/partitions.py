@@ -99,8 +99,7 @@ class EventLog(Protocol):
 class EmbeddedAppender:
     """Appends to the partitions of one log. A part is one submit, which no chunk divides.
 
-    Args:
-        commits: Every partition by its number; closed with this object. Their owner closes the writers.
+    It closes the partitions; their owner closes the writers.
     """
 
     def __init__(self, commits: Sequence[EventLog]) -> None:
@@ -269,11 +268,7 @@ class EventPartitions:
 
 
 class Partitions(EventPartitions):
-    """The partitions of the embedded log.
-
-    Args:
-        logs: Every partition by its number.
-    """
+    """The partitions of the embedded log. `logs` has every one by its number."""
 
     def __init__(self, logs: Sequence[EventLog], own: Sequence[int] | None = None) -> None:
         super().__init__(EmbeddedAppender(logs), len(logs), own)

@@ -88,11 +88,7 @@ class ProducerStreams(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NumberedEntries:
-    """Events of a numbered producer for one partition.
-
-    Attributes:
-        last: The number of the last one.
-    """
+    """Events of a numbered producer for one partition. `last` is the number of the last one."""
 
     entries: Entries
     last: int
@@ -207,8 +203,7 @@ class KnownProducers:
 class Producers:
     """What is known of producers. Belongs to the event loop, but for `recover`, which comes before it.
 
-    Args:
-        log: What it reads; its directory holds the snapshots.
+    The log's directory holds the snapshots.
     """
 
     def __init__(self, log: LogDirectory, front: int = 0, elsewhere: Elsewhere | None = None) -> None:
@@ -227,7 +222,6 @@ class Producers:
         """A producer's stream begins; the one that it had ends, and nothing of it is under way any more.
 
         Raises:
-            InvalidInputError: The name is too long.
             UnavailableError: Another front does not answer.
         """
         check_name(producer)
@@ -287,8 +281,7 @@ class Producers:
     async def keep(self, ends: Callable[[], Mapping[int, int]]) -> None:
         """Writes down what is known whenever much has been stored, until it is cancelled.
 
-        Args:
-            ends: Gives the next offset of each partition.
+        `ends` gives the next offset of each partition.
         """
         written = sum(ends().values())
         while True:
@@ -325,8 +318,7 @@ class Producers:
     def recover(self, ends: Mapping[int, int]) -> None:
         """Learns what the log holds; blocking. Reads what was stored since the last snapshot, else all of the log.
 
-        Args:
-            ends: Next offset of each partition of this front.
+        `ends` has the next offset of each partition of this front.
         """
         self._own = frozenset(ends)
         positions = self._load(ends)

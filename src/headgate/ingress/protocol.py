@@ -402,11 +402,7 @@ class TlsAcceptor:
         self._handshakes: set[asyncio.Task[None]] = set()
 
     async def run(self, listening: socket.socket) -> None:
-        """Accepts until it is cancelled.
-
-        Args:
-            listening: It listens, and does not block.
-        """
+        """Accepts until it is cancelled. `listening` listens, and does not block."""
         loop = asyncio.get_running_loop()
         failing = Recurring(_log, "connections cannot be accepted", OSError)
         while True:

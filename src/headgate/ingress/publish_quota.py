@@ -58,8 +58,7 @@ async def delay_refusal() -> None:
 class TokenBucket:
     """So many a second, and after a pause as many at once as QUOTA_BURST_S brings. May go into debt.
 
-    Args:
-        now_s: Monotonic seconds; the bucket is full then.
+    It is full at `now_s`, monotonic seconds.
     """
 
     __slots__ = ("_at_s", "_rate", "_size", "_tokens")
@@ -112,11 +111,7 @@ class PublishQuota:
         self._counted = QUOTA_EVENTS.labels(namespace), QUOTA_BYTES.labels(namespace)
 
     def check(self, now_s: float) -> None:
-        """Lets a request in, before its events are decoded.
-
-        Raises:
-            PublishQuotaError: The namespace is in debt.
-        """
+        """Lets a request in, before its events are decoded. Raises PublishQuotaError when the namespace is in debt."""
         for name, bucket in self._buckets.items():
             wait_s = bucket.wait_s(now_s)
             if wait_s:
@@ -173,8 +168,7 @@ class PublishQuotas(SharedQuotas):
     def check(self, quota: PublishQuota) -> None:
         """Lets a request in, before its events are decoded.
 
-        Raises:
-            PublishQuotaError: The namespace has stored as much as it may, for now or in all.
+        Raises PublishQuotaError when the namespace has stored as much as it may, for now or in all.
         """
         namespace = quota.namespace
         try:

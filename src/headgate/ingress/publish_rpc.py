@@ -144,12 +144,7 @@ class _Stream:
         )
 
     def _in_force(self) -> ServedBroker:
-        """The broker as it is now; the stream ends with it: another one of its name has no numbers of its producers.
-
-        Raises:
-            UnknownBrokerError: It is deleted.
-            BrokerReplacedError: Another one has its name.
-        """
+        """The broker as it is now; the stream ends with it: another one of its name has no numbers of its producers."""
         path = path_of(self._broker.identity)
         now = self._intake.broker(path)
         if now.identity != self._broker.identity:
@@ -190,8 +185,6 @@ def decode(request: PublishRequest) -> Sequence[Event]:
 
     Raises:
         EventError: An event is invalid; the error has its index.
-        InvalidInputError: There is not one filter value for each.
-        TooLargeError: There are too many.
     """
     count = len(request.events)
     if count > PUBLISH_EVENTS_MAX:

@@ -90,11 +90,8 @@ class Backtests:
             request: The same for all pages, but for `next`.
 
         Raises:
-            ObjectNotFoundError: There is no such broker.
-            FilterError: A filter is refused.
             PositionError: A place is none of this log.
             InvalidInputError: Something else of the request makes no sense.
-            PlacesTakenError: There is enough to do.
             UnreadableEventsError: A chunk is damaged, or a record is none of ours.
         """
         with self._places.held(namespace_of(broker), user):

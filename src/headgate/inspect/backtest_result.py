@@ -310,11 +310,7 @@ class BacktestResult:
             self._both_of[trigger.name] = self._both_of.get(trigger.name, 0.0) + trigger.both
 
     def summary(self) -> BacktestSummary:
-        """What they say together.
-
-        Raises:
-            ValueError: There was no page.
-        """
+        """What they say together. Raises ValueError without a page."""
         last = self._last
         if last is None:
             raise ValueError("a backtest without a page")

@@ -25,9 +25,8 @@ from headgate.event.model import DataKind
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.tools.candidates import EventKeys
 from headgate.inspect.explanation import time_text
-from headgate.inspect.flows import Flow, FlowKey
+from headgate.inspect.flows import Flow, FlowKey, ObservedSchema
 from headgate.inspect.log_follower import LogFollower
-from headgate.inspect.observed_schema import ObservedSchema
 from headgate.limits import (
     CATALOGUE_JUDGE_S_MAX,
     CATALOGUE_SAMPLE_BYTES_MAX,

@@ -27,11 +27,7 @@ _AGAIN_US: Final = int(EVENT_TYPES_AGAIN_S * 1_000_000)
 
 
 class EventTypeCreator:
-    """Makes them. What somebody deletes comes again with its next events, as in Knative.
-
-    Args:
-        clock_us: Microseconds since 1970 UTC.
-    """
+    """Makes them. What somebody deletes comes again with its next events, as in Knative."""
 
     def __init__(
         self,

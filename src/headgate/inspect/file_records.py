@@ -185,8 +185,7 @@ class FileRecords:
 class DeliveryRecords:
     """What a dispatcher has written of its deliveries. Blocking; any number of calls at the same time.
 
-    Args:
-        attempts: Directory of its journal.
+    `attempts` is the directory of its journal.
     """
 
     def __init__(self, own: DispatcherDirectory, attempts: Path) -> None:
@@ -194,30 +193,18 @@ class DeliveryRecords:
         self._attempts = attempts
 
     def cursors(self) -> Cursors:
-        """Which deliveries have ended.
-
-        Raises:
-            UnavailableError: The file is busy.
-        """
+        """Which deliveries have ended. Raises UnavailableError while the file is busy."""
         path = self._own.cursors
         with _reading("the dispatcher's cursors"):
             return CursorStore.read(path) if path.exists() else Cursors()
 
     def subscriptions(self) -> Mapping[int, SavedCursor]:
-        """The cursors of subscriptions by target id.
-
-        Raises:
-            UnavailableError: The file is busy.
-        """
+        """The cursors of subscriptions by target id. Raises UnavailableError while the file is busy."""
         with _reading("the subscriptions' cursors"):
             return SubscriptionStore.read(self._own.subscriptions)
 
     def dead_letter(self, target: int, position: int) -> KeptDeadLetter | None:
-        """The dead letter of a row, while it is kept.
-
-        Raises:
-            UnavailableError: The file is busy.
-        """
+        """The dead letter of a row, while it is kept. Raises UnavailableError while the file is busy."""
         path = self._own.dead_letters
         if not path.exists():
             return None

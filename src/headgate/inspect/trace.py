@@ -126,12 +126,7 @@ class Tracer:
         self._store = store
 
     def trace(self, broker: ObjectKey, search: EventSearch) -> tuple[EventTrace | None, SearchResult]:
-        """The newest event that is searched for, and where the search has stopped.
-
-        Raises:
-            ObjectNotFoundError: There is no such broker.
-            UnavailableError: A file is busy, or a dispatcher does not answer.
-        """
+        """The newest event that is searched for, and where the search has stopped."""
         stored = self._store.get(broker)
         assert isinstance(stored, Broker)
         kept = search.kept(retention_us(stored.spec.log))

@@ -62,12 +62,7 @@ class Why:
         self._store = store
 
     def of_trigger(self, key: ObjectKey, search: EventSearch) -> EventExplanation:
-        """What became of an event for a trigger.
-
-        Raises:
-            ObjectNotFoundError: There is no such trigger.
-            UnavailableError: A file is busy, or a dispatcher does not answer.
-        """
+        """What became of an event for a trigger."""
         trigger = self._store.get(key)
         assert isinstance(trigger, Trigger)
         path, table = key.path, self._store.snapshot()
@@ -86,12 +81,7 @@ class Why:
     def of_broker(self, key: ObjectKey, search: EventSearch, *, after: str, limit: int) -> BrokerExplanation:
         """What became of an event for the triggers of a broker, a page of them.
 
-        Args:
-            after: The name of the trigger behind which the page begins.
-
-        Raises:
-            ObjectNotFoundError: There is no such broker.
-            UnavailableError: A file is busy, or a dispatcher does not answer.
+        `after` is the name of the trigger behind which the page begins.
         """
         broker = self._store.get(key)
         assert isinstance(broker, Broker)

@@ -123,11 +123,7 @@ class NumbersHistory:
         self._moments.append(_Moment(self._clock_s(), dict(self._take())))
 
     def points(self, namespace: str | None) -> tuple[float, list[Rates]]:
-        """When the first point begins, seconds since 1970, and all points, the oldest first.
-
-        Args:
-            namespace: None for all.
-        """
+        """When the first point begins, seconds since 1970, and all points, the oldest first; `namespace` None: all."""
         taken = list(self._moments)
         begin = taken[0].time_s if taken else self._clock_s()
         return begin, [_between(old, new, namespace) for old, new in itertools.pairwise(taken)]

@@ -45,8 +45,7 @@ STDERR: Final = cast(TextIO, Stderr())
 def configure(process: str) -> None:
     """Sets up logging of this process; call once, first.
 
-    Args:
-        process: Which process speaks: `supervisor`, `front-0`, `matcher`.
+    `process` says which one speaks: `supervisor`, `front-0`, `matcher`.
     """
     terminal = STDERR.isatty()
     renderer: structlog.typing.Processor = (
@@ -99,11 +98,7 @@ class Recurring:
 
     @contextlib.contextmanager
     def attempt(self, **facts: object) -> Iterator[None]:
-        """One try. Ends the block at an expected error.
-
-        Args:
-            facts: Further fields of the line.
-        """
+        """One try. Ends the block at an expected error. `facts` are further fields of the line."""
         try:
             yield
         except self._expected as error:

@@ -26,8 +26,7 @@ _log = structlog.get_logger()
 def provider(part: str) -> TracerProvider:
     """What makes spans and exports them in batches, as the standard variables of the environment say.
 
-    Args:
-        part: Which process it is, for the attribute `headgate.part` of the resource.
+    `part` becomes the attribute `headgate.part` of the resource.
     """
     name = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "headgate"}
     made = TracerProvider(resource=Resource.create({**name, "headgate.part": part}), shutdown_on_exit=False)

@@ -142,8 +142,7 @@ def _said(error: Exception) -> str:
 def configure(part: str) -> Tracing | None:
     """Tracing of this process as the environment asks for it; None when it does not, or when it cannot be had.
 
-    Args:
-        part: Which process it is, for the attribute `headgate.part` of the resource.
+    `part` becomes the attribute `headgate.part` of the resource.
     """
     wanted = any(os.environ.get(name) for name in _ENDPOINTS)
     if not wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -168,8 +167,7 @@ def event_attributes(
 ) -> dict[str, Value]:
     """A span's attributes for its event, by Knative's data plane specification and OpenTelemetry's conventions.
 
-    Args:
-        destination: `broker:name.namespace` or `trigger:name.namespace`.
+    `destination` is `broker:name.namespace` or `trigger:name.namespace`.
     """
     found: dict[str, Value] = {
         "messaging.system": SYSTEM,

@@ -59,11 +59,7 @@ class ReplayTargetError(NotFoundError):
 
 
 class Replaying:
-    """Does the replays, on the dispatcher's event loop.
-
-    Args:
-        trigger: The trigger "namespace/name", as routing has it now.
-    """
+    """Does the replays, on the dispatcher's event loop. `trigger` finds "namespace/name" as routing has it now."""
 
     def __init__(
         self,
@@ -92,11 +88,7 @@ class Replaying:
         """Set when a replay was made or has ended."""
 
     async def create(self, spec: ReplaySpec) -> Replay:
-        """A new replay, which begins at once.
-
-        Raises:
-            PlacesTakenError: As many as may have not ended.
-        """
+        """A new replay, which begins at once. Raises PlacesTakenError when as many as may have not ended."""
         replay = await self._in_thread(self._store.create, spec)
         self._changed.set()
         return replay

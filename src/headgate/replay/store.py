@@ -151,8 +151,7 @@ class ReplayStore(StoreFile):
     def create(self, spec: ReplaySpec) -> Replay:
         """A new one; those that have ended make room, the oldest of the namespace and user that have most of them.
 
-        Raises:
-            PlacesTakenError: As many as may have not ended.
+        Raises PlacesTakenError when as many as may have not ended.
         """
         run = self._connection.execute
         with self._transaction():

@@ -61,8 +61,7 @@ class RetentionFloor(msgspec.Struct, frozen=True):
     def report(self, run_directory: Path, dispatcher: int) -> None:
         """Write a dispatcher's report, whole or not at all.
 
-        Raises:
-            OSError: The disk does not take it; the last report stays.
+        Raises OSError when the disk does not take it: the last report stays.
         """
         replace_whole(run_directory / REPORT.format(dispatcher), msgspec.json.encode(self))
 

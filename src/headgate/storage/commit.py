@@ -177,11 +177,7 @@ class CommitRecord:
         self._syncing = threading.Lock()
 
     def committed(self, number: int) -> None:
-        """A commit is on disk.
-
-        Raises:
-            OSError: The record cannot be written; its number stays behind.
-        """
+        """A commit is on disk. Raises OSError when the record cannot be written; its number stays behind."""
         if self._record < 0:
             self._record = os.open(record_path(self._path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         body = _NUMBER.pack(_MAGIC, number)
@@ -293,8 +289,7 @@ class Committer(Protocol):
     def begin(self, connection: sqlite3.Connection) -> None:
         """Opens a transaction that sees every earlier one.
 
-        Raises:
-            UnavailableError: This process may not write now; no transaction is open.
+        Raises UnavailableError when this process may not write now; no transaction is open then.
         """
         ...
 

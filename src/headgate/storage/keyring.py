@@ -72,11 +72,7 @@ _HEAD: Final = msgspec.json.Decoder(_Head)
 
 
 class Keyring:
-    """Keys by name: the first one encrypts, all of them decrypt.
-
-    Args:
-        keys: In order, 32 bytes each, at least one.
-    """
+    """Keys by name: the first one encrypts, all of them decrypt. There is at least one, 32 bytes each."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
@@ -103,8 +99,7 @@ class Keyring:
     def open(self, sealed: bytes, *, path: str) -> bytes:
         """The text that `seal` encrypted.
 
-        Raises:
-            SealedError: Its key is not here, or it was changed, or it is of something else.
+        Raises SealedError when its key is not here, or it was changed, or it is of something else.
         """
         head, _, body = sealed.partition(b"\n")
         try:
@@ -157,8 +152,7 @@ def _bound(path: str, uid: str) -> bytes:
 def keyring_of(settings: Settings) -> Keyring | None:
     """The keys that the settings name; None where they name none. It may block as long as the command takes.
 
-    Raises:
-        SecretsKeyError: They cannot be had.
+    Raises SecretsKeyError when they cannot be had.
     """
     if settings.secrets_key_file is not None and settings.secrets_key_command:
         raise SecretsKeyError(

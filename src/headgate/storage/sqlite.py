@@ -129,11 +129,7 @@ class DatabaseMissingError(FatalError):
 
 
 def version_of(connection: sqlite3.Connection, path: Path, known: int) -> int:
-    """The version of a file's tables; 0 for a new file.
-
-    Raises:
-        DatabaseNewerError: It is above `known`.
-    """
+    """The version of a file's tables; 0 for a new file. Raises DatabaseNewerError above `known`."""
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     if found > known:
         raise DatabaseNewerError(path, found, known)
@@ -144,8 +140,7 @@ def version_of(connection: sqlite3.Connection, path: Path, known: int) -> int:
 def decoding(path: Path) -> Iterator[None]:
     """Reads rows: what SQLite finds whole may still hold bytes that nobody has written.
 
-    Raises:
-        DatabaseDamagedError: The block could not read a row's content.
+    Raises DatabaseDamagedError when the block could not read a row's content.
     """
     try:
         yield
@@ -161,11 +156,7 @@ def tells_damage(error: sqlite3.Error) -> bool:
 
 @contextlib.contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """SQLite's errors of a damaged file as one that names it.
-
-    Raises:
-        DatabaseDamagedError: There was one.
-    """
+    """SQLite's errors of a damaged file as one that names it. Raises DatabaseDamagedError."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -268,8 +259,7 @@ def settle(path: Path) -> None:
 
     No process has the file open.
 
-    Raises:
-        sqlite3.DatabaseError: It cannot be written.
+    Raises sqlite3.DatabaseError when it cannot be written.
     """
     if is_missing(path) or (is_missing(wal_path(path)) and read_record(path) is not None):
         return
@@ -286,8 +276,7 @@ def settle(path: Path) -> None:
 def accept_loss(path: Path) -> None:
     """What a file has now counts as all that was committed; no process has it open.
 
-    Raises:
-        DatabaseDamagedError: SQLite cannot read it.
+    Raises DatabaseDamagedError when SQLite cannot read it.
     """
     record_path(path).unlink(missing_ok=True)
     if is_missing(path):

@@ -57,11 +57,7 @@ class Readers:
         self._log.close()
 
     async def broker(self, path: str) -> ServedBroker:
-        """The broker "namespace/name" as it is in the store now, so that a deletion or creation is seen at once.
-
-        Raises:
-            UnknownBrokerError: There is none.
-        """
+        """The broker "namespace/name" as it is in the store now, so that a deletion or creation is seen at once."""
         broker = await asyncio.to_thread(self._served, path)
         if broker is None:
             raise UnknownBrokerError(f"there is no broker {path!r}", hint="headgate get brokers -A lists them")
@@ -83,9 +79,7 @@ class Readers:
         """One reader's turns, see `follow.turns`.
 
         Raises:
-            PlacesTakenError: There are as many as may be.
             UnknownBrokerError: The broker has been deleted, and nothing more comes.
-            ReadersQuotaError: Its namespace has as many as it may have.
         """
         namespace = namespace_of(wanted.query.broker)
         with self._quota.held(namespace), self._places.held(namespace, user):

@@ -61,10 +61,6 @@ def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *,
     Args:
         parameters: Names and values, decoded.
         follow: Whether following is the default.
-
-    Raises:
-        QueryError: A parameter is unknown, given twice, or has a value it cannot have.
-        FilterError: A filter is refused.
     """
     given: dict[str, str] = {}
     values: list[str] = []

@@ -97,8 +97,7 @@ def _view(name: str, events: Sequence[UnackedEvent]) -> ConsumerView:
 class ConnectedConsumers:
     """Counts the consumers of a dispatcher, by namespace. A consumer of one name counts once, however it comes.
 
-    Args:
-        quotas: How many a namespace may have; None: any number.
+    Without `quotas` there may be any number.
     """
 
     def __init__(self, quotas: SharedQuotas | None = None) -> None:
@@ -110,8 +109,7 @@ class ConnectedConsumers:
     def connected(self, subscription: str, consumer: str) -> Iterator[None]:
         """A consumer is connected for as long as the block lasts.
 
-        Raises:
-            ConsumersQuotaError: The namespace has as many as it may.
+        Raises ConsumersQuotaError when the namespace has as many as it may.
         """
         key, namespace = (subscription, consumer), namespace_of(subscription)
         if not self._ways[key]:

@@ -21,11 +21,7 @@ from headgate.subscriptions.store import SavedCursor, SubscriptionCounters, Unac
 
 
 class Cursor:
-    """The state of one subscription.
-
-    Args:
-        saved: Where an earlier process stopped; this object owns it.
-    """
+    """The state of one subscription. It owns `saved`, where an earlier process stopped."""
 
     def __init__(self, saved: SavedCursor) -> None:
         self._saved = saved

@@ -36,11 +36,7 @@ class AckResult:
 
 
 class Leases:
-    """The unacknowledged events of one subscription.
-
-    Args:
-        saved: Epoch, consumer's lease, counters and events; epoch, lease and counters are kept there.
-    """
+    """The unacknowledged events of one subscription. Epoch, consumer's lease and counters are kept in `saved`."""
 
     def __init__(self, saved: SavedCursor) -> None:
         self._saved = saved
@@ -78,8 +74,7 @@ class Leases:
     def admit(self, consumer: str, rules: PullRules, now_us: int) -> bool:
         """Whether a consumer may take events now; it has the lease then.
 
-        Raises:
-            ConsumerBusyError: Another one has an exclusive subscription.
+        Raises ConsumerBusyError when another one has an exclusive subscription.
         """
         saved = self._saved
         if rules.type == "shared":
@@ -159,8 +154,7 @@ class Leases:
     def ack(self, ids: Iterable[str]) -> AckResult:
         """These events have been dealt with.
 
-        Raises:
-            AckIdError: No id of this subscription; nothing has been acknowledged.
+        Raises AckIdError for no id of this subscription: nothing has been acknowledged then.
         """
         positions = self._positions(ids)
         stale = [id_ for id_, position in positions if self._events.pop(position, None) is None]
@@ -173,8 +167,7 @@ class Leases:
 
         Stale when the consumer does not have it any more: what came before it is not known then.
 
-        Raises:
-            AckIdError: No id of this subscription.
+        Raises AckIdError for no id of this subscription.
         """
         ((_, position),) = self._positions([id_])
         last = self._events.get(position)
@@ -187,8 +180,7 @@ class Leases:
     def nack(self, ids: Iterable[str], due_us: int) -> AckResult:
         """These events are to be handed out again at a time; `acknowledged` says how many.
 
-        Raises:
-            AckIdError: No id of this subscription; nothing has changed.
+        Raises AckIdError for no id of this subscription: nothing has changed then.
         """
         positions = self._positions(ids)
         stale = []

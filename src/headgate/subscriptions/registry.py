@@ -75,11 +75,7 @@ class SubscriptionRegistry:
         return self._states.get(id_)
 
     def get(self, name: str) -> SubscriptionState:
-        """The subscription `namespace/name`.
-
-        Raises:
-            SubscriptionNotFoundError: There is none.
-        """
+        """The subscription `namespace/name`."""
         state = self._by_name.get(name)
         if state is None:
             raise SubscriptionNotFoundError(
@@ -123,8 +119,7 @@ class SubscriptionRegistry:
     async def save(self, state: SubscriptionState) -> None:
         """Returns when its cursor, as it is now, is on disk.
 
-        Raises:
-            AckNotStoredError: The disk does not take it.
+        Raises AckNotStoredError when the disk does not take it.
         """
         self.changed(state)
         await self.flush()
@@ -132,8 +127,7 @@ class SubscriptionRegistry:
     async def flush(self) -> None:
         """Write the cursors that changed; goes on when the caller is cancelled.
 
-        Raises:
-            AckNotStoredError: The disk does not take it.
+        Raises AckNotStoredError when the disk does not take it.
         """
         await asyncio.shield(asyncio.ensure_future(self._flush()))
 

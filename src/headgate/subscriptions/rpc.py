@@ -229,21 +229,12 @@ class _ConsumerStream:
 
 
 def _cel(filter_: pb.Filter) -> str:
-    """The canonical CEL of a filter.
-
-    Raises:
-        InvalidInputError: It has one filter in several ways.
-        FilterError: It is refused.
-    """
+    """The canonical CEL of a filter."""
     return compile_filter(*filter_and_filters(*texts_of(filter_))).cel
 
 
 def _conditions(request: pb.SeekRequest) -> tuple[str, str]:
-    """The canonical CEL of `first` and of `last`; empty for none.
-
-    Raises:
-        FilterError: One of them is refused.
-    """
+    """The canonical CEL of `first` and of `last`; empty for none."""
     match request.WhichOneof("at"):
         case "first_expression":
             return condition(text_of_message(request.first_expression), "first"), ""

@@ -58,11 +58,7 @@ class RunningSeek:
         self._on_progress(scanned, total)
 
     async def run(self, search: Coroutine[None, None, SeekDestination]) -> SeekDestination:
-        """Waits for the search.
-
-        Raises:
-            SeekCancelledError: Somebody called `cancel`.
-        """
+        """Waits for the search. Raises SeekCancelledError when somebody called `cancel`."""
         self._task = asyncio.ensure_future(search)
         try:
             return await self._task

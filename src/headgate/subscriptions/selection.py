@@ -7,6 +7,8 @@ twice, without knowing where exactly the generations changed. Until then its con
 
 Nothing is copied: a pull reads on in the log, by the scan, as far as it needs, and what a restart must know is one
 offset a partition. History comes first: partition by partition, each in order, then what the matcher finds.
+
+What was not taken for too long, or handed out too often, is given up.
 """
 
 from __future__ import annotations
@@ -17,14 +19,18 @@ from dataclasses import dataclass, field
 import structlog
 
 from headgate import limits
+from headgate.control.routing import Target
+from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
 from headgate.delivery.events import SharedEvent, load_or_none
 from headgate.delivery.lifecycle import Delivery
+from headgate.delivery.retry import Outcome
+from headgate.filter.compile.plan import Verdict
 from headgate.limits import PULL_BYTES_MAX, SUBSCRIPTION_UNACKED_MAX
 from headgate.log.errors import CorruptChunkError, PositionError
+from headgate.observe import metrics
 from headgate.outbox.reader import OutboxRow
 from headgate.scan.pages import ScanRequest
 from headgate.scan.starts import EARLIEST, start_offsets
-from headgate.subscriptions import dead_letter_policy
 from headgate.subscriptions.registry import SubscriptionState
 from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.store import UnackedEvent, history_position
@@ -70,8 +76,7 @@ async def _next_of_history(
 ) -> list[tuple[UnackedEvent, SharedEvent]]:
     """The history's next events, unacknowledged; `state.reading` is taken. Empty after a page that found none.
 
-    Raises:
-        HeadgateError: The log cannot be read.
+    Raises HeadgateError when the log cannot be read.
     """
     cursor = state.cursor
     room = min(count_max, SUBSCRIPTION_UNACKED_MAX - len(cursor.leases))
@@ -162,9 +167,9 @@ async def _due(resources: SubscriptionResources, state: SubscriptionState, chose
             event = None  # of the broker before the one that has been made anew
         if event is None and unacked in leases:
             leases.lose(unacked)
-        elif event is not None and unacked in leases and dead_letter_policy.is_too_old(resources, state, event):
+        elif event is not None and unacked in leases and _is_too_old(resources, state, event):
             leases.give_up(unacked)
-            dead_letter_policy.tell_too_old(resources, state)
+            _tell_too_old(resources, state)
         elif event is not None:
             chosen.add(unacked, event)
 
@@ -203,9 +208,9 @@ def _accepted(
     if event is None:
         cursor.counters.lost += 1
         return None
-    if dead_letter_policy.is_too_old(resources, state, event):
+    if _is_too_old(resources, state, event):
         cursor.counters.expired += 1
-        dead_letter_policy.tell_too_old(resources, state)
+        _tell_too_old(resources, state)
         return None
     result = resources.look(state.target, Delivery(*row), event)
     if result:
@@ -215,3 +220,77 @@ def _accepted(
     unacked = UnackedEvent(row.position, row.partition, row.offset, event.append_time_us)
     cursor.leases.add(unacked)
     return unacked
+
+
+# --- giving up: each returns whether the cursor has changed ------------------------------------------
+
+
+async def expire(resources: SubscriptionResources, state: SubscriptionState, upto: int, before_us: int) -> bool:
+    """Give up what was matched below an outbox position, and before a time. `state.reading` is taken."""
+    cursor = state.cursor
+    expired, progress = cursor.counters.expired, cursor.progress
+    cursor.expire(upto)
+    cursor.expire_history(before_us)
+    while cursor.next < upto:
+        page = await resources.outbox.page(state.target.id, cursor.next, limits.BACKLOG_READ_ROWS, upto=upto)
+        cursor.counters.expired += len(page.rows)
+        cursor.read_to(page.reached)
+    gone = cursor.counters.expired - expired
+    if gone:
+        metrics.DELIVERIES.labels("expired").inc(gone)
+        resources.look.errors.dropped(state.target.id, "nobody took them within the bounds of a backlog", gone)
+    return bool(gone) or cursor.progress != progress
+
+
+def _is_too_old(resources: SubscriptionResources, state: SubscriptionState, event: SharedEvent) -> bool:
+    """Whether the broker shows an event to nobody any more."""
+    retention_us = state.target.delivery.retention_us
+    return retention_us is not None and event.append_time_us < resources.clock_us() - retention_us
+
+
+def _tell_too_old(resources: SubscriptionResources, state: SubscriptionState) -> None:
+    """One more event is given up because it is too old."""
+    metrics.DELIVERIES.labels("expired").inc()
+    resources.look.errors.dropped(state.target.id, "older than the broker's spec.log.retention")
+
+
+async def pass_others(resources: SubscriptionResources, state: SubscriptionState) -> bool:
+    """Move the cursor past rows of other targets: it must not keep them. `state.reading` is taken."""
+    cursor = state.cursor
+    start = cursor.next
+    page = await resources.outbox.page(state.target.id, start, 1)
+    cursor.read_to(page.rows[0].position if page.rows else page.reached)
+    return cursor.next > start
+
+
+async def exhaust(resources: SubscriptionResources, state: SubscriptionState) -> bool:
+    """End what was handed out `maxDeliveries` times: a dead letter with a sink, else dropped and reported."""
+    exhausted = state.cursor.leases.exhausted(resources.clock_us(), state.rules)
+    return any(await asyncio.gather(*(_give_up(resources, state, unacked) for unacked in exhausted)))
+
+
+async def _give_up(resources: SubscriptionResources, state: SubscriptionState, unacked: UnackedEvent) -> bool:
+    leases, target = state.cursor.leases, state.target
+    event = await load_or_none(resources.events, unacked.partition, unacked.offset)
+    dead_letters = resources.dead_letters if target.delivery.has_sink else None
+    if event is not None and dead_letters is not None:
+        if not dead_letters.has_room(target.namespace):
+            return False  # it stays as it is until there is room
+        await dead_letters.put(_dead_letter(target, unacked, event, resources.clock_us()))
+    if unacked not in leases:  # acknowledged meanwhile, or there was a seek
+        return False
+    if event is None:
+        leases.lose(unacked)
+        return True
+    leases.give_up(unacked)
+    if dead_letters is None:
+        place = f"partition {unacked.partition}, offset {unacked.offset}"
+        resources.look.errors.dropped(target.id, f"{place}: handed out {unacked.deliveries} times, not acknowledged")
+    return True
+
+
+def _dead_letter(target: Target, unacked: UnackedEvent, event: SharedEvent, now_us: int) -> DeadLetter:
+    delivery = Delivery(unacked.position, unacked.partition, unacked.offset, Verdict.MATCH)
+    delivery.failures = unacked.deliveries
+    outcome = Outcome(0, "max-deliveries", f"handed out {unacked.deliveries} times, not acknowledged")
+    return dead_letter_of(target, delivery, event, outcome, reason="max-deliveries", now_us=now_us)

@@ -29,7 +29,6 @@ from headgate.log import positions
 from headgate.observe.logs import Recurring
 from headgate.scan.search import OnProgress
 from headgate.shares import FairPlaces
-from headgate.subscriptions import dead_letter_policy
 from headgate.subscriptions.consumers import ConnectedConsumers, ConsumerList, consumers_of
 from headgate.subscriptions.errors import SeekBusyError
 from headgate.subscriptions.leases import AckResult
@@ -43,7 +42,7 @@ from headgate.subscriptions.messages import (
 )
 from headgate.subscriptions.registry import SubscriptionRegistry, SubscriptionState
 from headgate.subscriptions.seek import RunningSeek, find_destination
-from headgate.subscriptions.selection import begin_history, choose, has_history_begun
+from headgate.subscriptions.selection import begin_history, choose, exhaust, expire, has_history_begun, pass_others
 from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
 
@@ -54,8 +53,7 @@ _log = structlog.get_logger(__name__)
 class Subscriptions:
     """All subscriptions. Lives on the dispatcher's event loop.
 
-    Args:
-        quotas: How many consumers the subscriptions of a namespace may have; None: any number.
+    Without `quotas` a namespace may have any number of consumers.
     """
 
     def __init__(
@@ -91,11 +89,6 @@ class Subscriptions:
         Args:
             name: `namespace/name` of the subscription.
             user: Whose request or stream it is.
-
-        Raises:
-            SubscriptionNotFoundError: There is none.
-            PlacesTakenError: As many as may are connected.
-            ConsumersQuotaError: The namespace has as many consumers as it may.
         """
         self._registry.get(name)  # what is not there is said before what is exceeded
         with self._places.held(namespace_of(name), user), self._connected.connected(name, consumer):
@@ -117,10 +110,6 @@ class Subscriptions:
         Args:
             name: `namespace/name` of the subscription.
             wait_s: How long to wait for a first one.
-
-        Raises:
-            SubscriptionNotFoundError: There is none.
-            ConsumerBusyError: It is exclusive, and another consumer has it.
         """
         ends = time.monotonic() + wait_s
         search_ends = max(ends, time.monotonic() + limits.PULL_SEARCH_S)
@@ -203,11 +192,7 @@ class Subscriptions:
         return _poll_s(state)
 
     async def nack(self, name: str, ids: tuple[str, ...], delay_s: float) -> AckResult:
-        """Events are to be handed out again after a while.
-
-        Raises:
-            AckIdError: An id that pull cannot have given.
-        """
+        """Events are to be handed out again after a while. Raises AckIdError for an id that pull cannot have given."""
         state = self._registry.get(name)
         done = state.cursor.leases.nack(ids, self._clock_us() + int(delay_s * _US))
         self._registry.changed(state)
@@ -355,8 +340,8 @@ class Subscriptions:
             id_, cursor = state.target.id, state.cursor
             async with state.reading:
                 upto = min(over_position, self._outbox.end)
-                gone = id_ in warned and await dead_letter_policy.expire(self._resources, state, upto, over_us)
-                if await dead_letter_policy.pass_others(self._resources, state) or gone:
+                gone = id_ in warned and await expire(self._resources, state, upto, over_us)
+                if await pass_others(self._resources, state) or gone:
                     self._registry.changed(state)
             first = min([cursor.next, *(unacked.position for unacked in cursor.leases if unacked.position >= 0)])
             if first < min(near_position, self._outbox.end) or cursor.is_history_older(near_us):
@@ -370,7 +355,7 @@ class Subscriptions:
             is_moving = True
             while is_moving and state.cursor.next < self._outbox.end:
                 async with state.reading:
-                    is_moving = await dead_letter_policy.pass_others(self._resources, state)
+                    is_moving = await pass_others(self._resources, state)
                 if is_moving:
                     self._registry.changed(state)
 
@@ -378,16 +363,12 @@ class Subscriptions:
 
     async def give_up(self, state: SubscriptionState) -> None:
         """End what was handed out `maxDeliveries` times."""
-        if await dead_letter_policy.exhaust(self._resources, state):
+        if await exhaust(self._resources, state):
             self._registry.changed(state)
             state.wake()  # there may be room again
 
     async def flush(self) -> None:
-        """Write down what changed; goes on when the caller is cancelled.
-
-        Raises:
-            AckNotStoredError: The disk does not take it.
-        """
+        """Write down what changed; goes on when the caller is cancelled."""
         await self._registry.flush()
 
 

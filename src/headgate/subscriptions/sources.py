@@ -57,8 +57,7 @@ class ChunkRowPlaces:
 class OutboxView:
     """The outbox, up to the row that was last handed over.
 
-    Args:
-        end: The position below which every row is durable and known to the dispatcher.
+    Below `end` every row is durable and known to the dispatcher.
     """
 
     def __init__(self, places: RowPlaces, backlog: Backlog, end: Callable[[], int]) -> None:

@@ -107,11 +107,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(SavedCursor)
 
 
 class SubscriptionStore(StoreFile):
-    """The file. Blocking; one thread at a time.
-
-    Args:
-        path: Made when absent.
-    """
+    """The file. Blocking; one thread at a time. Made when absent."""
 
     def __init__(self, path: Path, committer: Committer | None = None) -> None:
         # Synced: an answered ack survives a power cut, what was acknowledged is not handed out again.
@@ -121,8 +117,7 @@ class SubscriptionStore(StoreFile):
     def read(cls, path: Path) -> dict[int, SavedCursor]:
         """What another process last wrote; nothing when there is no file yet.
 
-        Raises:
-            sqlite3.OperationalError: The file is busy, or has no table yet.
+        Raises OperationalError when it is busy, or has no table yet.
         """
         if not path.exists():
             return {}
@@ -137,8 +132,7 @@ class SubscriptionStore(StoreFile):
     def write(self, changed: Mapping[int, SavedCursor], gone: Iterable[int] = ()) -> None:
         """Write some and forget others, all or nothing.
 
-        Raises:
-            sqlite3.OperationalError: The disk does not take it; nothing has changed.
+        Raises OperationalError when the disk does not take it: nothing has changed then.
         """
         rows = [(target, _ENCODER.encode(saved)) for target, saved in changed.items()]
         with self._transaction() as connection:

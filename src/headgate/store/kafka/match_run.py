@@ -26,12 +26,12 @@ from headgate.limits import (
     RUN_TASKS_S_MAX,
     RUN_WARM_EVENTS,
 )
-from headgate.match.dataframe import EVENT_IDENTITY, TableBuilder, match_events
+from headgate.match.dataframe import EVENT_IDENTITY, match_events
 from headgate.match.driver_link import LinkAddress, Message
 from headgate.match.errors import RunFailedError
 from headgate.match.kafka_columns import log_columns
 from headgate.match.query import SparkRun, spark_errors, start_query
-from headgate.match.table import MARK, MatchTable
+from headgate.match.table import MARK, MatchTable, TableBuilder
 from headgate.store.config import KafkaConfig, resolved
 from headgate.store.kafka.client import Delivered, TopicConsumer, TopicProducer, library
 from headgate.store.kafka.outbox_records import (
