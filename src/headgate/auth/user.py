@@ -79,18 +79,20 @@ def checked(user: User) -> str:
 # that Knative would make for them. So do sources on Kafka.
 
 
-_PREFIX: Final = "system:serviceaccount"
-_GROUP: Final = "system:serviceaccounts"
+SERVICE_ACCOUNT: Final = "system:serviceaccount"
+"""Begins the names of service accounts."""
+SERVICE_ACCOUNTS: Final = "system:serviceaccounts"
+"""The group of all of them, and what the group of those of a namespace begins with."""
 
 
 def service_account(namespace: str, name: str) -> str:
     """The user name of a service account."""
-    return f"{_PREFIX}:{namespace}:{name}"
+    return f"{SERVICE_ACCOUNT}:{namespace}:{name}"
 
 
 def is_account_of(name: str, namespace: str) -> bool:
     """Whether a user name is that of a service account of a namespace."""
-    return name.startswith(f"{_PREFIX}:{namespace}:")
+    return name.startswith(f"{SERVICE_ACCOUNT}:{namespace}:")
 
 
 def subject_of(trigger: str) -> str:
@@ -113,4 +115,4 @@ def source_sender(namespace: str, source: str) -> User:
 
 
 def _account(namespace: str, name: str) -> User:
-    return authenticated(name, (_GROUP, f"{_GROUP}:{namespace}"))
+    return authenticated(name, (SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}"))
