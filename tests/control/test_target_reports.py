@@ -6,8 +6,7 @@ from pathlib import Path
 
 from headgate.control.admission import Admission
 from headgate.control.objects import Kind
-from headgate.control.routing import TargetReport
-from headgate.control.target_reports import TargetFindings, ToldFindings
+from headgate.control.routing import TargetFindings, TargetReport, ToldFindings
 from headgate.limits import REPORT_TEXT_CHARACTERS_MAX
 from tests.control.support import facts, trigger
 

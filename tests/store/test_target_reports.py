@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.routing import Target, TargetReport
-from headgate.control.target_reports import ToldFindings
+from headgate.control.routing import Target, TargetReport, ToldFindings
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, PartitionFencedError, group_identity, restore
 from headgate.store.kafka.target_reports import PartitionReports, follow_reports
