@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from headgate.limits import SENDERS_KEPT_MAX, USER_BYTES_MAX
 
@@ -49,6 +49,16 @@ class User:
     def is_anonymous(self) -> bool:
         """Whether nothing is known of the user."""
         return UNAUTHENTICATED in self.groups
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """As Kubernetes' `UserInfo`: what is empty is left out."""
+        found: dict[str, Any] = {"username": self.name, "groups": self.groups}
+        if self.uid:
+            found["uid"] = self.uid
+        if self.extra:
+            found["extra"] = dict(self.extra)
+        return found
 
 
 ANONYMOUS: Final = User(ANONYMOUS_NAME, (UNAUTHENTICATED,))
