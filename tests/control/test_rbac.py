@@ -10,6 +10,7 @@ from headgate import limits
 from headgate.auth.rules import Attributes
 from headgate.auth.user import ANONYMOUS, authenticated
 from headgate.control import kubernetes_pb2 as pb
+from headgate.control.access_objects import RBAC_API_VERSION
 from headgate.control.admission import Admission
 from headgate.control.bootstrap import AUTO_UPDATE, ROLES, bootstrap
 from headgate.control.copies import RbacCopy
@@ -17,7 +18,6 @@ from headgate.control.errors import InvalidObjectError, MalformedObjectError
 from headgate.control.http import decode_protobuf
 from headgate.control.managers import APPLY, Manager
 from headgate.control.objects import ClusterRole, Kind, ObjectKey, RoleBinding
-from headgate.control.rbac_objects import RBAC_API_VERSION
 from headgate.control.store import Store
 
 RULE = {"verbs": ["get"], "apiGroups": ["eventing.knative.dev"], "resources": ["brokers"]}

@@ -12,7 +12,7 @@ from headgate.control.copies import ServedBrokers
 from headgate.control.database import StoreUnavailableError
 from headgate.control.objects import Condition, Kind, ObjectKey, Trigger, TriggerStatus
 from headgate.control.reconciler import Reconciler
-from headgate.control.routing import TargetReport
+from headgate.control.routing import TargetFindings, TargetReport
 from headgate.control.status import BrokerState, StatusInputs, routed_status
 from headgate.control.store import Store
 from tests.control.support import broker, trigger
@@ -69,7 +69,7 @@ def test_a_filter_that_should_be_written_otherwise_is_ready_and_says_so(admissio
         (replace(FACTS, active_generation=2), "Unknown", "FilterNotInForce"),
         (replace(FACTS, active_generation=2, broker=None), "False", "BrokerDoesNotExist"),
         (replace(FACTS, plan_error="no longer"), "False", "FilterInvalid"),
-        (replace(FACTS, filter_errors=3, last_error="boom"), "True", ""),
+        (replace(FACTS, found=TargetFindings(3, "boom")), "True", ""),
         (replace(FACTS, active_generation=9), "True", ""),
     ],
 )

@@ -384,10 +384,11 @@ def test_reports_add_up_and_end_with_their_filter(admission: Admission, tmp_path
     store.report([TargetReport(1, 2, "last", "s 3")])
     store.report([TargetReport(1, 1, "", "")])
     (row,) = facts(tmp_path)
-    assert (row.inputs.filter_errors, row.inputs.last_error, row.inputs.last_error_event) == (5, "last", "s 3")
+    found = row.inputs.found
+    assert (found.filter_errors, found.last_error, found.last_error_event) == (5, "last", "s 3")
     admission.merge(T1, {"spec": {"filter": {"expression": "ce.type == 'a'"}}})
     (row,) = facts(tmp_path)
-    assert row.inputs.filter_errors == 0
+    assert row.inputs.found.filter_errors == 0
 
 
 def test_changes_are_told_in_order_and_expire(admission: Admission, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from headgate.control.admission import Admission
 from headgate.control.objects import Kind
-from headgate.control.routing import TargetReport
-from headgate.control.target_reports import TargetFindings, ToldFindings
+from headgate.control.routing import TargetFindings, TargetReport, ToldFindings
 from headgate.limits import REPORT_TEXT_CHARACTERS_MAX
 from tests.control.support import facts, trigger
 
@@ -43,7 +42,7 @@ def test_findings_take_the_place_of_older_ones_and_are_written_once(admission: A
     told = {1: ToldFindings(needs=needs(admission), filter_errors=7, trouble="Refused: 401")}
     assert store.reports.put(told) == 1
     (row,) = facts(tmp_path)
-    assert (row.inputs.filter_errors, row.inputs.trouble) == (7, "Refused: 401")
+    assert (row.inputs.found.filter_errors, row.inputs.found.trouble) == (7, "Refused: 401")
     mark = store.counters()["report"]
     assert store.reports.put(told) == 0, "a leader reads the topic from its start"
     assert store.counters()["report"] == mark
@@ -58,4 +57,4 @@ def test_findings_of_another_filter_or_of_a_target_that_is_gone_do_not_count(
     told = {1: ToldFindings(needs=now - 1, filter_errors=7), 99: ToldFindings(needs=now, filter_errors=7)}
     assert store.reports.put(told) == 0
     (row,) = facts(tmp_path)
-    assert row.inputs.filter_errors == 0
+    assert row.inputs.found.filter_errors == 0

@@ -18,9 +18,9 @@ import pytest
 from starlette.applications import Starlette
 
 from headgate import limits
+from headgate.auth.context import USER
 from headgate.auth.user import authenticated
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.queries import USER_IN_SCOPE
 from headgate.server import filter_worker, filter_workers
 from headgate.server.filter_workers import (
     PREFIX,
@@ -64,7 +64,7 @@ async def ask(found: FilterWorkers, method: str, run: str, content: bytes = b"")
 
     headers = [(b"content-type", b"application/json")]
     scope = {"type": "http", "method": method, "path": f"{PREFIX}/{run}", "query_string": b"", "headers": headers}
-    await app({**scope, USER_IN_SCOPE: authenticated("ann")}, receive, send)
+    await app({**scope, USER: authenticated("ann")}, receive, send)
     whole = b"".join(message.get("body", b"") for message in sent)
     return Answer(sent[0]["status"], dict(sent[0]["headers"]), json.loads(whole))
 

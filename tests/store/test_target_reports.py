@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from clusters.kafka import Kafka
 
-from headgate.control.routing import Target, TargetReport
-from headgate.control.target_reports import ToldFindings
+from headgate.control.routing import Target, TargetReport, ToldFindings
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, PartitionFencedError, group_identity, restore
 from headgate.store.kafka.target_reports import PartitionReports, follow_reports

@@ -123,12 +123,12 @@ def line_of(entry: AuditEntry, status: int, message: str = "", *, clock_s: Calla
         "stage": "ResponseComplete",
         "requestURI": entry.path[:AUDIT_TEXT_CHARS_MAX],
         "verb": entry.verb,
-        "user": _user(entry.user),
+        "user": entry.user.info,
         "sourceIPs": [entry.address] if entry.address else [],
         "userAgent": entry.agent[:AUDIT_TEXT_CHARS_MAX],
     }
     if entry.impersonated is not None:
-        event["impersonatedUser"] = _user(entry.impersonated)
+        event["impersonatedUser"] = entry.impersonated.info
     if entry.about:
         event["objectRef"] = dict(entry.about)
     event |= {
@@ -138,15 +138,6 @@ def line_of(entry: AuditEntry, status: int, message: str = "", *, clock_s: Calla
         "annotations": {DECISION: entry.decision, REASON: entry.reason} if entry.decision else {},
     }
     return msgspec.json.encode(event) + b"\n"
-
-
-def _user(user: User) -> dict[str, Any]:
-    found: dict[str, Any] = {"username": user.name, "groups": user.groups}
-    if user.uid:
-        found["uid"] = user.uid
-    if user.extra:
-        found["extra"] = dict(user.extra)
-    return found
 
 
 def _time(at_s: float) -> str:

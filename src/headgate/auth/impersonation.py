@@ -12,7 +12,15 @@ from typing import Final
 from urllib.parse import unquote
 
 from headgate.auth.rules import Attributes
-from headgate.auth.user import ANONYMOUS_NAME, AUTHENTICATED, UNAUTHENTICATED, User, checked
+from headgate.auth.user import (
+    ANONYMOUS_NAME,
+    AUTHENTICATED,
+    SERVICE_ACCOUNT,
+    SERVICE_ACCOUNTS,
+    UNAUTHENTICATED,
+    User,
+    checked,
+)
 from headgate.errors import InvalidInputError
 
 PREFIX: Final = b"impersonate-"
@@ -20,8 +28,6 @@ PREFIX: Final = b"impersonate-"
 _EXTRA: Final = "extra-"
 _VERB: Final = "impersonate"
 _IDENTITY: Final = "authentication.k8s.io"
-_ACCOUNT: Final = "system:serviceaccount"
-_ACCOUNTS: Final = "system:serviceaccounts"
 
 
 class ImpersonationError(InvalidInputError):
@@ -78,9 +84,9 @@ def _impersonation(named: dict[str, list[str]]) -> Impersonation:
 def _more_groups(name: str, groups: tuple[str, ...]) -> Iterator[str]:
     """Those that Kubernetes adds."""
     prefix, _, account = name.rpartition(":")
-    if not groups and prefix.startswith(f"{_ACCOUNT}:") and account:
-        yield _ACCOUNTS
-        yield f"{_ACCOUNTS}:{prefix.removeprefix(f'{_ACCOUNT}:')}"
+    if not groups and prefix.startswith(f"{SERVICE_ACCOUNT}:") and account:
+        yield SERVICE_ACCOUNTS
+        yield f"{SERVICE_ACCOUNTS}:{prefix.removeprefix(f'{SERVICE_ACCOUNT}:')}"
     added = UNAUTHENTICATED if name == ANONYMOUS_NAME else AUTHENTICATED
     if added not in groups:
         yield added
@@ -88,7 +94,7 @@ def _more_groups(name: str, groups: tuple[str, ...]) -> Iterator[str]:
 
 def _needed(user: User, groups: tuple[str, ...]) -> Iterator[Attributes]:
     prefix, namespace, account = (*user.name.rsplit(":", 2), "", "")[:3]
-    if prefix == _ACCOUNT and namespace and account:
+    if prefix == SERVICE_ACCOUNT and namespace and account:
         yield Attributes(_VERB, "", "serviceaccounts", namespace=namespace, name=account)
     else:
         yield Attributes(_VERB, "", "users", name=user.name)

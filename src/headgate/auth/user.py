@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from headgate.limits import SENDERS_KEPT_MAX, USER_BYTES_MAX
 
@@ -50,6 +50,16 @@ class User:
         """Whether nothing is known of the user."""
         return UNAUTHENTICATED in self.groups
 
+    @property
+    def info(self) -> dict[str, Any]:
+        """As Kubernetes' `UserInfo`: what is empty is left out."""
+        found: dict[str, Any] = {"username": self.name, "groups": self.groups}
+        if self.uid:
+            found["uid"] = self.uid
+        if self.extra:
+            found["extra"] = dict(self.extra)
+        return found
+
 
 ANONYMOUS: Final = User(ANONYMOUS_NAME, (UNAUTHENTICATED,))
 
@@ -79,18 +89,20 @@ def checked(user: User) -> str:
 # that Knative would make for them. So do sources on Kafka.
 
 
-_PREFIX: Final = "system:serviceaccount"
-_GROUP: Final = "system:serviceaccounts"
+SERVICE_ACCOUNT: Final = "system:serviceaccount"
+"""Begins the names of service accounts."""
+SERVICE_ACCOUNTS: Final = "system:serviceaccounts"
+"""The group of all of them, and what the group of those of a namespace begins with."""
 
 
 def service_account(namespace: str, name: str) -> str:
     """The user name of a service account."""
-    return f"{_PREFIX}:{namespace}:{name}"
+    return f"{SERVICE_ACCOUNT}:{namespace}:{name}"
 
 
 def is_account_of(name: str, namespace: str) -> bool:
     """Whether a user name is that of a service account of a namespace."""
-    return name.startswith(f"{_PREFIX}:{namespace}:")
+    return name.startswith(f"{SERVICE_ACCOUNT}:{namespace}:")
 
 
 def subject_of(trigger: str) -> str:
@@ -113,4 +125,4 @@ def source_sender(namespace: str, source: str) -> User:
 
 
 def _account(namespace: str, name: str) -> User:
-    return authenticated(name, (_GROUP, f"{_GROUP}:{namespace}"))
+    return authenticated(name, (SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}"))

@@ -127,7 +127,12 @@ class Admission:
             QuotaError: There are as many as there may be.
         """
         decoded, plan = self.admit(kind, document, namespace, None, validation)
-        obj = self.created(decoded, None, by)
+        return self._create(decoded, plan, None, by, dry_run=dry_run)
+
+    def _create(
+        self, decoded: Decoded, plan: CompiledFilter | None, managers: Managers | None, by: Manager, *, dry_run: bool
+    ) -> Admitted:
+        obj = self.created(decoded, managers, by)
         return Admitted(self.store.create(obj, plan, dry_run=dry_run), decoded.warnings, "created")
 
     def created(self, decoded: Decoded, managers: Managers | None, by: Manager) -> Object:
@@ -221,8 +226,7 @@ class Admission:
             self._grants.judge_create(by.user, key)
             with suppress(AlreadyExistsError):  # somebody else was faster: apply to what he made
                 decoded, plan = self.admit(key.kind, found.document, key.namespace, key.name, validation)
-                obj = self.created(decoded, found.managers, by)
-                return Admitted(self.store.create(obj, plan, dry_run=dry_run), decoded.warnings, "created")
+                return self._create(decoded, plan, found.managers, by, dry_run=dry_run)
         raise AlreadyExistsError(key.kind, key.name)
 
     def check(self, document: object, *, namespace: str | None = None) -> ObjectKey:
@@ -272,8 +276,7 @@ class Admission:
         try:
             return self._change(key_of(decoded.obj), made, by=MANIFESTS, dry_run=dry_run)
         except ObjectNotFoundError:
-            obj = self.created(decoded, None, MANIFESTS)
-            return Admitted(self.store.create(obj, plan, dry_run=dry_run), decoded.warnings, "created")
+            return self._create(decoded, plan, None, MANIFESTS, dry_run=dry_run)
 
     def _change(self, key: ObjectKey, make: Callable[[Object], _Made], *, by: Manager, dry_run: bool) -> Admitted:
         """Write what `make` makes of the stored object, again when another writer came between.

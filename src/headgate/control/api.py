@@ -20,6 +20,7 @@ from starlette.routing import Route
 from headgate.control import discovery, openapi, tables
 from headgate.control.admission import Admission, Admitted
 from headgate.control.bodies import media_type
+from headgate.control.discovery import IdentityApi
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import FutureVersionError
 from headgate.control.grants import Grants
@@ -35,7 +36,6 @@ from headgate.control.http import (
     read_body,
     warn,
 )
-from headgate.control.identity_api import IdentityApi
 from headgate.control.kube_status import Status, deleted
 from headgate.control.namespaces_api import NamespaceApi
 from headgate.control.objects import (

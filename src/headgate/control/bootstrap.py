@@ -18,6 +18,7 @@ import structlog
 from headgate.auth.routes import EVENTING, IDENTITY, OBJECT_VERBS, OWN, RBAC, REVIEWS
 from headgate.auth.rules import uncovered
 from headgate.auth.user import AUTHENTICATED, SUPERUSERS, UNAUTHENTICATED
+from headgate.control.access_objects import RBAC_API_VERSION, RBAC_GROUP, PolicyRule, RbacSubject
 from headgate.control.admission import MANIFESTS, Admission
 from headgate.control.bodies import is_namespace
 from headgate.control.errors import InvalidObjectError, NamespaceError, ObjectNotFoundError
@@ -25,7 +26,6 @@ from headgate.control.managers import managers_of, owned, updated
 from headgate.control.manifests import Document, ManifestError, read_path
 from headgate.control.namespaces import decode_namespace, namespace
 from headgate.control.objects import ClusterRole, ClusterRoleBinding, JsonObject, Kind, Metadata, Namespace, ObjectKey
-from headgate.control.rbac_objects import RBAC_API_VERSION, RBAC_GROUP, PolicyRule, RbacSubject
 from headgate.control.rbac_rules import access_rules
 from headgate.control.secret_store import SecretTable
 from headgate.control.store import Store

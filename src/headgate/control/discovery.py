@@ -1,12 +1,21 @@
-"""Kubernetes' discovery documents: groups, resources, version."""
+"""Discovery documents: Kubernetes' groups, resources and version, and who signs tokens, as OpenID Connect has it."""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
 from typing import Final
 
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
 import headgate
+from headgate.control.http import json_response
 from headgate.control.objects import GROUP, OWN_GROUP, RBAC_GROUP, RBAC_KINDS, VERSION, JsonObject, Kind
+from headgate.control.signing_keys import ALGORITHM
+from headgate.control.store import Store
 
 KUBERNETES_MINOR: Final = "32"
 """The minor version of Kubernetes whose API conventions are followed."""
@@ -133,3 +142,45 @@ def _resource(
     if categories:
         resource["categories"] = categories
     return resource
+
+
+# --- OpenID Connect -------------------------------------------------------------------------------
+# For receivers of deliveries: who signs the tokens, and by which keys.
+
+
+OPENID: Final = "/.well-known/openid-configuration"
+KEYS: Final = "/openid/v1/jwks"
+"""As Kubernetes has it."""
+
+
+class IdentityApi:
+    """The handlers.
+
+    Args:
+        store: Has the keys, and knows the server's URL, which is the issuer.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        yield Route(OPENID, self._configuration, methods=["GET"])
+        yield Route(KEYS, self._keys, methods=["GET"])
+
+    async def _configuration(self, request: Request) -> Response:
+        issuer = await run_in_threadpool(self._store.public_url)
+        return json_response(
+            {
+                "issuer": issuer,
+                "jwks_uri": f"{issuer}{KEYS}",
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": [ALGORITHM],
+            }
+        )
+
+    async def _keys(self, request: Request) -> Response:
+        response = json_response({"keys": await run_in_threadpool(self._store.signing_keys.public)})
+        response.headers["content-type"] = "application/jwk-set+json"
+        return response

@@ -53,6 +53,20 @@ def not_between(field: str, value: float | None, low: float, high: float, unit: 
         yield invalid(field, value, f"must be between {low:g} and {high:.0f}{unit}")
 
 
+def too_many(field: str, count: int, most: int, what: str = "items") -> Iterator[Cause]:
+    """A cause when a list is too long."""
+    if count > most:
+        yield invalid(field, count, f"must have at most {most} {what}")
+
+
+def not_named(field: str, name: str, detail: str, most: int) -> Iterator[Cause]:
+    """A cause when a name is missing or too long."""
+    if not name:
+        yield required(field, detail)
+    elif len(name) > most:
+        yield invalid(field, "", f"has at most {most} characters")
+
+
 def shown(value: object) -> str:
     """A value as causes show it: text in quotes as it was written, anything else as JSON, shortened."""
     if isinstance(value, str):

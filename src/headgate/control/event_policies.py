@@ -9,8 +9,7 @@ import msgspec
 
 from headgate.auth.event_policies import WILDCARD, DefaultMode
 from headgate.auth.user import subject_of
-from headgate.control.errors import Cause, forbidden, invalid, not_one_of, required
-from headgate.control.event_policy_object import (
+from headgate.control.access_objects import (
     BrokerReference,
     BrokerSelector,
     EventPolicy,
@@ -19,6 +18,7 @@ from headgate.control.event_policy_object import (
     SelectorRequirement,
     SenderReference,
 )
+from headgate.control.errors import Cause, forbidden, invalid, not_named, not_one_of, required, too_many
 from headgate.control.metadata import TRUE, Condition, false, summary, timed
 from headgate.control.objects import API_VERSION, Broker, Kind, ObjectKey, PolicyReference
 from headgate.limits import EVENT_POLICY_ITEMS_MAX, RBAC_TEXT_CHARS_MAX
@@ -48,8 +48,7 @@ def policy_with_defaults(policy: EventPolicy) -> EventPolicy:
 def policy_causes(policy: EventPolicy) -> Iterator[Cause]:
     """Every rule that a policy breaks, its filters left aside."""
     for name, count in (("to", len(policy.spec.to)), ("from", len(policy.spec.from_))):
-        if count > EVENT_POLICY_ITEMS_MAX:
-            yield invalid(f"spec.{name}", count, f"must have at most {EVENT_POLICY_ITEMS_MAX} items")
+        yield from too_many(f"spec.{name}", count, EVENT_POLICY_ITEMS_MAX)
     for number, target in enumerate(policy.spec.to[:EVENT_POLICY_ITEMS_MAX]):
         at = f"spec.to[{number}]"
         yield from _one_of_causes(at, ref=target.ref is not None, selector=target.selector is not None)
@@ -83,8 +82,7 @@ def _broker_causes(at: str, named: BrokerReference | BrokerSelector) -> Iterator
 
 def _selector_causes(at: str, selector: BrokerSelector) -> Iterator[Cause]:
     count = len(selector.match_labels) + len(selector.match_expressions)
-    if count > EVENT_POLICY_ITEMS_MAX:
-        yield invalid(at, count, f"must have at most {EVENT_POLICY_ITEMS_MAX} conditions")
+    yield from too_many(at, count, EVENT_POLICY_ITEMS_MAX, "conditions")
     for number, one in enumerate(selector.match_expressions[:EVENT_POLICY_ITEMS_MAX]):
         where = f"{at}.matchExpressions[{number}]"
         if not one.key:
@@ -95,16 +93,13 @@ def _selector_causes(at: str, selector: BrokerSelector) -> Iterator[Cause]:
             yield required(f"{where}.values", "In and NotIn compare with at least one value")
         if not has_values and one.values:
             yield forbidden(f"{where}.values", "only In and NotIn compare with values")
-        if len(one.values) > EVENT_POLICY_ITEMS_MAX:
-            yield invalid(f"{where}.values", len(one.values), f"must have at most {EVENT_POLICY_ITEMS_MAX} items")
+        yield from too_many(f"{where}.values", len(one.values), EVENT_POLICY_ITEMS_MAX)
 
 
 def _sender_causes(at: str, ref: SenderReference) -> Iterator[Cause]:
     for name, value in (("apiVersion", ref.api_version), ("kind", ref.kind), ("name", ref.name)):
-        if not value:
-            yield required(f"{at}.{name}", "a reference names an object by apiVersion, kind and name")
-        elif len(value) > RBAC_TEXT_CHARS_MAX:
-            yield invalid(f"{at}.{name}", "", f"has at most {RBAC_TEXT_CHARS_MAX} characters")
+        detail = "a reference names an object by apiVersion, kind and name"
+        yield from not_named(f"{at}.{name}", value, detail, RBAC_TEXT_CHARS_MAX)
 
 
 def _subject_causes(at: str, sub: str) -> Iterator[Cause]:

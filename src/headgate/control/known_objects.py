@@ -45,6 +45,8 @@ class KnownObjects(Generic[_T]):
         """
         version = counter(connection, "version")
         known, since = self._objects, self._version
+        if version == since:
+            return set()
         if version < since:  # the numbers of another store, which counts on its own
             known, since = {}, 0
         # The unary plus keeps SQLite to the index of versions.

@@ -1,6 +1,6 @@
 """The objects as typed structs: Knative's (eventing.knative.dev), Kubernetes' of the core group, and Headgate's own.
 
-Those of RBAC are in `control/rbac_objects.py`, EventPolicy is in `control/event_policy_object.py`.
+Those of who may do what are in `control/access_objects.py`.
 
 JSON names are camelCase. What Knative has and Headgate does not do yet is no field here: `decode` refuses it by name.
 """
@@ -14,18 +14,18 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from headgate.control.event_policy_object import EventPolicy as EventPolicy
+from headgate.control.access_objects import RBAC_GROUP as RBAC_GROUP
+from headgate.control.access_objects import ClusterRole as ClusterRole
+from headgate.control.access_objects import ClusterRoleBinding as ClusterRoleBinding
+from headgate.control.access_objects import EventPolicy as EventPolicy
+from headgate.control.access_objects import RbacRole as RbacRole
+from headgate.control.access_objects import RoleBinding as RoleBinding
 from headgate.control.metadata import UNKNOWN_FIELDS as UNKNOWN_FIELDS
 from headgate.control.metadata import ApiObject, ApiStruct, ObjectStatus, field_doc
 from headgate.control.metadata import Condition as Condition
 from headgate.control.metadata import JsonObject as JsonObject
 from headgate.control.metadata import ManagedFields as ManagedFields
 from headgate.control.metadata import Metadata as Metadata
-from headgate.control.rbac_objects import RBAC_GROUP as RBAC_GROUP
-from headgate.control.rbac_objects import ClusterRole as ClusterRole
-from headgate.control.rbac_objects import ClusterRoleBinding as ClusterRoleBinding
-from headgate.control.rbac_objects import RbacRole as RbacRole
-from headgate.control.rbac_objects import RoleBinding as RoleBinding
 
 GROUP: Final = "eventing.knative.dev"
 VERSION: Final = "v1"

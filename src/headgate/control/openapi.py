@@ -10,6 +10,7 @@ import msgspec
 from msgspec import inspect
 
 from headgate.auth.routes import ROUTES
+from headgate.control.access_objects import RBAC_API_VERSION
 from headgate.control.bodies import MERGE_PATCH
 from headgate.control.objects import (
     API_VERSION,
@@ -23,7 +24,6 @@ from headgate.control.objects import (
     Metadata,
 )
 from headgate.control.patches import APPLY_PATCH, JSON_PATCH
-from headgate.control.rbac_objects import RBAC_API_VERSION
 
 CORE: Final = "api/v1"
 GROUPS: Final = (CORE, *dict.fromkeys(kind.root[1:] for kind in Kind if kind.group))

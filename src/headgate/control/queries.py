@@ -12,6 +12,7 @@ from typing import Final, TypedDict
 import msgspec
 from starlette.requests import Request
 
+from headgate.auth.context import USER
 from headgate.auth.user import ANONYMOUS, User
 from headgate.control.bodies import FieldValidation
 from headgate.control.errors import InvalidOptionsError, MalformedObjectError
@@ -28,9 +29,6 @@ from headgate.limits import (
     SELECTOR_CHARS_MAX,
     WATCH_SECONDS_MAX,
 )
-
-USER_IN_SCOPE: Final = "headgate.user"
-"""Where an ASGI application finds who makes a request."""
 
 
 class Representation(StrEnum):
@@ -118,7 +116,7 @@ def manager_of(request: Request, *, is_apply: bool = False) -> Manager:
 
 def user_of(request: Request) -> User:
     """Who makes a request; without authentication nobody is known."""
-    found = request.scope.get(USER_IN_SCOPE)
+    found = request.scope.get(USER)
     return found if isinstance(found, User) else ANONYMOUS
 
 

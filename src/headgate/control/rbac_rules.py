@@ -8,8 +8,7 @@ import msgspec
 
 from headgate.auth.authorizer import Binding, BindingSubject, RbacPolicy, RoleKey, SubjectKind
 from headgate.auth.rules import ANY, AccessRule
-from headgate.control.errors import Cause, forbidden, invalid, not_one_of, required
-from headgate.control.rbac_objects import (
+from headgate.control.access_objects import (
     RBAC_GROUP,
     ClusterRole,
     ClusterRoleBinding,
@@ -19,6 +18,7 @@ from headgate.control.rbac_objects import (
     RoleBinding,
     RoleRef,
 )
+from headgate.control.errors import Cause, forbidden, invalid, not_named, not_one_of, required, too_many
 from headgate.limits import RBAC_RULE_ITEMS_MAX, RBAC_RULES_MAX, RBAC_SUBJECTS_MAX, RBAC_TEXT_CHARS_MAX
 
 AnyRole = RbacRole | ClusterRole
@@ -43,8 +43,7 @@ def bound(binding: AnyBinding) -> AnyBinding:
 
 def role_causes(role: AnyRole) -> Iterator[Cause]:
     """Every rule that a role breaks."""
-    if len(role.rules) > RBAC_RULES_MAX:
-        yield invalid("rules", len(role.rules), f"must have at most {RBAC_RULES_MAX} items")
+    yield from too_many("rules", len(role.rules), RBAC_RULES_MAX)
     for number, rule in enumerate(role.rules[:RBAC_RULES_MAX]):
         yield from _rule_causes(f"rules[{number}]", rule, is_namespaced=isinstance(role, RbacRole))
 
@@ -58,8 +57,7 @@ def _rule_causes(field: str, rule: PolicyRule, *, is_namespaced: bool) -> Iterat
         "nonResourceURLs": rule.non_resource_urls,
     }
     for name, values in lists.items():
-        if len(values) > RBAC_RULE_ITEMS_MAX:
-            yield invalid(f"{field}.{name}", len(values), f"must have at most {RBAC_RULE_ITEMS_MAX} items")
+        yield from too_many(f"{field}.{name}", len(values), RBAC_RULE_ITEMS_MAX)
         if any(len(value) > RBAC_TEXT_CHARS_MAX for value in values):
             yield invalid(f"{field}.{name}", "", f"each has at most {RBAC_TEXT_CHARS_MAX} characters")
     if not rule.verbs:
@@ -87,21 +85,14 @@ def binding_causes(binding: AnyBinding) -> Iterator[Cause]:
     is_namespaced = isinstance(binding, RoleBinding)
     yield from not_one_of("roleRef.apiGroup", role.api_group, (RBAC_GROUP,))
     yield from not_one_of("roleRef.kind", role.kind, _ROLES if is_namespaced else _ROLES[:1])
-    if not role.name:
-        yield required("roleRef.name", "a binding names a role")
-    elif len(role.name) > RBAC_TEXT_CHARS_MAX:
-        yield invalid("roleRef.name", "", f"has at most {RBAC_TEXT_CHARS_MAX} characters")
-    if len(binding.subjects) > RBAC_SUBJECTS_MAX:
-        yield invalid("subjects", len(binding.subjects), f"must have at most {RBAC_SUBJECTS_MAX} items")
+    yield from not_named("roleRef.name", role.name, "a binding names a role", RBAC_TEXT_CHARS_MAX)
+    yield from too_many("subjects", len(binding.subjects), RBAC_SUBJECTS_MAX)
     for number, subject in enumerate(binding.subjects[:RBAC_SUBJECTS_MAX]):
         yield from _subject_causes(f"subjects[{number}]", subject, is_namespaced=is_namespaced)
 
 
 def _subject_causes(field: str, subject: RbacSubject, *, is_namespaced: bool) -> Iterator[Cause]:
-    if not subject.name:
-        yield required(f"{field}.name", "a subject has a name")
-    elif len(subject.name) > RBAC_TEXT_CHARS_MAX:
-        yield invalid(f"{field}.name", "", f"has at most {RBAC_TEXT_CHARS_MAX} characters")
+    yield from not_named(f"{field}.name", subject.name, "a subject has a name", RBAC_TEXT_CHARS_MAX)
     yield from not_one_of(f"{field}.kind", subject.kind, tuple(SubjectKind))
     is_account = subject.kind == SubjectKind.SERVICE_ACCOUNT
     yield from not_one_of(f"{field}.apiGroup", subject.api_group, ("",) if is_account else (RBAC_GROUP,))

@@ -112,13 +112,7 @@ class ReviewApi:
 
     async def _who_am_i(self, request: Request) -> Response:
         document, _ = await _asked(request, "SelfSubjectReview", _RulesSpec)
-        user = user_of(request)
-        info: JsonObject = {"username": user.name, "groups": user.groups}
-        if user.uid:
-            info["uid"] = user.uid
-        if user.extra:
-            info["extra"] = dict(user.extra)
-        return json_response(document | {"status": {"userInfo": info}}, 201)
+        return json_response(document | {"status": {"userInfo": user_of(request).info}}, 201)
 
 
 async def _asked(request: Request, kind: str, spec: type[_SpecT]) -> tuple[JsonObject, _SpecT]:

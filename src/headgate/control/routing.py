@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+import msgspec
 
 from headgate.control.objects import AuthSpec
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.limits import ACK_TIMEOUT_S_DEFAULT, BACKOFF_SECONDS_MAX, TARGET_PARALLEL_DEFAULT
+from headgate.limits import (
+    ACK_TIMEOUT_S_DEFAULT,
+    BACKOFF_SECONDS_MAX,
+    REPORT_TEXT_CHARACTERS_MAX,
+    TARGET_PARALLEL_DEFAULT,
+)
 
 BackoffPolicy = Literal["linear", "exponential"]
 Format = Literal["binary", "json", "batch"]
@@ -151,18 +158,11 @@ class RoutingTable:
 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
-    """What the dispatcher saw of a target's filter since its last report.
+    """What the dispatcher saw of a target's filter since its last report; see `TargetFindings`.
 
     Attributes:
-        target: The target's id.
-        filter_errors: Events whose evaluation was an error since the last report: an increment, which the store
-            adds up.
-        last_error: Message of the last of them.
-        last_error_event: `source` and `id` of that event, as one text.
-        trouble: What is wrong with the subscriber now, as "Reason: message"; empty for nothing, None for as before.
-        dropped: Events given up and kept nowhere since the last report: an increment.
-        last_dropped: Which the last of them was, and why.
-        backlog: What is wrong with its backlog now, as `trouble`.
+        filter_errors: An increment, as `dropped`: the store adds them up.
+        trouble: None for as before, as of `backlog`.
     """
 
     target: int
@@ -173,3 +173,58 @@ class TargetReport:
     dropped: int = 0
     last_dropped: str = ""
     backlog: str | None = None
+
+
+class TargetFindings(msgspec.Struct, frozen=True):
+    """What was seen of a target with its filter so far: all of its reports in one.
+
+    Attributes:
+        filter_errors: Events whose evaluation was an error.
+        last_error: Message of the last of them.
+        last_error_event: `source` and `id` of that event, as one text.
+        trouble: What is wrong with the subscriber now, as "Reason: message"; empty for nothing.
+        dropped: Events that were given up and are kept nowhere.
+        last_dropped: Which the last of them was, and why.
+        backlog: What is wrong with the backlog now, as `trouble`.
+    """
+
+    filter_errors: int = 0
+    last_error: str = ""
+    last_error_event: str = ""
+    trouble: str = ""
+    dropped: int = 0
+    last_dropped: str = ""
+    backlog: str = ""
+
+    def plus(self, report: TargetReport) -> TargetFindings:
+        """These and a newer report; an empty error keeps the last one. Texts are cut at REPORT_TEXT_CHARACTERS_MAX."""
+        is_error, is_drop = bool(report.last_error), bool(report.dropped)
+        return TargetFindings(
+            filter_errors=self.filter_errors + report.filter_errors,
+            last_error=_cut(report.last_error if is_error else self.last_error),
+            last_error_event=_cut(report.last_error_event if is_error else self.last_error_event),
+            trouble=_cut(self.trouble if report.trouble is None else report.trouble),
+            dropped=self.dropped + report.dropped,
+            last_dropped=_cut(report.last_dropped if is_drop else self.last_dropped),
+            backlog=_cut(self.backlog if report.backlog is None else report.backlog),
+        )
+
+
+def _cut(text: str) -> str:
+    return text[:REPORT_TEXT_CHARACTERS_MAX]
+
+
+NOTHING_FOUND: Final = TargetFindings()
+"""What is known of an object about which no dispatcher has reported."""
+FINDINGS: Final = TargetFindings.__struct_fields__
+"""Names of what is found, which are columns."""
+
+
+class ToldFindings(TargetFindings, frozen=True, kw_only=True):
+    """Findings that come from elsewhere.
+
+    Attributes:
+        needs: The generation that first held the filter with which they were found.
+    """
+
+    needs: int

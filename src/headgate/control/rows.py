@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from headgate.control.credentials import CredentialsError, credentials_of
 from headgate.control.objects import (
@@ -22,6 +21,7 @@ from headgate.control.objects import (
     encode,
     key_of,
 )
+from headgate.control.routing import FINDINGS, NOTHING_FOUND, TargetFindings
 from headgate.control.status import BrokerState, StatusInputs, auths_of, broker_state, sink_of
 from headgate.limits import SECRETS_READ_MAX
 from headgate.storage.keyring import Keyring, NoSecretsKeyError, SealedError
@@ -82,23 +82,12 @@ NAMED: Final = "kind = ? AND namespace = ? AND name = ?"
 """The row of an object, in each table that has one: its parameters are an ObjectKey."""
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
-_REPORTED: Final = (
-    "filter_errors",
-    "last_error",
-    "last_error_event",
-    "trouble",
-    "dropped",
-    "last_dropped",
-    "backlog",
-    "stopped",
-)
-"""Columns of reports, which are inputs of a status by the same names; 0 and empty without a report."""
-NOTHING_REPORTED: Final[Mapping[str, Any]] = MappingProxyType(
-    {name: 0 if name in ("filter_errors", "dropped") else "" for name in _REPORTED}
-)
-"""What is known of an object about which no dispatcher has reported."""
-_COLUMNS = "o.kind, o.body, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error, " + ", ".join(
-    f"ifnull(r.{name}, {nothing!r})" for name, nothing in NOTHING_REPORTED.items()
+_COLUMNS = ", ".join(
+    (
+        *("o.kind", "o.body", "t.broker", "t.subscriber_broker", "t.subscriber", "t.needs", "t.plan_error"),
+        "ifnull(r.stopped, '')",
+        *(f"ifnull(r.{name}, {getattr(NOTHING_FOUND, name)!r})" for name in FINDINGS),
+    )
 )
 _REPORTS = "LEFT JOIN reports r ON r.target = t.id"
 # CROSS JOIN keeps SQLite from starting at the other table and reading all of it.
@@ -177,10 +166,11 @@ def routed_rows(
     """
     facts = Facts(connection, form)
     for row in connection.execute(which, parameters):
-        kind, body, broker, subscriber_broker, subscriber, needs, plan_error, *report = row
+        kind, body, broker, subscriber_broker, subscriber, needs, plan_error, stopped, *report = row
         obj = cast(Routed, decode_stored(Kind(kind), body))
-        reported = dict(zip(_REPORTED, report, strict=True))
-        yield RoutedRow(obj, facts.inputs(obj, broker, subscriber_broker, subscriber, needs, plan_error, reported))
+        found = TargetFindings(*report)
+        inputs = facts.inputs(obj, broker, subscriber_broker, subscriber, needs, plan_error, found, stopped)
+        yield RoutedRow(obj, inputs)
 
 
 class Facts:
@@ -208,7 +198,8 @@ class Facts:
         subscriber: str,
         needs: int,
         plan_error: str = "",
-        reported: Mapping[str, Any] = NOTHING_REPORTED,
+        found: TargetFindings = NOTHING_FOUND,
+        stopped: str = "",
     ) -> StatusInputs:
         """The inputs of one object's status; but for the object they are as its row has them."""
         known = self._brokers
@@ -226,7 +217,8 @@ class Facts:
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
             credentials=self._secrets.problem(obj.metadata.namespace, auths) if auths else None,
-            **reported,
+            found=found,
+            stopped=stopped,
         )
 
 

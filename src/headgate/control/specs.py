@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.durations import duration_s
-from headgate.control.errors import Cause, forbidden, invalid, not_between, not_one_of
+from headgate.control.errors import Cause, forbidden, invalid, not_between, not_one_of, too_many
 from headgate.control.objects import (
     ORDER_ANNOTATION,
     ORDER_ANNOTATION_KAFKA,
@@ -114,13 +115,10 @@ def log_causes(spec: LogSpec | None) -> Iterator[Cause]:
         return
     yield from not_between("spec.log.filterSizeBytes", spec.filter_size_bytes, BLOOM_BYTES_MIN, BLOOM_BYTES_MAX)
     yield from not_one_of("spec.log.compression", spec.compression or None, _CODECS)
-    if spec.retention:
-        try:
-            seconds = duration_s(spec.retention)
-        except ValueError as error:
-            yield invalid("spec.log.retention", spec.retention, str(error))
-        else:
-            yield from not_between("spec.log.retention", seconds, BROKER_RETENTION_S_MIN, BROKER_RETENTION_S_MAX, " s")
+    between = f"must be between {BROKER_RETENTION_S_MIN:g} and {BROKER_RETENTION_S_MAX:.0f} s"
+    yield from _duration_causes(
+        "spec.log.retention", spec.retention, BROKER_RETENTION_S_MIN, BROKER_RETENTION_S_MAX, between
+    )
     if spec.filter_value:
         try:
             filter_value_rule(spec.filter_value)
@@ -167,22 +165,23 @@ def delivery_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
     for field, text in (("batchSize", delivery.batch_size), ("batchWait", delivery.batch_wait)):
         if text and delivery.format != "batch":
             yield invalid(f"{at}.{field}", text, 'has a meaning only with format "batch"')
-    yield from _duration_causes(f"{at}.backoffDelay", delivery.backoff_delay, BACKOFF_SECONDS_MAX, zero=True)
-    yield from _duration_causes(f"{at}.timeout", delivery.timeout, TIMEOUT_SECONDS_MAX, zero=False)
-    yield from _duration_causes(f"{at}.retryAfterMax", delivery.retry_after_max, BACKOFF_SECONDS_MAX, zero=True)
-    yield from _duration_causes(f"{at}.batchWait", delivery.batch_wait, BATCH_WAIT_SECONDS_MAX, zero=True)
+    for field, text, low_s, most in (
+        ("backoffDelay", delivery.backoff_delay, 0, BACKOFF_SECONDS_MAX),
+        ("timeout", delivery.timeout, sys.float_info.min, TIMEOUT_SECONDS_MAX),
+        ("retryAfterMax", delivery.retry_after_max, 0, BACKOFF_SECONDS_MAX),
+        ("batchWait", delivery.batch_wait, 0, BATCH_WAIT_SECONDS_MAX),
+    ):
+        rule = f"must be {'above zero and ' if low_s else ''}at most {most} s"
+        yield from _duration_causes(f"{at}.{field}", text, low_s, most, rule)
 
 
-def _duration_causes(field: str, text: str, seconds_max: int, *, zero: bool) -> Iterator[Cause]:
-    if not text:
-        return
+def _duration_causes(field: str, text: str, low_s: float, high_s: float, rule: str) -> Iterator[Cause]:
+    """A cause when a text, which may be empty, is no duration or lies outside of its bounds."""
     try:
-        seconds = duration_s(text)
+        if text and not low_s <= duration_s(text) <= high_s:
+            yield invalid(field, text, rule)
     except ValueError as error:
         yield invalid(field, text, str(error))
-        return
-    if seconds > seconds_max or (seconds == 0 and not zero):
-        yield invalid(field, text, f"must be {'at most' if zero else 'above zero and at most'} {seconds_max} s")
 
 
 def order_causes(metadata: Metadata) -> Iterator[Cause]:
@@ -289,24 +288,15 @@ def pull_causes(spec: SubscriptionSpec) -> Iterator[Cause]:
         except PositionError:
             detail = 'must be "now", "beginning" or a position such as "0:123,1:456"'
             yield invalid("spec.filterFrom", spec.filter_from[:64], detail)
-    if spec.ack_timeout:
-        try:
-            seconds = duration_s(spec.ack_timeout)
-        except ValueError as error:
-            yield invalid("spec.ackTimeout", spec.ack_timeout, str(error))
-        else:
-            if not ACK_TIMEOUT_S_MIN <= seconds <= ACK_TIMEOUT_S_MAX:
-                detail = f"must be between {ACK_TIMEOUT_S_MIN:.0f} s and {ACK_TIMEOUT_S_MAX:.0f} s"
-                yield invalid("spec.ackTimeout", spec.ack_timeout, detail)
+    between = f"must be between {ACK_TIMEOUT_S_MIN:.0f} s and {ACK_TIMEOUT_S_MAX:.0f} s"
+    yield from _duration_causes("spec.ackTimeout", spec.ack_timeout, ACK_TIMEOUT_S_MIN, ACK_TIMEOUT_S_MAX, between)
     yield from not_between("spec.maxDeliveries", spec.max_deliveries, 1, MAX_DELIVERIES_MAX)
     yield from delivery_causes(spec.delivery)
     for field in msgspec.structs.fields(DeliverySpec):
         if field.name in _PUSHED and spec.delivery is not None and getattr(spec.delivery, field.name) != field.default:
             detail = "has no meaning for a subscription, whose consumers come for the events"
             yield forbidden(f"spec.delivery.{field.encode_name}", detail)
-    if len(spec.consumer_metadata) > CONSUMER_METADATA_MAX:
-        detail = f"must have at most {CONSUMER_METADATA_MAX} names"
-        yield invalid("spec.consumerMetadata", len(spec.consumer_metadata), detail)
+    yield from too_many("spec.consumerMetadata", len(spec.consumer_metadata), CONSUMER_METADATA_MAX, "names")
 
 
 def compiler_input(obj: Routed) -> tuple[JsonObject | None, Sequence[JsonObject]]:

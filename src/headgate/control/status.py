@@ -34,6 +34,7 @@ from headgate.control.objects import (
     Trigger,
     TriggerStatus,
 )
+from headgate.control.routing import NOTHING_FOUND, TargetFindings
 from headgate.control.specs import ServedBroker, is_paused, log_rule
 from headgate.event.identity import identity
 from headgate.filter.tools.advice import advice
@@ -114,18 +115,12 @@ class StatusInputs:
         subscriber_uri: Where events would go; empty when the subscriber has no address.
         needs: The generation that holds its filter.
         plan_error: Why the stored filter no longer compiles; normally empty.
-        filter_errors: Events whose evaluation was an error.
-        last_error: Message of the last of them.
-        last_error_event: That event.
         sink: Where its dead letters go.
         sink_broker: The broker that the sink refers to, None when it refers to none or there is none.
-        trouble: What the dispatcher finds wrong with the subscriber now, as "Reason: message"; empty for nothing.
-        dropped: Events that were given up and are kept nowhere.
-        last_dropped: Which the last of them was, and why.
-        backlog: What is wrong with its backlog now, as `trouble`.
+        found: What dispatchers have reported.
         stopped: What was seen of a filter that matched regularly and has stopped; empty for nothing.
-        credentials: What is wrong with the Secrets that its deliveries authenticate by, as `trouble`; None when they
-            need none.
+        credentials: What is wrong with the Secrets that its deliveries authenticate by, as "Reason: message"; empty for
+            nothing, None when they need none.
     """
 
     broker: BrokerState | None
@@ -134,15 +129,9 @@ class StatusInputs:
     needs: int
     active_generation: int
     plan_error: str = ""
-    filter_errors: int = 0
-    last_error: str = ""
-    last_error_event: str = ""
     sink: DeadLetterSink = DeadLetterSink()
     sink_broker: BrokerState | None = None
-    trouble: str = ""
-    dropped: int = 0
-    last_dropped: str = ""
-    backlog: str = ""
+    found: TargetFindings = NOTHING_FOUND
     stopped: str = ""
     credentials: str | None = None
 
@@ -268,19 +257,19 @@ def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStat
     """
     sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)
     needed = [_broker_ready(obj, inputs), sink, *_credentials_resolved(inputs), _subscribed(inputs)]
-    warnings = [_filter_healthy(inputs), *_kept(inputs), *_filter_advisable(obj)]
+    warnings = [_filter_healthy(inputs.found, inputs.stopped), *_kept(inputs.found), *_filter_advisable(obj)]
     status: TriggerStatus | SubscriptionStatus = SubscriptionStatus()
     if isinstance(obj, Trigger):
         subscriber = _subscriber_resolved(obj, inputs)
         needed[1:1] = [_dependency_ready(obj), subscriber]
-        warnings += [_untroubled("SubscriberHealthy", inputs.trouble), *_delivering(obj)]
+        warnings += [_untroubled("SubscriberHealthy", inputs.found.trouble), *_delivering(obj)]
         status = TriggerStatus(subscriber_uri=inputs.subscriber_uri if subscriber.status == TRUE else "")
     return msgspec.structs.replace(
         status,
         observed_generation=obj.metadata.generation,
         conditions=timed((*needed, *warnings, summary(needed)), obj.status.conditions, now),
         dead_letter_sink_uri=(inputs.sink.uri or "") if sink.status == TRUE else "",
-        filter_errors=inputs.filter_errors,
+        filter_errors=inputs.found.filter_errors,
     )
 
 
@@ -347,26 +336,26 @@ def _subscribed(inputs: StatusInputs) -> Condition:
     return Condition(type="Subscribed", status=TRUE)
 
 
-def _filter_healthy(inputs: StatusInputs) -> Condition:
-    if not inputs.filter_errors:
-        if inputs.stopped:
-            return warning("FilterHealthy", "StoppedMatching", inputs.stopped)
+def _filter_healthy(found: TargetFindings, stopped: str) -> Condition:
+    if not found.filter_errors:
+        if stopped:
+            return warning("FilterHealthy", "StoppedMatching", stopped)
         return Condition(type="FilterHealthy", status=TRUE)
-    count = f"{inputs.filter_errors} event{'s' if inputs.filter_errors > 1 else ''}"
-    last = f"last: {inputs.last_error[:ERROR_CHARS_MAX]} (event {inputs.last_error_event[:ERROR_CHARS_MAX]})"
+    count = f"{found.filter_errors} event{'s' if found.filter_errors > 1 else ''}"
+    last = f"last: {found.last_error[:ERROR_CHARS_MAX]} (event {found.last_error_event[:ERROR_CHARS_MAX]})"
     message = f"the filter was an error for {count}, which were not delivered; {last}"
-    if inputs.stopped:  # errors may be old, and the silence is of now
-        return warning("FilterHealthy", "StoppedMatching", f"{inputs.stopped}; before that {message}")
+    if stopped:  # errors may be old, and the silence is of now
+        return warning("FilterHealthy", "StoppedMatching", f"{stopped}; before that {message}")
     return warning("FilterHealthy", "FilterErrors", message)
 
 
-def _kept(inputs: StatusInputs) -> tuple[Condition, Condition]:
+def _kept(found: TargetFindings) -> tuple[Condition, Condition]:
     """Operators see that events will be given up for their age or number, and that some were (D19)."""
-    backlog = _untroubled("BacklogKept", inputs.backlog)
-    if not inputs.dropped:
+    backlog = _untroubled("BacklogKept", found.backlog)
+    if not found.dropped:
         return backlog, Condition(type="EventsKept", status=TRUE)
-    count = f"{inputs.dropped} event{'s were' if inputs.dropped > 1 else ' was'}"
-    last = inputs.last_dropped[:ERROR_CHARS_MAX]
+    count = f"{found.dropped} event{'s were' if found.dropped > 1 else ' was'}"
+    last = found.last_dropped[:ERROR_CHARS_MAX]
     return backlog, warning("EventsKept", "EventsDropped", f"{count} given up and dropped; last: {last}")
 
 

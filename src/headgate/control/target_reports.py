@@ -6,66 +6,12 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-import msgspec
-
 from headgate.control.database import Database
-from headgate.control.routing import TargetReport
+from headgate.control.routing import FINDINGS, TargetFindings, TargetReport, ToldFindings
 from headgate.control.rows import bump
 from headgate.limits import REPORT_TEXT_CHARACTERS_MAX
 
-
-class TargetFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen of a target with its filter so far: all of its reports in one.
-
-    Attributes:
-        filter_errors: Events whose evaluation was an error.
-        last_error: Message of the last of them.
-        last_error_event: `source` and `id` of that event, as one text.
-        trouble: What is wrong with the subscriber now, as "Reason: message"; empty for nothing.
-        dropped: Events that were given up and are kept nowhere.
-        last_dropped: Which the last of them was, and why.
-        backlog: What is wrong with the backlog now, as `trouble`.
-    """
-
-    filter_errors: int = 0
-    last_error: str = ""
-    last_error_event: str = ""
-    trouble: str = ""
-    dropped: int = 0
-    last_dropped: str = ""
-    backlog: str = ""
-
-    def plus(self, report: TargetReport) -> TargetFindings:
-        """These and a newer report; an empty error keeps the last one. Texts are cut at REPORT_TEXT_CHARACTERS_MAX."""
-        is_error, is_drop = bool(report.last_error), bool(report.dropped)
-        return TargetFindings(
-            filter_errors=self.filter_errors + report.filter_errors,
-            last_error=_cut(report.last_error if is_error else self.last_error),
-            last_error_event=_cut(report.last_error_event if is_error else self.last_error_event),
-            trouble=_cut(self.trouble if report.trouble is None else report.trouble),
-            dropped=self.dropped + report.dropped,
-            last_dropped=_cut(report.last_dropped if is_drop else self.last_dropped),
-            backlog=_cut(self.backlog if report.backlog is None else report.backlog),
-        )
-
-
-def _cut(text: str) -> str:
-    return text[:REPORT_TEXT_CHARACTERS_MAX]
-
-
-FINDINGS: Final = TargetFindings.__struct_fields__
-"""Names of what is found, which are columns."""
 _COLUMNS: Final = ", ".join(FINDINGS)
-
-
-class ToldFindings(TargetFindings, frozen=True, kw_only=True):
-    """Findings that come from elsewhere.
-
-    Attributes:
-        needs: The generation that first held the filter with which they were found.
-    """
-
-    needs: int
 
 
 class StoppedFilter(NamedTuple):
@@ -150,7 +96,8 @@ class ReportTable:
                     if not connection.execute("SELECT 1 FROM reports WHERE target = ?", (target,)).fetchone():
                         _put(connection, target, TargetFindings(), mark)
                     connection.execute(
-                        "UPDATE reports SET stopped = ?, report = ? WHERE target = ?", (_cut(one.message), mark, target)
+                        "UPDATE reports SET stopped = ?, report = ? WHERE target = ?",
+                        (one.message[:REPORT_TEXT_CHARACTERS_MAX], mark, target),
                     )
 
     def since(self, report: int) -> tuple[int, ...]:
@@ -162,7 +109,7 @@ class ReportTable:
 
 def _found(connection: sqlite3.Connection, target: int) -> TargetFindings:
     row = connection.execute(f"SELECT {_COLUMNS} FROM reports WHERE target = ?", (target,)).fetchone()
-    return TargetFindings(**dict(zip(FINDINGS, row, strict=True))) if row else TargetFindings()
+    return TargetFindings(*row) if row else TargetFindings()
 
 
 def _needs(connection: sqlite3.Connection, target: int) -> int | None:

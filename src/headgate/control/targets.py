@@ -104,37 +104,36 @@ def _put(
 ) -> None:
     """Write a routing row; the numbers are its id, its broker's uid, its generation, its version, the compiler's."""
     target, uid, needs, routing, compiler = numbers
-    meta = obj.metadata
     filter_, filters = compiler_input(obj)
-    connection.execute(
-        "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
-        " delivery, ordered, sink_broker, pull, filter, compiler, plan_version, plan, plan_error,"
-        " needs, routing, subscriber_ca, subscriber_audience, authenticates, cost, paused)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?)",
-        (
-            target,
-            *key_of(obj),
-            obj.broker_key,
-            uid,
-            way.subscriber_broker,
-            way.subscriber,
-            way.delivery,
-            is_ordered(meta),
-            way.sink_broker,
-            way.pull,
-            msgspec.json.encode(WrittenFilter(filter_, tuple(filters))),
-            compiler,
-            PLAN_VERSION,
-            encode_plan(plan),
-            needs,
-            routing,
-            obj.spec.subscriber.ca_certs if isinstance(obj, Trigger) else "",
-            obj.spec.subscriber.audience if isinstance(obj, Trigger) else "",
-            bool(auths_of(obj.spec.delivery)),
-            filter_cost(plan),
-            isinstance(obj, Trigger) and is_paused(meta),
-        ),
-    )
+    key = key_of(obj)
+    row = {
+        "id": target,
+        "kind": key.kind,
+        "namespace": key.namespace,
+        "name": key.name,
+        "broker": obj.broker_key,
+        "broker_uid": uid,
+        "subscriber_broker": way.subscriber_broker,
+        "subscriber": way.subscriber,
+        "delivery": way.delivery,
+        "ordered": is_ordered(obj.metadata),
+        "sink_broker": way.sink_broker,
+        "pull": way.pull,
+        "filter": msgspec.json.encode(WrittenFilter(filter_, tuple(filters))),
+        "compiler": compiler,
+        "plan_version": PLAN_VERSION,
+        "plan": encode_plan(plan),
+        "plan_error": "",
+        "needs": needs,
+        "routing": routing,
+        "subscriber_ca": obj.spec.subscriber.ca_certs if isinstance(obj, Trigger) else "",
+        "subscriber_audience": obj.spec.subscriber.audience if isinstance(obj, Trigger) else "",
+        "authenticates": bool(auths_of(obj.spec.delivery)),
+        "cost": filter_cost(plan),
+        "paused": isinstance(obj, Trigger) and is_paused(obj.metadata),
+    }
+    marks = ", ".join("?" * len(row))
+    connection.execute(f"INSERT OR REPLACE INTO targets ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
 
 
 def target_cost(connection: sqlite3.Connection, key: ObjectKey) -> int:

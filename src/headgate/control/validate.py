@@ -10,7 +10,16 @@ from urllib.parse import urljoin, urlsplit
 from cryptography import x509
 
 from headgate.control.egress import RESERVED_NAMESPACES, UrlPolicy, UrlRefusedError
-from headgate.control.errors import Cause, InvalidObjectError, forbidden, invalid, not_one_of, required, value_at
+from headgate.control.errors import (
+    Cause,
+    InvalidObjectError,
+    forbidden,
+    invalid,
+    not_one_of,
+    required,
+    too_many,
+    value_at,
+)
 from headgate.control.event_policies import policy_causes
 from headgate.control.event_types import event_type_causes
 from headgate.control.objects import (
@@ -100,8 +109,7 @@ def auth_causes(at: str, auth: AuthSpec | None) -> Iterator[Cause]:
             f"{where}.clientAuthentication", oauth.client_authentication or None, CLIENT_AUTHENTICATIONS
         )
         yield from ca_causes(f"{where}.CACerts", oauth.ca_certs)
-        if len(oauth.scopes) > OAUTH_SCOPES_MAX:
-            yield invalid(f"{where}.scopes", len(oauth.scopes), f"must have at most {OAUTH_SCOPES_MAX} scopes")
+        yield from too_many(f"{where}.scopes", len(oauth.scopes), OAUTH_SCOPES_MAX, "scopes")
         for scope in oauth.scopes[:OAUTH_SCOPES_MAX]:
             if not _SCOPE.fullmatch(scope):
                 yield invalid(f"{where}.scopes", scope, "a scope has 1 to 256 printable characters and no space")
@@ -301,8 +309,7 @@ def _map_causes(metadata: Metadata) -> Iterator[Cause]:
 
 
 def _finalizer_causes(finalizers: tuple[str, ...]) -> Iterator[Cause]:
-    if len(finalizers) > FINALIZERS_MAX:
-        yield invalid("metadata.finalizers", len(finalizers), f"must have at most {FINALIZERS_MAX} names")
+    yield from too_many("metadata.finalizers", len(finalizers), FINALIZERS_MAX, "names")
     for name in finalizers:
         yield from _key_causes("metadata.finalizers", name)
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from headgate.control.routing import Target, TargetReport
-from headgate.control.target_reports import FINDINGS, TargetFindings, ToldFindings
+from headgate.control.routing import FINDINGS, Target, TargetFindings, TargetReport, ToldFindings
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile
 from headgate.store.config import KafkaConfig
