@@ -27,19 +27,23 @@ class Held:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go = threading.Event()
-        self.begun = 0
+        self.first = threading.Event()
+        self.bodies: list[bytes] = []
         monkeypatch.setattr(ingress_app, "decode_request", self)
 
     def __call__(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Sequence[Event]:
         if body != SMALL:
             assert threading.current_thread() is not threading.main_thread()
-            self.begun += 1
+            self.bodies.append(body)
+            self.first.set()
             assert self.go.wait(30)
         return decode_request(headers, body)
 
 
-async def post(app: ingress_app.Ingress, body: bytes, content_type: str = STRUCTURED_JSON) -> Answer:
-    answer, _ = await call(app, headers=[("content-type", content_type)], pieces=(body,))
+async def post(
+    app: ingress_app.Ingress, body: bytes, content_type: str = STRUCTURED_JSON, path: str = "/ns/b"
+) -> Answer:
+    answer, _ = await call(app, path=path, headers=[("content-type", content_type)], pieces=(body,))
     return answer
 
 
@@ -52,7 +56,7 @@ def test_nobody_waits_while_a_large_body_is_decoded(large: bytes, monkeypatch: p
         waiting = [asyncio.create_task(post(app, large)) for _ in range(2)]
         try:
             assert (await post(app, SMALL)).status == 202
-            assert (len(log.events), held.begun <= 1) == (1, True), "one at a time"
+            assert (len(log.events), len(held.bodies) <= 1) == (1, True), "one at a time"
         finally:
             held.go.set()
         assert [(await one).status for one in waiting] == [202, 202]
@@ -80,5 +84,29 @@ def test_bodies_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             held.go.set()
         assert [(await one).status for one in waiting] == [202, 202]
         assert (await post(app, b"[%b]" % large, BATCH_JSON)).status == 202, "room is given back"
+
+    run(work())
+
+
+def test_turns_and_room_go_round_by_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, (loud, quiet) = Held(monkeypatch), LARGE
+    monkeypatch.setattr(intake, "DECODE_WAITING_BYTES_MAX", 8 * len(loud))
+    app = ingress(FakeLog(), brokers=("loud/b", "quiet/b"))
+
+    async def work() -> None:
+        loud_ones = [asyncio.create_task(post(app, loud, path="/loud/b")) for _ in range(8)]
+        try:
+            assert await asyncio.to_thread(held.first.wait, 30)
+            quiet_one = asyncio.create_task(post(app, quiet, path="/quiet/b"))
+            await asyncio.sleep(0)
+        finally:
+            held.go.set()
+        answers = [await one for one in loud_ones]
+        assert (await quiet_one).status == 202
+        statuses = [answer.status for answer in answers]
+        assert statuses == sorted(statuses)
+        assert statuses.count(202) == 6, "three quarters of the room"
+        assert {answer.problem["code"] for answer in answers if answer.status == 429} == {"undecoded"}
+        assert held.bodies.index(quiet) <= 2, "behind the one that was being decoded, and one turn"
 
     run(work())

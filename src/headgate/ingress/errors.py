@@ -6,7 +6,6 @@ from headgate.errors import (
     FatalError,
     HeadgateError,
     InvalidInputError,
-    OverloadedError,
     TooLargeError,
     UnavailableError,
 )
@@ -49,12 +48,6 @@ class HeadersTooLargeError(TooLargeError):
 
     code = "headers-too-large"
     http_status = 431
-
-
-class BodiesOverloadError(OverloadedError):
-    """Too many large bodies are being received at the same time."""
-
-    code = "bodies-overload"
 
 
 class PartlyStoredError(UnavailableError):
