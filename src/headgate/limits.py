@@ -493,7 +493,7 @@ TLS_SHUTDOWN_S_MAX: Final = 5.0
 BODIES_READING_BYTES_MAX: Final = 64 << 20
 """Bodies that are being received in pieces, all connections together; namespaces and users share it."""
 COMMIT_QUEUE_EVENTS_MAX: Final = 50_000
-"""Events of one partition that wait for the disk: some 0.3 s at full speed."""
+"""Events of one partition that wait for the disk: some 0.3 s at full speed. Namespaces share it."""
 COMMIT_QUEUE_BYTES_MAX: Final = 64 << 20
 """The same in bytes, headers included: sixteen of the largest batches."""
 COMMIT_CHUNK_EVENTS_MAX: Final = 8_192

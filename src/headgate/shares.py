@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
@@ -23,6 +22,7 @@ from headgate.observe.metrics import PLACES, PLACES_REFUSED
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
+_ALL: Final = (None, None)
 _HINT: Final = "have fewer at the same time, or try again later"
 
 
@@ -99,11 +99,11 @@ class FairPlaces:
         self._limit = limit
         self._most = most
         self._unit = unit
-        self._held = Counter[tuple[str | None, str | None]]()
-        """By namespace and user; None stands for all of them."""
+        self._held: dict[tuple[str | None, str | None], int] = {}
+        """By namespace and user; None stands for all of them. A plain dictionary costs a fifth of a Counter."""
 
     def __len__(self) -> int:
-        return self._held[None, None]
+        return self._held.get(_ALL, 0)
 
     def check(self, namespace: str, user: str, size: int = 1) -> None:
         """Refuses one place too many.
@@ -116,18 +116,18 @@ class FairPlaces:
         Raises:
             PlacesTakenError: The user or the namespace has its share, or not so many places are left.
         """
-        held = self._held
-        free = self._most - held[None, None]
+        held = self._held.get
+        free = self._most - held(_ALL, 0)
         room = SHARE_OF_FREE_PLACES * free
         if free < size:
             raise self._refused("all", f"all {self._most} {self._unit} for {self._name} are taken ({self._limit})")
         if namespace:
-            left = room - held[namespace, None]
+            left = room - held((namespace, None), 0)
             if left <= 0:
                 raise self._refused("namespace", self._share(f"the namespace {namespace!r}"))
-            if held[namespace, user] >= SHARE_OF_FREE_PLACES * left:
+            if held((namespace, user), 0) >= SHARE_OF_FREE_PLACES * left:
                 raise self._refused("user", self._share(f"the user {user!r} in the namespace {namespace!r}"))
-        if user and held["" if user == ANONYMOUS_NAME else None, user] >= room:
+        if user and held(("" if user == ANONYMOUS_NAME else None, user), 0) >= room:
             raise self._refused("user", self._share(f"the user {user!r}"))
 
     @contextlib.contextmanager
@@ -151,10 +151,12 @@ class FairPlaces:
 
     def take(self, namespace: str, user: str, size: int = 1) -> None:
         """So many places are taken, whether or not there are any; below zero they are given back."""
-        for key in ((None, None), (namespace, None), (None, user), (namespace, user)):
-            self._held[key] += size
-            if not self._held[key]:
-                del self._held[key]
+        held = self._held
+        for key in (_ALL, (namespace, None), (None, user), (namespace, user)):
+            if left := held.get(key, 0) + size:
+                held[key] = left
+            else:
+                held.pop(key, None)
 
     def _share(self, who: str) -> str:
         return f"{who} has its share of the {self._most} {self._unit} for {self._name} ({self._limit})"

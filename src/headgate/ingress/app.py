@@ -36,7 +36,7 @@ from headgate.limits import (
     REQUEST_HEAD_BYTES_MAX,
     ROOT_CHARS_MAX,
 )
-from headgate.shares import FairPlaces, PlacesTakenError
+from headgate.shares import FairPlaces
 
 _ALLOW: Final = (b"allow", b"POST, OPTIONS")
 _EMPTY: Final = (b"content-length", b"0")
@@ -50,6 +50,7 @@ _TRACEPARENT: Final = TRACEPARENT.encode()
 _TRACESTATE: Final = TRACESTATE.encode()
 _CONTENT_LENGTH: Final = b"content-length"
 _CONTENT_TYPE: Final = b"content-type"
+_BODIES: Final = "bodies"
 _BATCH_PREFIX: Final = BATCH_JSON.encode()
 _READ: Final = frozenset([_CONTENT_LENGTH, _CONTENT_TYPE, _HOPS, _ROOT, _TRACEPARENT, _TRACESTATE])
 """Headers that are read before the event is decoded."""
@@ -73,7 +74,7 @@ class Ingress:
         self._intake = intake
         self._fallback = fallback
         self._token = token
-        self._bodies = FairPlaces("bodies", "BODIES_READING_BYTES_MAX", BODIES_READING_BYTES_MAX, "bytes")
+        self._bodies = FairPlaces(_BODIES, "BODIES_READING_BYTES_MAX", BODIES_READING_BYTES_MAX, "bytes")
         """Those that come in pieces, until they are there."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -233,7 +234,7 @@ def _refuse_size(limit_bytes: int) -> NoReturn:
 
 async def _refuse(error: HeadgateError, send: Send) -> None:
     headers = [_ALLOW] if error.http_status == 405 else []
-    if error.http_status in (413, 431) or isinstance(error, PlacesTakenError):
+    if error.http_status in (413, 431) or error.code == _BODIES:
         headers.append(_CLOSE)  # the rest of the body is not read
     count_refusal(error)
     await send_problem(send, error, *headers)

@@ -190,6 +190,7 @@ REQUESTS_REFUSED = _counters(
         "overloaded",
         "bodies",
         "undecoded",
+        "waiting-events",
         "unavailable",
         "log-unavailable",
     ),
