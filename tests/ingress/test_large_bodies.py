@@ -8,11 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, decode_request
 from headgate.event.model import Event
 from headgate.ingress import app as ingress_app
 from headgate.ingress import intake
-from headgate.limits import DECODE_BYTES_INLINE, DECODE_CONTAINERS_INLINE
+from headgate.ingress.partitions import Partitions
+from headgate.limits import BATCH_EVENTS_MAX, DECODE_BYTES_INLINE, DECODE_CONTAINERS_INLINE, PUBLISH_EVENTS_MAX
 from tests.ingress.support import Answer, FakeLog, call, ingress, run
 
 SMALL = b'{"specversion":"1.0","id":"small","source":"/s","type":"t","data":1}'
@@ -110,3 +112,30 @@ def test_turns_and_room_go_round_by_namespace(monkeypatch: pytest.MonkeyPatch) -
         assert held.bodies.index(quiet) <= 2, "behind the one that was being decoded, and one turn"
 
     run(work())
+
+
+@pytest.mark.parametrize(("count", "turns"), [(PUBLISH_EVENTS_MAX, 0), (BATCH_EVENTS_MAX, 8)])
+def test_the_loop_has_turns_while_a_large_batch_gets_its_lineage_and_trace(count: int, turns: int) -> None:
+    """Requests of a stream, which keep their order, are enqueued before anything is awaited."""
+    log = FakeLog()
+    served = ServedBroker("ns/b/uid", DEFAULT_RULE)
+    intake_ = intake.Intake(Partitions([log]), {"ns/b": served}.get)
+    events = [Event("1.0", str(number), "/s", "t") for number in range(count)]
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+    async def work() -> int:
+        storing = asyncio.create_task(
+            intake_.store(served, events, 1, started_s=0.0, lineage=intake.Lineage(1), trace=trace)
+        )
+        await asyncio.sleep(0)
+        had = 0
+        while not log.events:
+            had += 1
+            await asyncio.sleep(0)
+        await storing
+        return had
+
+    had = asyncio.run(work())
+    assert had == 0 if not turns else had >= 2 * turns
+    assert len(log.events) == count
+    assert {event.extensions["traceparent"] for event in log.events} == set(trace.values())

@@ -22,7 +22,7 @@ from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producing
 from headgate.ingress.publish_quota import PublishQuotas
-from headgate.limits import DECODE_WAITING_BYTES_MAX
+from headgate.limits import DECODE_WAITING_BYTES_MAX, PUBLISH_EVENTS_MAX
 from headgate.observe.metrics import (
     BROKER_EVENTS_ACCEPTED,
     EVENTS_ACCEPTED,
@@ -165,7 +165,9 @@ class Intake:
         producing: Producing | None = None,
         first: int = 0,
     ) -> int:
-        """Stores the events of one request; returns when all of them are on disk. Enqueued before anything is awaited.
+        """Stores the events of one request; returns when all of them are on disk.
+
+        At most PUBLISH_EVENTS_MAX events are enqueued before anything is awaited; others may wait for other requests.
 
         Args:
             broker: Whose events they become.
@@ -192,13 +194,14 @@ class Intake:
         if lineage.hops:
             if tree:
                 self._descendants.take(tree, len(events))
-            events = [with_lineage(event, *lineage) for event in events]
+            events = await _each(events, lambda event: with_lineage(event, *lineage))
         span: Span | None = None
         if self._tracing is not None:
             span = self._span(self._tracing, path_of(broker.identity), protocol, events, trace)
             trace = span.context
         if trace:
-            events = [with_context(event, trace) for event in events]
+            context = trace
+            events = await _each(events, lambda event: with_context(event, context))
         quota = self._quotas.get(broker.identity) if self._quotas is not None else None
         if quota is not None:
             quota.take(len(events), size_bytes)
@@ -235,6 +238,16 @@ class Intake:
         if len(events) > 1:
             attributes["messaging.batch.message_count"] = len(events)
         return tracing.start("receive", trace or context_of(first), attributes)
+
+
+async def _each(events: Sequence[Event], change: Callable[[Event], Event]) -> list[Event]:
+    """All events changed; the event loop has its turns between those of a large batch."""
+    changed: list[Event] = []
+    for event in events:
+        if changed and not len(changed) % PUBLISH_EVENTS_MAX:
+            await asyncio.sleep(0)
+        changed.append(change(event))
+    return changed
 
 
 def _answered(protocol: Protocol, status: int) -> dict[str, Value]:
