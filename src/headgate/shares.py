@@ -14,6 +14,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
+from headgate.auth.user import ANONYMOUS_NAME
 from headgate.errors import OverloadedError
 from headgate.limits import SHARE_OF_FREE_PLACES
 from headgate.observe.metrics import PLACES, PLACES_REFUSED
@@ -21,7 +22,8 @@ from headgate.observe.metrics import PLACES, PLACES_REFUSED
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
-_HINT: Final = "end one that is not needed, or try again later"
+_ALL: Final = (None, None)
+_HINT: Final = "have fewer at the same time, or try again later"
 
 
 class PlacesTakenError(OverloadedError):
@@ -56,15 +58,6 @@ class Shares(Generic[_Item]):
     def __len__(self) -> int:
         return sum(map(_size, self._items.values()))
 
-    def of(self, namespace: str, user: str | None = None) -> int:
-        """How many a namespace has, or one user in it."""
-        users = self._items.get(namespace, {})
-        return _size(users) if user is None else len(users.get(user, ()))
-
-    def of_user(self, user: str) -> int:
-        """How many a user has in all namespaces."""
-        return sum(len(users.get(user, ())) for users in self._items.values())
-
     def largest(self) -> _Item:
         """The one to give up: of the namespace that has most, in it of the user who has most, the oldest."""
         users = max(self._items.values(), key=_size)
@@ -87,70 +80,86 @@ class Shares(Generic[_Item]):
 
 
 class FairPlaces:
-    """A bounded number of places. Belongs to one event loop.
+    """A bounded number of places, or of bytes. Belongs to one event loop.
 
     A namespace may have SHARE_OF_FREE_PLACES times as many places as are free, and so may a user; of what his namespace
     may still have, a user may have as many times. So one alone may have three quarters of all, many have less each, and
-    there is always room for who has none. Nobody who has a place loses it.
+    there is always room for who has none. Nobody who has a place loses it, but what grows may be refused more. Those of
+    whom nobody knows who they are count as one user in each namespace, and not across them.
 
     Args:
         name: What the places are for, in the plural: a value of the metrics' label and the code of a refusal.
         limit: Name of the limit.
         most: How many there are.
+        unit: Of what; in the plural.
     """
 
-    def __init__(self, name: str, limit: str, most: int) -> None:
+    def __init__(self, name: str, limit: str, most: int, unit: str = "places") -> None:
         self._name = name
         self._limit = limit
         self._most = most
-        self._held = Shares[object]()
+        self._unit = unit
+        self._held: dict[tuple[str | None, str | None], int] = {}
+        """By namespace and user; None stands for all of them. A plain dictionary costs a fifth of a Counter."""
 
     def __len__(self) -> int:
-        return len(self._held)
+        return self._held.get(_ALL, 0)
 
-    def check(self, namespace: str, user: str) -> None:
+    def check(self, namespace: str, user: str, size: int = 1) -> None:
         """Refuses one place too many.
 
         Args:
             namespace: Of what the place is for; empty for what is in none, where users alone count.
             user: Who wants it; empty where nobody is known.
+            size: How many at once. A share is used up by what is held before them: of large ones the last exceeds it.
 
         Raises:
-            PlacesTakenError: The user or the namespace has its share, or all places are taken.
+            PlacesTakenError: The user or the namespace has its share, or not so many places are left.
         """
-        free = self._most - len(self._held)
+        held = self._held.get
+        free = self._most - held(_ALL, 0)
         room = SHARE_OF_FREE_PLACES * free
-        if free <= 0:
-            raise self._refused("all", f"all {self._most} places for {self._name} are taken ({self._limit})")
+        if free < size:
+            raise self._refused("all", f"all {self._most} {self._unit} for {self._name} are taken ({self._limit})")
         if namespace:
-            left = room - self._held.of(namespace)
+            left = room - held((namespace, None), 0)
             if left <= 0:
                 raise self._refused("namespace", self._share(f"the namespace {namespace!r}"))
-            if self._held.of(namespace, user) >= SHARE_OF_FREE_PLACES * left:
+            if held((namespace, user), 0) >= SHARE_OF_FREE_PLACES * left:
                 raise self._refused("user", self._share(f"the user {user!r} in the namespace {namespace!r}"))
-        if user and self._held.of_user(user) >= room:
+        if user and held(("" if user == ANONYMOUS_NAME else None, user), 0) >= room:
             raise self._refused("user", self._share(f"the user {user!r}"))
 
     @contextlib.contextmanager
-    def held(self, namespace: str, user: str) -> Iterator[None]:
-        """A place for as long as the block lasts; raises as `check`."""
-        self.check(namespace, user)
-        place, taken = self.take(namespace, user), PLACES.labels(self._name)
-        taken.set(len(self._held))
-        try:
-            yield
-        finally:
-            self._held.remove(namespace, user, place)
-            taken.set(len(self._held))
+    def held(self, namespace: str, user: str, size: int = 1) -> Iterator[Callable[[int], None]]:
+        """So many places for as long as the block lasts, which may ask for more of them; both raise as `check`."""
+        held, taken = 0, PLACES.labels(self._name)
 
-    def take(self, namespace: str, user: str) -> object:
-        """A place is taken for good, whether or not there is one."""
-        place = object()
-        self._held.add(namespace, user, place)
-        return place
+        def grow(more: int) -> None:
+            nonlocal held
+            self.check(namespace, user, more)
+            self.take(namespace, user, more)
+            held += more
+            taken.set(len(self))
+
+        grow(size)
+        try:
+            yield grow
+        finally:
+            self.take(namespace, user, -held)
+            taken.set(len(self))
+
+    def take(self, namespace: str, user: str, size: int = 1) -> None:
+        """So many places are taken, whether or not there are any; below zero they are given back."""
+        held = self._held
+        for key in (_ALL, (namespace, None), (None, user), (namespace, user)):
+            if left := held.get(key, 0) + size:
+                held[key] = left
+            else:
+                held.pop(key, None)
 
     def _share(self, who: str) -> str:
-        return f"{who} has its share of the {self._most} places for {self._name} ({self._limit})"
+        return f"{who} has its share of the {self._most} {self._unit} for {self._name} ({self._limit})"
 
     def _refused(self, by: str, message: str) -> PlacesTakenError:
         PLACES_REFUSED.labels(by).inc()

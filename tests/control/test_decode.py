@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
+from headgate.auth.context import USER
+from headgate.auth.user import authenticated
+from headgate.control import http
 from headgate.control.admission import Admission
-from headgate.control.bodies import FieldValidation, decode_json, decode_yaml, yaml_documents
+from headgate.control.bodies import FieldValidation, Read, decode_json, decode_yaml, yaml_documents
 from headgate.control.decode import check_shape, decode_object
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
 from headgate.control.objects import (
@@ -391,3 +397,37 @@ def test_merge_patch_is_idempotent(target: object, patch: object) -> None:
 )
 def test_merge_patch_as_rfc_7396_shows_it(target: object, patch: object, result: object) -> None:
     assert merge_patch(target, patch) == result
+
+
+def test_turns_of_bodies_go_round_by_namespace_and_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    order: list[bytes] = []
+
+    def held(body: bytes, _: FieldValidation) -> Read:
+        order.append(body)
+        begun.set()
+        assert go_on.wait(30)
+        return Read({})
+
+    monkeypatch.setattr(http, "decode_json", held)
+
+    def asked(namespace: str, user: str) -> Request:
+        return Request(
+            {"type": "http", "headers": [], "path_params": {"namespace": namespace}, USER: authenticated(user)}
+        )
+
+    async def work() -> None:
+        loud, quiet = asked("loud", "eve"), asked("quiet", "ann")
+        many = [asyncio.create_task(http.decoded(loud, b"eve")) for _ in range(20)]
+        try:
+            assert await asyncio.to_thread(begun.wait, 30)
+            few = [asyncio.create_task(http.decoded(quiet, b"ann")) for _ in range(2)]
+            few.append(asyncio.create_task(http.decoded(asked("loud", "bob"), b"bob")))
+            await asyncio.sleep(0)
+        finally:
+            go_on.set()
+        await asyncio.gather(*many, *few)
+
+    asyncio.run(work())
+    assert len(order) == 23
+    assert {b"ann", b"bob"} <= set(order[:5])

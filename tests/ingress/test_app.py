@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from headgate.auth.user import authenticated
 from headgate.control.egress import RESERVED_NAMESPACES
 from headgate.errors import OverloadedError, TooLargeError, UnavailableError
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON
@@ -164,7 +165,7 @@ def test_a_client_that_leaves_is_not_answered(pieces):
     log = FakeLog()
     app = ingress(log)
     answer, _ = run(call(app, headers=STRUCTURED, pieces=pieces))
-    assert (answer, log.submits, app._reading_bytes) == (None, [], 0)
+    assert (answer, log.submits, len(app._bodies)) == (None, [], 0)
 
 
 @pytest.mark.parametrize(("kind", "limit"), [(STRUCTURED, EVENT_BYTES_MAX), (BATCH, BATCH_BYTES_MAX)])
@@ -180,17 +181,37 @@ def test_a_declared_length_over_the_limit_is_refused_before_anything_is_read(kin
 def test_a_body_without_declared_length_is_counted():
     app = ingress(FakeLog())
     answer, unread = run(call(app, headers=STRUCTURED, pieces=(b" " * EVENT_BYTES_MAX, b"  ", b"never read", b"")))
-    assert (answer.status, unread, app._reading_bytes) == (413, 2, 0)
+    assert (answer.status, unread, len(app._bodies)) == (413, 2, 0)
     answer, _ = run(call(app, headers=STRUCTURED, pieces=(b" " * (EVENT_BYTES_MAX + 1),)))
     assert answer.status == 413
 
 
 def test_bodies_in_pieces_share_a_bound():
     app = ingress(FakeLog())
-    app._reading_bytes = BODIES_READING_BYTES_MAX
+    app._bodies.take("other", "eve", BODIES_READING_BYTES_MAX)
     answer, unread = run(call(app, headers=STRUCTURED, pieces=(b"{", b"}", b"")))
     assert (answer.status, unread, answer.headers["connection"]) == (429, 2, "close")
-    assert app._reading_bytes == BODIES_READING_BYTES_MAX
+    assert "BODIES_READING_BYTES_MAX" in answer.problem["detail"]
+    assert len(app._bodies) == BODIES_READING_BYTES_MAX
+
+
+def test_a_sender_of_many_bodies_leaves_room_for_others():
+    app, log = ingress(log := FakeLog()), log
+    text = encode_event(EVENT)
+    pieces = (text[:1], text[1:])
+
+    def post(user):
+        return run(call(app, headers=STRUCTURED, pieces=pieces, user=user))[0]
+
+    eve, ann = authenticated("eve"), authenticated("ann")
+    app._bodies.take("ns", "eve", BODIES_READING_BYTES_MAX * 5 // 8)
+    assert [post(user).status for user in (eve, ann)] == [202, 202]
+    app._bodies.take("loud", "eve", BODIES_READING_BYTES_MAX // 8)
+    refused = post(eve)
+    assert (refused.status, refused.problem["code"]) == (429, "bodies")
+    assert "'eve'" in refused.problem["detail"]
+    assert post(ann).status == 202, "another user in the same namespace"
+    assert len(log.events) == 3
 
 
 def test_headers_over_the_limit_are_refused():

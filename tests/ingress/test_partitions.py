@@ -1,4 +1,5 @@
 import asyncio
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -8,9 +9,18 @@ from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.errors import OverloadedError, UnavailableError
 from headgate.event.arrow import StoredEvent
 from headgate.event.model import Event, EventColumns
+from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.partitions import Partitions
-from headgate.limits import PARTITION_TURN_EVENTS_MAX, PARTITION_TURN_UNDER_WAY
+from headgate.ingress.producers import NumberedEntries
+from headgate.limits import (
+    COMMIT_QUEUE_BYTES_MAX,
+    COMMIT_QUEUE_EVENTS_MAX,
+    PARTITION_TURN_EVENTS_MAX,
+    PARTITION_TURN_UNDER_WAY,
+)
+from headgate.log.commit import SubmitChain
+from headgate.shares import PlacesTakenError
 from tests.ingress.support import FakeLog, run
 
 COUNT = 4
@@ -143,6 +153,42 @@ def test_when_every_partition_fails_nothing_is_stored_and_the_error_is_the_log_s
     partitions, keys = two_partitions_and_keys(FakeLog(OverloadedError("full")), FakeLog(OverloadedError("full")))
     with pytest.raises(OverloadedError, match="full"):
         store(partitions, event("1", keys[0]), event("2", keys[1]))
+
+
+@pytest.mark.parametrize(("count", "size_bytes"), [(1_000, 1_000), (1, 1 << 20)])
+def test_a_namespace_that_floods_a_partition_leaves_room_for_others(count, size_bytes):
+    """By events, and by the bytes of large ones."""
+    log = FakeLog()
+    partitions = Partitions([log])
+    loud, quiet = (ServedBroker(f"{name}/b/uid", DEFAULT_RULE) for name in ("loud", "quiet"))
+    chunk = [event(str(number)) for number in range(count)]
+
+    async def flood():
+        log.gate = asyncio.Event()
+        waiting = []
+        for _ in range(100):
+            waiting.append(asyncio.ensure_future(partitions.store(loud, chunk, size_bytes)))
+            await asyncio.sleep(0)
+            if waiting[-1].done():
+                break
+        refused = waiting.pop()
+        with pytest.raises(PlacesTakenError, match=r"'loud'.*COMMIT_QUEUE_EVENTS_MAX"):
+            await refused
+        producing = SimpleNamespace(broker="loud/b/uid", chain=SubmitChain())
+        numbered = {0: NumberedEntries(Entries("loud/b/uid", DEFAULT_RULE, chunk), count)}
+        with pytest.raises(PlacesTakenError):
+            await partitions._appender.append_numbered(producing, numbered, size_bytes)
+        assert producing.chain.problem is not None, "nothing is stored behind it"
+        waiting += [asyncio.ensure_future(partitions.store(quiet, chunk, size_bytes)) for _ in range(5)]
+        log.gate.set()
+        await asyncio.gather(*waiting)
+        await partitions.store(loud, chunk, size_bytes)
+        return len(waiting) - 5
+
+    share = run(flood())
+    most = min(COMMIT_QUEUE_EVENTS_MAX // count, COMMIT_QUEUE_BYTES_MAX // size_bytes)
+    assert most // 2 < share < most * 3 // 4
+    assert len(partitions._appender._waiting[0]._places) == 0
 
 
 def test_an_error_of_the_program_is_not_taken_for_a_refusal():

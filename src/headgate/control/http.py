@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,6 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
+from headgate.auth.context import USER
+from headgate.auth.user import ANONYMOUS
 from headgate.control import kubernetes_pb2 as pb
 from headgate.control.bodies import (
     JSON_TYPES,
@@ -35,6 +36,7 @@ from headgate.control.objects import JsonObject
 from headgate.control.patches import APPLY_PATCH
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
+from headgate.shares import FairThreads
 
 JSON: Final = "application/json"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
@@ -118,7 +120,7 @@ def path_id(request: Request) -> int:
     return int(text)
 
 
-_DECODING: Final = ThreadPoolExecutor(1, "bodies")
+_DECODING: Final = FairThreads(1, "bodies")
 """One body is decoded after the other: threads that want the interpreter at the same time would each take a turn of it
 before the event loop, and its producers, had theirs."""
 
@@ -194,7 +196,8 @@ async def decoded(request: Request, body: bytes, validation: FieldValidation = F
         check_shape(read.document)
         return read
 
-    return await asyncio.get_running_loop().run_in_executor(_DECODING, work)
+    thread = _DECODING.of(request.path_params.get("namespace", ""), request.scope.get(USER, ANONYMOUS).name)
+    return await asyncio.get_running_loop().run_in_executor(thread, work)
 
 
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")

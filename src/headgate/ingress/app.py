@@ -6,7 +6,7 @@ Every event of every producer passes here, so a request that is accepted makes a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NoReturn
 
@@ -24,13 +24,7 @@ from headgate.event.http import BATCH_JSON, decode_request
 from headgate.event.identity import namespace_of
 from headgate.event.json_text import is_light
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context
-from headgate.ingress.errors import (
-    BodiesOverloadError,
-    HeadersTooLargeError,
-    MethodNotAllowedError,
-    TooManyHopsError,
-    send_problem,
-)
+from headgate.ingress.errors import HeadersTooLargeError, MethodNotAllowedError, TooManyHopsError, send_problem
 from headgate.ingress.intake import NO_LINEAGE, NO_TRACE, Intake, Lineage, count_refusal
 from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
 from headgate.limits import (
@@ -41,6 +35,7 @@ from headgate.limits import (
     REQUEST_HEAD_BYTES_MAX,
     ROOT_CHARS_MAX,
 )
+from headgate.shares import FairPlaces
 
 _ALLOW: Final = (b"allow", b"POST, OPTIONS")
 _EMPTY: Final = (b"content-length", b"0")
@@ -54,6 +49,7 @@ _TRACEPARENT: Final = TRACEPARENT.encode()
 _TRACESTATE: Final = TRACESTATE.encode()
 _CONTENT_LENGTH: Final = b"content-length"
 _CONTENT_TYPE: Final = b"content-type"
+_BODIES: Final = "bodies"
 _BATCH_PREFIX: Final = BATCH_JSON.encode()
 _READ: Final = frozenset([_CONTENT_LENGTH, _CONTENT_TYPE, _HOPS, _ROOT, _TRACEPARENT, _TRACESTATE])
 """Headers that are read before the event is decoded."""
@@ -77,7 +73,8 @@ class Ingress:
         self._intake = intake
         self._fallback = fallback
         self._token = token
-        self._reading_bytes = 0
+        self._bodies = FairPlaces(_BODIES, "BODIES_READING_BYTES_MAX", BODIES_READING_BYTES_MAX, "bytes")
+        """Those that come in pieces, until they are there."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -134,7 +131,9 @@ class Ingress:
             return False
         body: bytes | None = message.get("body", b"")
         if message.get("more_body", False):
-            body = await self._read_on(body or b"", receive, limit_bytes)
+            namespace, sender = namespace_of(broker.identity), scope.get(USER, ANONYMOUS).name
+            with self._bodies.held(namespace, sender, len(body or b"")) as grow:
+                body = await _read_on(body or b"", receive, limit_bytes, grow)
         if body is None:
             return False
         if len(body) > limit_bytes:
@@ -143,7 +142,9 @@ class Ingress:
         if is_light(body):
             events = decode_request(headers, body)
         else:
-            events = await self._intake.decoded(partial(decode_request, headers, body), len(body))
+            sender = scope.get(USER, ANONYMOUS).name
+            decode = partial(decode_request, headers, body)
+            events = await self._intake.decoded(broker, sender, decode, len(body))
         if events:
             if self._intake.knows_senders:
                 await self._intake.admit(broker, events, scope.get(USER, ANONYMOUS))
@@ -156,29 +157,6 @@ class Ingress:
                 trace=_trace(known) if _TRACEPARENT in known else NO_TRACE,
             )
         return True
-
-    async def _read_on(self, first: bytes, receive: Receive, limit_bytes: int) -> bytes | None:
-        """Reads a body that comes in pieces; None when the client leaves before its end."""
-        pieces = [first]
-        size_bytes = len(first)
-        self._reading_bytes += size_bytes
-        try:
-            while True:
-                if size_bytes > limit_bytes:
-                    _refuse_size(limit_bytes)
-                if self._reading_bytes > BODIES_READING_BYTES_MAX:
-                    raise BodiesOverloadError("too many large bodies are being received at the same time")
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return None
-                piece = message.get("body", b"")
-                pieces.append(piece)
-                size_bytes += len(piece)
-                self._reading_bytes += len(piece)
-                if not message.get("more_body", False):
-                    return b"".join(pieces)
-        finally:
-            self._reading_bytes -= size_bytes
 
     def _lineage(self, broker: ServedBroker, scope: Scope, known: Mapping[bytes, bytes]) -> Lineage:
         """The lineage that a delivery or a reply carries in its headers."""
@@ -208,6 +186,29 @@ class Ingress:
         await send(_NO_BODY)
 
 
+async def _read_on(first: bytes, receive: Receive, limit_bytes: int, grow: Callable[[int], None]) -> bytes | None:
+    """Reads a body that comes in pieces, for each of which it needs room; None when the client leaves before its end.
+
+    Raises:
+        EventTooLargeError: It is over the limit.
+        PlacesTakenError: Its sender or its namespace has too many bytes of bodies under way.
+    """
+    pieces = [first]
+    size_bytes = len(first)
+    while True:
+        if size_bytes > limit_bytes:
+            _refuse_size(limit_bytes)
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        piece = message.get("body", b"")
+        pieces.append(piece)
+        size_bytes += len(piece)
+        if not message.get("more_body", False):
+            return b"".join(pieces)  # which is no longer under way
+        grow(len(piece))
+
+
 def _hops(value: bytes) -> int:
     """The hop count that another broker's delivery, or a reply, came with."""
     if not value.isdigit() or len(value) > 9:
@@ -232,7 +233,7 @@ def _refuse_size(limit_bytes: int) -> NoReturn:
 
 async def _refuse(error: HeadgateError, send: Send) -> None:
     headers = [_ALLOW] if error.http_status == 405 else []
-    if error.http_status in (413, 431) or isinstance(error, BodiesOverloadError):
+    if error.http_status in (413, 431) or error.code == _BODIES:
         headers.append(_CLOSE)  # the rest of the body is not read
     count_refusal(error)
     await send_problem(send, error, *headers)

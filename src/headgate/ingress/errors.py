@@ -9,11 +9,10 @@ import msgspec
 from starlette.types import Send
 
 from headgate.auth.event_policies import EventForbiddenError
-from headgate.errors import (
+from headgate.errors import OverloadedError, (
     FatalError,
     HeadgateError,
     InvalidInputError,
-    OverloadedError,
     TooLargeError,
     UnavailableError,
 )
@@ -58,12 +57,6 @@ class HeadersTooLargeError(TooLargeError):
 
     code = "headers-too-large"
     http_status = 431
-
-
-class BodiesOverloadError(OverloadedError):
-    """Too many large bodies are being received at the same time."""
-
-    code = "bodies-overload"
 
 
 class PartlyStoredError(UnavailableError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -19,12 +18,11 @@ from headgate.event.identity import namespace_of, path_of
 from headgate.event.model import Event, may_have_extension
 from headgate.event.trace import context_of, with_context
 from headgate.ingress.descendants import Descendants
-from headgate.ingress.errors import BodiesOverloadError
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producing
 from headgate.ingress.publish_quota import PublishQuotas
-from headgate.limits import DECODE_WAITING_BYTES_MAX
+from headgate.limits import DECODE_WAITING_BYTES_MAX, PUBLISH_EVENTS_MAX
 from headgate.observe.metrics import (
     BROKER_EVENTS_ACCEPTED,
     EVENTS_ACCEPTED,
@@ -33,6 +31,7 @@ from headgate.observe.metrics import (
     STORE_SECONDS,
 )
 from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
+from headgate.shares import FairPlaces, FairThreads
 
 _OWN: Final = frozenset(ATTRIBUTES)
 NO_TRACE: Final[Mapping[str, str]] = {}
@@ -84,8 +83,9 @@ class Intake:
         self._quotas = quotas
         self.clock_s = clock_s
         self._descendants = Descendants()
-        self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
-        self._decoding_bytes = 0
+        self._decoder = FairThreads(1, "decode")
+        self._undecoded = FairPlaces("undecoded", "DECODE_WAITING_BYTES_MAX", DECODE_WAITING_BYTES_MAX, "bytes")
+        """Bodies that wait for it."""
 
     @property
     def knows_senders(self) -> bool:
@@ -113,24 +113,25 @@ class Intake:
             raise UnknownBrokerError(f"there is no broker {path!r}", hint="create it first, or check the path")
         return broker
 
-    async def decoded(self, decode: Callable[[], Sequence[Event]], size_bytes: int) -> Sequence[Event]:
-        """Decodes what is too large for the event loop, in a thread that is of all requests: one after the other.
+    async def decoded(
+        self, broker: ServedBroker, sender: str, decode: Callable[[], Sequence[Event]], size_bytes: int
+    ) -> Sequence[Event]:
+        """Decodes what is too large for the event loop, in a thread that gives turns by namespace and sender.
 
         Args:
+            broker: To which it goes.
+            sender: The user who sends it.
             decode: Decodes it; no step of it may be a long one, as the loop waits for each.
             size_bytes: Of the body.
 
         Raises:
-            BodiesOverloadError: Bodies of DECODE_WAITING_BYTES_MAX wait already.
+            PlacesTakenError: Bodies of DECODE_WAITING_BYTES_MAX wait already, or the sender's share of them.
             EventError: Whatever `decode` raises.
         """
-        if self._decoding_bytes + size_bytes > DECODE_WAITING_BYTES_MAX:
-            raise BodiesOverloadError("too many large bodies wait to be decoded")
-        self._decoding_bytes += size_bytes
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._decoder, decode)
-        finally:
-            self._decoding_bytes -= size_bytes
+        namespace = namespace_of(broker.identity)
+        with self._undecoded.held(namespace, sender, size_bytes):
+            thread = self._decoder.of(namespace, sender)
+            return await asyncio.get_running_loop().run_in_executor(thread, decode)
 
     def check_quota(self, broker: ServedBroker, producing: Producing | None = None) -> None:
         """Lets a request go on to be decoded and stored, at once; what is refused costs as little as can be.
@@ -164,7 +165,9 @@ class Intake:
         producing: Producing | None = None,
         first: int = 0,
     ) -> int:
-        """Stores the events of one request; returns when all of them are on disk. Enqueued before anything is awaited.
+        """Stores the events of one request; returns when all of them are on disk.
+
+        At most PUBLISH_EVENTS_MAX events are enqueued before anything is awaited; others may wait for other requests.
 
         Args:
             broker: Whose events they become.
@@ -191,13 +194,14 @@ class Intake:
         if lineage.hops:
             if tree:
                 self._descendants.take(tree, len(events))
-            events = [with_lineage(event, *lineage) for event in events]
+            events = await _each(events, lambda event: with_lineage(event, *lineage))
         span: Span | None = None
         if self._tracing is not None:
             span = self._span(self._tracing, path_of(broker.identity), protocol, events, trace)
             trace = span.context
         if trace:
-            events = [with_context(event, trace) for event in events]
+            context = trace
+            events = await _each(events, lambda event: with_context(event, context))
         quota = self._quotas.get(broker.identity) if self._quotas is not None else None
         if quota is not None:
             quota.take(len(events), size_bytes)
@@ -234,6 +238,16 @@ class Intake:
         if len(events) > 1:
             attributes["messaging.batch.message_count"] = len(events)
         return tracing.start("receive", trace or context_of(first), attributes)
+
+
+async def _each(events: Sequence[Event], change: Callable[[Event], Event]) -> list[Event]:
+    """All events changed; the event loop has its turns between those of a large batch."""
+    changed: list[Event] = []
+    for event in events:
+        if changed and not len(changed) % PUBLISH_EVENTS_MAX:
+            await asyncio.sleep(0)
+        changed.append(change(event))
+    return changed
 
 
 def _answered(protocol: Protocol, status: int) -> dict[str, Value]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Final, Protocol
 
 import xxhash
@@ -19,12 +20,19 @@ import xxhash
 from headgate.control.specs import LogRule, ServedBroker
 from headgate.errors import HeadgateError
 from headgate.event.http import canonical
+from headgate.event.identity import namespace_of
 from headgate.event.model import Event, may_have_extension
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.producers import NumberedEntries, Producing, produced
-from headgate.limits import PARTITION_TURN_EVENTS_MAX, PARTITION_TURN_UNDER_WAY
+from headgate.limits import (
+    COMMIT_QUEUE_BYTES_MAX,
+    COMMIT_QUEUE_EVENTS_MAX,
+    PARTITION_TURN_EVENTS_MAX,
+    PARTITION_TURN_UNDER_WAY,
+)
 from headgate.log.commit import SubmitChain
+from headgate.shares import FairPlaces
 
 _KEY: Final = frozenset(["partitionkey"])
 
@@ -96,6 +104,33 @@ class EventLog(Protocol):
         ...
 
 
+class WaitingEvents:
+    """What waits to be stored in one queue, which namespaces share. Every event passes here twice, so it is cheap.
+
+    Who is over his share is refused; the order of what waits stays as it is, for it is soon over.
+    """
+
+    def __init__(self) -> None:
+        self._places = FairPlaces("waiting-events", "COMMIT_QUEUE_EVENTS_MAX", COMMIT_QUEUE_EVENTS_MAX, "events")
+
+    def enter(self, broker: str, count: int, size_bytes: int) -> tuple[str, int]:
+        """Events of a broker begin to wait; gives what `leave` takes. Large ones count as several.
+
+        Raises:
+            PlacesTakenError: The namespace has its share.
+        """
+        size = max(count, size_bytes * COMMIT_QUEUE_EVENTS_MAX // COMMIT_QUEUE_BYTES_MAX)
+        namespace, waiting = namespace_of(broker), len(self._places)
+        if waiting > COMMIT_QUEUE_EVENTS_MAX // 2:  # before that nobody can have his share
+            self._places.check(namespace, "", size)
+        self._places.take(namespace, "", size)
+        return namespace, size
+
+    def leave(self, namespace: str, size: int) -> None:
+        """They are stored, or were refused."""
+        self._places.take(namespace, "", -size)
+
+
 class EmbeddedAppender:
     """Appends to the partitions of one log. A part is one submit, which no chunk divides.
 
@@ -104,20 +139,28 @@ class EmbeddedAppender:
 
     def __init__(self, commits: Sequence[EventLog]) -> None:
         self._commits = commits
+        self._waiting = [WaitingEvents() for _ in commits]
 
     async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
         if len(parts) == 1:  # nearly always, and waiting for one is much cheaper than for a list
             ((partition, entries),) = parts.items()
-            first = await self._commits[partition].enqueue(entries, size_bytes)
+            waiting = self._waiting[partition]
+            namespace, size = waiting.enter(entries.broker, len(entries), size_bytes)
+            try:
+                first = await self._commits[partition].enqueue(entries, size_bytes)
+            finally:
+                waiting.leave(namespace, size)
             return {partition: range(first, first + len(entries))}
         total = sum(len(entries) for entries in parts.values())
-        # Each part is charged its share; the shares need not be exact, only their sum.
-        firsts = await all_stored(
-            [
-                self._commits[partition].enqueue(entries, size_bytes * len(entries) // total)
-                for partition, entries in parts.items()
-            ]
-        )
+        with ExitStack() as stack:
+            self._enter(stack, parts, size_bytes, total)
+            # Each part is charged its share; the shares need not be exact, only their sum.
+            firsts = await all_stored(
+                [
+                    self._commits[partition].enqueue(entries, size_bytes * len(entries) // total)
+                    for partition, entries in parts.items()
+                ]
+            )
         return {
             partition: range(first, first + len(entries))
             for (partition, entries), first in zip(parts.items(), firsts, strict=True)
@@ -128,13 +171,25 @@ class EmbeddedAppender:
     ) -> None:
         under_way = []
         total = sum(len(part.entries) for part in parts.values())
-        for index, part in parts.items():
-            share_bytes = size_bytes * len(part.entries) // total
-            commit = self._commits[index]
-            done = asyncio.ensure_future(commit.enqueue(part.entries, share_bytes, producing.chain))
-            producing.submitted(index, part.last, done)
-            under_way.append(done)
-        await all_stored(under_way)
+        with ExitStack() as stack:
+            try:
+                self._enter(stack, {index: part.entries for index, part in parts.items()}, size_bytes, total)
+            except HeadgateError as error:
+                producing.chain.end(error)
+                raise
+            for index, part in parts.items():
+                share_bytes = size_bytes * len(part.entries) // total
+                commit = self._commits[index]
+                done = asyncio.ensure_future(commit.enqueue(part.entries, share_bytes, producing.chain))
+                producing.submitted(index, part.last, done)
+                under_way.append(done)
+            await all_stored(under_way)
+
+    def _enter(self, stack: ExitStack, parts: Mapping[int, Entries], size_bytes: int, total: int) -> None:
+        """All parts wait until the stack is left, or none does."""
+        for partition, entries in parts.items():
+            waiting, count = self._waiting[partition], len(entries)
+            stack.callback(waiting.leave, *waiting.enter(entries.broker, count, size_bytes * count // total))
 
     async def close(self) -> None:
         for commit in self._commits:

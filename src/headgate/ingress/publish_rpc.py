@@ -130,7 +130,8 @@ class _Stream:
             if size_bytes <= DECODE_BYTES_INLINE:
                 events = decode(request)
             else:
-                events = await self._intake.decoded(partial(decode, request), size_bytes)
+                decoding = partial(decode, request)
+                events = await self._intake.decoded(self._broker, self._sender.name, decoding, size_bytes)
             if self._intake.knows_senders:
                 await self._intake.admit(self._broker, events, self._sender)
         return await self._intake.store(

@@ -11,16 +11,17 @@ All take `source`, `since` and `next`: a request searches a bounded piece of the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.http import json_response
 from headgate.control.objects import API_VERSION, JsonObject, Kind, ObjectKey
+from headgate.control.queries import user_of
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
@@ -31,10 +32,12 @@ from headgate.inspect.records import Records
 from headgate.inspect.trace import Tracer
 from headgate.inspect.views import broker_json, timeline_json, trace_json, why_json
 from headgate.inspect.why import Why
-from headgate.limits import WHY_TRIGGERS_MAX
+from headgate.limits import INSPECT_THREADS, INSPECTIONS_MAX, WHY_TRIGGERS_MAX
 from headgate.log import positions
 from headgate.log.errors import PositionError
+from headgate.shares import FairPlaces, FairThreads
 
+_T = TypeVar("_T")
 _PREFIX: Final = f"/apis/{API_VERSION}/namespaces/{{namespace}}"
 WHY_TRIGGER: Final = f"{_PREFIX}/triggers/{{name}}/why"
 WHY_BROKER: Final = f"{_PREFIX}/brokers/{{name}}/why"
@@ -58,6 +61,8 @@ class InspectApi:
         self._records = records
         self._store = store
         self._catalogues = catalogues
+        self._threads = FairThreads(INSPECT_THREADS, "inspect")
+        self._places = FairPlaces("inspections", "INSPECTIONS_MAX", INSPECTIONS_MAX)
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
@@ -69,34 +74,30 @@ class InspectApi:
             yield Route(CATALOGUE, self._catalogue, methods=["GET"])
 
     async def _why_trigger(self, request: Request) -> Response:
-        key = _key(Kind.TRIGGER, request)
-        search = _search(request)
-        found = await run_in_threadpool(self._why(request).of_trigger, key, search)
+        key, search, why = _key(Kind.TRIGGER, request), _search(request), self._why(request)
+        found = await self._in_turn(request, lambda: why.of_trigger(key, search))
         return json_response(why_json(key.path, search.id, found))
 
     async def _why_broker(self, request: Request) -> Response:
-        key, query = _key(Kind.BROKER, request), request.query_params
-        search = _search(request)
-        limit = _limit(query.get("limit", ""))
-        ask = self._why(request).of_broker
-        found = await run_in_threadpool(ask, key, search, after=query.get("after", ""), limit=limit)
+        key, search, why = _key(Kind.BROKER, request), _search(request), self._why(request)
+        after, limit = _page(request)
+        found = await self._in_turn(request, lambda: why.of_broker(key, search, after=after, limit=limit))
         return json_response(broker_json(key.path, search.id, found))
 
     async def _catalogue(self, request: Request) -> Response:
-        assert self._catalogues is not None, "else there is no route"
+        catalogues = self._catalogues
+        assert catalogues is not None, "else there is no route"
         key, query = _key(Kind.BROKER, request), request.query_params
         if ("type" in query) != ("source" in query):
             raise InvalidInputError("type and source name a flow together", hint="?type=TYPE&source=SOURCE, or neither")
         if "type" in query:
             flow = FlowKey(query["type"], query["source"])
-            return json_response(await run_in_threadpool(self._catalogues.read_flow, key, flow))
-        return json_response(await run_in_threadpool(self._catalogues.read, key))
+            return json_response(await self._in_turn(request, lambda: catalogues.read_flow(key, flow)))
+        return json_response(await self._in_turn(request, lambda: catalogues.read(key)))
 
     async def _timeline(self, request: Request) -> Response:
-        key, search, query = _key(Kind.BROKER, request), _search(request), request.query_params
-        limit, after = _limit(query.get("limit", "")), query.get("after", "")
-
-        records = self._records(request)
+        key, search, records = _key(Kind.BROKER, request), _search(request), self._records(request)
+        after, limit = _page(request)
 
         def work() -> JsonObject:
             trace, result = Tracer(records, self._store).trace(key, search)
@@ -107,13 +108,23 @@ class InspectApi:
             )
             return timeline_json(key.path, search.id, trace, result, found)
 
-        return json_response(await run_in_threadpool(work))
+        return json_response(await self._in_turn(request, work))
 
     async def _trace(self, request: Request) -> Response:
         key, search = _key(Kind.BROKER, request), _search(request)
         tracer = Tracer(self._records(request), self._store)
-        trace, result = await run_in_threadpool(tracer.trace, key, search)
+        trace, result = await self._in_turn(request, lambda: tracer.trace(key, search))
         return json_response(trace_json(trace, result))
+
+    async def _in_turn(self, request: Request, work: Callable[[], _T]) -> _T:
+        """Does it in a thread; turns go round by namespace and user.
+
+        Raises:
+            PlacesTakenError: The user or the namespace has enough under way, or all have.
+        """
+        namespace, user = request.path_params["namespace"], user_of(request).name
+        with self._places.held(namespace, user):
+            return await asyncio.get_running_loop().run_in_executor(self._threads.of(namespace, user), work)
 
     def _why(self, request: Request) -> Why:
         return Why(self._records(request), self._store)
@@ -146,6 +157,12 @@ def _next(text: str) -> tuple[dict[int, int], OtherBroker | None]:
     if len(places) > 1:
         raise PositionError(f"{text[:64]!r} is no position", hint="give back what the server gave as next")
     return positions.parse(reached), places[0] if places else None
+
+
+def _page(request: Request) -> tuple[str, int]:
+    """Behind which trigger a page begins, and how many it has."""
+    query = request.query_params
+    return query.get("after", ""), _limit(query.get("limit", ""))
 
 
 def _limit(text: str) -> int:

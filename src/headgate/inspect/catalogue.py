@@ -8,8 +8,7 @@ events that readers can get, and survives whatever the log does. The answer says
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -18,7 +17,7 @@ from headgate.control.objects import Broker, JsonObject, ObjectKey
 from headgate.control.specs import retention_us
 from headgate.control.status import identity_of
 from headgate.control.store import Store
-from headgate.errors import NotFoundError, OverloadedError
+from headgate.errors import NotFoundError
 from headgate.event.arrow import StoredEvent, from_batch
 from headgate.event.json_format import encode_event
 from headgate.event.model import DataKind
@@ -32,16 +31,9 @@ from headgate.limits import (
     CATALOGUE_SAMPLE_BYTES_MAX,
     CATALOGUE_SAMPLE_S_MAX,
     CATALOGUE_WANTED_MAX,
-    CATALOGUES_MAX,
 )
 from headgate.log.directory import LogDirectory
 from headgate.log.search import holding
-
-
-class CataloguesOverloadError(OverloadedError):
-    """CATALOGUES_MAX catalogues are being read."""
-
-    code = "catalogues"
 
 
 class FlowNotFoundError(NotFoundError):
@@ -115,7 +107,7 @@ class _Known:
 
 
 class Catalogues:
-    """Reads catalogues. Blocking; at most CATALOGUES_MAX calls at the same time.
+    """Reads catalogues. Blocking, for any thread.
 
     Args:
         log: The event log.
@@ -135,20 +127,17 @@ class Catalogues:
         self._follower = follower
         self._store = store
         self._clock_us = clock_us
-        self._running = 0
 
     def read(self, key: ObjectKey) -> CatalogueView:
         """The catalogue of a broker.
 
         Raises:
             ObjectNotFoundError: There is no such broker.
-            CataloguesOverloadError: There is enough to do.
         """
-        with self._turn():
-            broker = self._broker(key)
-            found, left_out = self._flows(broker)
-            found.sort(key=lambda one: (-one.flow.count, one.key))
-            return self._view(broker, [one.item() for one in found], left_out)
+        broker = self._broker(key)
+        found, left_out = self._flows(broker)
+        found.sort(key=lambda one: (-one.flow.count, one.key))
+        return self._view(broker, [one.item() for one in found], left_out)
 
     def read_flow(self, key: ObjectKey, flow: FlowKey) -> CatalogueView:
         """One item of the catalogue of a broker, with what its events look like and who wants them.
@@ -156,24 +145,12 @@ class Catalogues:
         Raises:
             ObjectNotFoundError: There is no such broker.
             FlowNotFoundError: It has had no such events, or not for long.
-            CataloguesOverloadError: There is enough to do.
         """
-        with self._turn():
-            broker = self._broker(key)
-            known = next((one for one in self._flows(broker)[0] if one.key == flow), None)
-            if known is None:
-                raise FlowNotFoundError(f"no events of type {flow.type!r} from source {flow.source!r} are known")
-            return self._view(broker, [self._detailed(broker, known)], 0)
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if self._running >= CATALOGUES_MAX:
-            raise CataloguesOverloadError(f"{CATALOGUES_MAX} catalogues are being read", hint="try again later")
-        self._running += 1
-        try:
-            yield
-        finally:
-            self._running -= 1
+        broker = self._broker(key)
+        known = next((one for one in self._flows(broker)[0] if one.key == flow), None)
+        if known is None:
+            raise FlowNotFoundError(f"no events of type {flow.type!r} from source {flow.source!r} are known")
+        return self._view(broker, [self._detailed(broker, known)], 0)
 
     def _broker(self, key: ObjectKey) -> Broker:
         broker = self._store.get(key)

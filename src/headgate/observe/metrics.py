@@ -185,7 +185,9 @@ REQUESTS_REFUSED = _counters(
         "unknown-broker",
         "method-not-allowed",
         "overloaded",
-        "bodies-overload",
+        "bodies",
+        "undecoded",
+        "waiting-events",
         "unavailable",
         "log-unavailable",
     ),
@@ -241,9 +243,12 @@ QUOTA_DEAD_LETTERS_WAITING = _counter(
 PLACES = Family(
     Gauge,
     "headgate_places_taken",
-    "Places taken of what users and namespaces share, by what they are for",
+    "Places taken of what users and namespaces share, by what they are for; of bodies bytes",
     "place",
-    ("watches", "readers", "publish-streams", "numbered-producers", "pulls", "filter-runs", "backtests", "calls"),
+    (
+        *("watches", "readers", "publish-streams", "numbered-producers", "pulls", "filter-runs", "backtests", "calls"),
+        *("bodies", "undecoded", "inspections"),
+    ),
 )
 PLACES_REFUSED = _counters(
     "headgate_places_refused_total",

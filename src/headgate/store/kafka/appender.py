@@ -20,6 +20,7 @@ import structlog
 
 from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError
 from headgate.ingress.encode import Entries
+from headgate.ingress.partitions import WaitingEvents
 from headgate.ingress.producers import NumberedEntries, Producing
 from headgate.limits import (
     COMMIT_QUEUE_BYTES_MAX,
@@ -66,6 +67,7 @@ class KafkaAppender:
         self._single = self._idempotent()
         self._batches: FencedWriter | None = None  # made by the first batch
         self._waiting: deque[_Batch] = deque()
+        self._shares = WaitingEvents()
         self._events = 0
         self._bytes = 0
         self._singles: set[asyncio.Future[int]] = set()
@@ -80,10 +82,11 @@ class KafkaAppender:
         """See `EventAppender.append`."""
         count = sum(len(entries) for entries in parts.values())
         self._admit(count, size_bytes)
-        records = {partition: records_of(entries) for partition, entries in parts.items()}
+        namespace, size = self._shares.enter(next(iter(parts.values())).broker, count, size_bytes)
         self._events += count
         self._bytes += size_bytes
         try:
+            records = {partition: records_of(entries) for partition, entries in parts.items()}
             if count == 1:
                 ((partition, (record,)),) = records.items()
                 return {partition: [await self._send(partition, record)]}
@@ -95,6 +98,7 @@ class KafkaAppender:
         finally:
             self._events -= count
             self._bytes -= size_bytes
+            self._shares.leave(namespace, size)
 
     def _admit(self, count: int, size_bytes: int) -> None:
         if self._closing.is_set():
