@@ -27,10 +27,8 @@ class Partition:
     """A partition; it need not exist.
 
     Attributes:
-        directory: Where its segments are.
         on_corrupt: What readers do at damaged chunks: stop there, or skip them and log it.
         reported: Places that were logged.
-        indexes: Of its segments.
     """
 
     directory: Path

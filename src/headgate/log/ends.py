@@ -10,11 +10,7 @@ from headgate.log.reader import PartitionReader
 
 
 class LogEnds:
-    """Where the partitions of the log begin and end.
-
-    Args:
-        log: Whose.
-    """
+    """Where the partitions of the log begin and end."""
 
     def __init__(self, log: LogDirectory) -> None:
         self._log = log

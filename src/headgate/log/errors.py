@@ -62,7 +62,6 @@ class CorruptChunkError(UnreadableEventsError):
     """Bytes of the log are not what was written.
 
     Attributes:
-        path: The segment file.
         byte: Where in it the bad chunk (0: the segment header) starts.
         reason: What is wrong there.
         first_offset: Of the first record that cannot be read for it; None when that is not known.

@@ -68,7 +68,6 @@ class ChunkHeader(NamedTuple):
         append_time_us: Microseconds since 1970 UTC.
         time_us_min: Smallest event time; NO_TIME_MIN when no record has one.
         time_us_max: Largest event time; NO_TIME_MAX when no record has one.
-        codec: Compression of the body.
         bloom_crc: CRC-32C of the Bloom filter, 0 without one: who skips the chunk by it reads nothing else.
         payload_crc: CRC-32C of Bloom filter, padding and body.
     """

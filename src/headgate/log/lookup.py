@@ -19,12 +19,8 @@ class RecordLookup:
     """Finds records of a log. Not for several threads at once.
 
     Args:
-        log: What is read.
         cache_bytes_max: Of the chunks that stay decoded, stored bytes and LOOKUP_CHUNK_OVERHEAD_BYTES each; one chunk
             is always kept.
-
-    Attributes:
-        log: Where the records are.
     """
 
     def __init__(self, log: LogDirectory, *, cache_bytes_max: int = LOOKUP_CACHE_BYTES_MAX) -> None:

@@ -37,7 +37,6 @@ def read(token: str, ends: Positions) -> dict[int, int]:
     """The positions of a token; partitions that it does not name, because they are newer, begin at their start.
 
     Args:
-        token: What `write` wrote.
         ends: Where each partition of the log ends now. Whoever began behind it would miss what comes there.
 
     Raises:

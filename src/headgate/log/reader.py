@@ -28,7 +28,6 @@ class Chunk:
         first_offset: Offset of row 0 of `batch`.
         record_count: Rows of `batch`.
         schema: Columns of `batch`.
-        path: The segment file.
         byte: Where in it the chunk starts.
         body: The stored Arrow message of the whole chunk, its checksum compared.
     """
@@ -82,7 +81,6 @@ class PartitionReader:
     """Reads one partition forward; it need not exist yet. Not for several threads at once.
 
     Args:
-        partition: What is read.
         start: First offset to read, 0 or more; below the first offset kept, reading begins there. It may lie inside a
             chunk.
 

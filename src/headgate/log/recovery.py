@@ -183,7 +183,6 @@ def recover(partition: Partition, files: FileOps, published_offset: int) -> Reco
 
     Args:
         partition: What is opened; no other process writes it.
-        files: System calls.
         published_offset: Next offset that the file `committed` held before, 0 when unknown.
 
     Raises:

@@ -20,8 +20,6 @@ class Retained:
 
     Attributes:
         first_offset: First offset kept now.
-        segments_removed: Files removed.
-        bytes_removed: Their size.
     """
 
     first_offset: int
@@ -44,12 +42,10 @@ def retain(
     `floor_offset` (the retention floor). The first offset is published first, then the files are removed.
 
     Args:
-        writer: The partition's writer.
         now_us: Microseconds since 1970 UTC.
         floor_offset: Offset below which records may go.
         age_us_max: Older segments go; None: age does not matter.
         bytes_max: The oldest segments go until the rest is not above it; None: size does not matter.
-        files: System calls.
 
     Raises:
         OSError: A file cannot be removed; what went before it is gone, a later call goes on.

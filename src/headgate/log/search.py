@@ -19,7 +19,6 @@ def newest_first(
     """The durable chunks of a partition, the last one first; the partition need not exist.
 
     Args:
-        partition: What is read.
         before: Only records below this offset, which is a chunk's first one or behind the last one.
         not_before_us: Stop at a chunk that was appended earlier: microseconds since 1970 UTC.
         wanted: Filter values; chunks whose filter excludes all of them are passed over without being read.
@@ -50,10 +49,6 @@ def newest_first(
 
 def holding(partition: Partition, offsets: Iterable[int]) -> Iterator[Chunk]:
     """The chunks that hold records, each once where their offsets are in order, whichever; what is gone is left out.
-
-    Args:
-        partition: What is read.
-        offsets: Of the records.
 
     Raises:
         CorruptChunkError: A chunk, or the way to it, is damaged. Not where damage is passed over.
@@ -93,7 +88,6 @@ def newest_of_all(
     """Chunks of all partitions of a log, each with its partition's number, the newest first.
 
     Args:
-        log: What is read.
         before: Per partition, as in `newest_first`; a partition that is not named is read from its end.
         not_before_us: As in `newest_first`.
     """

@@ -69,8 +69,7 @@ class SegmentIndexes:
         """The index of a segment.
 
         Args:
-            path: The file.
-            fd: The same, open: a file that was removed and made anew has another index.
+            fd: The file, open: one that was removed and made anew has another index.
             first_offset: Offset of its first record.
             data_start: Byte of its first chunk.
         """

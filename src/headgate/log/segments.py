@@ -43,14 +43,11 @@ class SegmentFile:
     """One open segment file.
 
     Args:
-        path: The file.
         first_offset: Offset of its first record.
         indexes: Of all segments of the log; None for a file that nothing is searched in.
 
     Attributes:
-        path: The file.
         first_offset: Offset of its first record.
-        schema: Columns of its chunks.
         data_start: Byte of its first chunk.
         index: Where some of its chunks are.
     """

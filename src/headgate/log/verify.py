@@ -39,7 +39,6 @@ class PartitionReport:
     """What a partition holds and what is wrong with it.
 
     Attributes:
-        directory: The partition.
         first_offset: First offset kept.
         next_offset: Offset behind the last durable record.
         segments: Files.
@@ -109,7 +108,6 @@ def inspect(directory: Path, *, bodies: bool) -> PartitionReport:
     """Read a partition from end to end.
 
     Args:
-        directory: The partition.
         bodies: True: compare every checksum and decode every record. False: read headers only (fast).
     """
     report = PartitionReport(directory)

@@ -59,7 +59,6 @@ class Encoded(NamedTuple):
         time_range_us: Smallest and largest event time, None when no record has one.
         also: More values for the chunk's filter, no record's own; None and "" say that a record has none.
         bloom_bytes: Size of the chunk's filter, 16..255; None: the writer's.
-        codec: Compression of the chunk; None: the writer's.
         sizes: About the bytes of the records by whose they are; whoever counts them says what that means.
     """
 
@@ -82,13 +81,10 @@ class PartitionWriter:
         schema: Columns of every batch to come; another one than before starts a new segment.
         segment_bytes_max: A segment that has reached it is followed by a new one.
         bloom_bytes: Size of each chunk's filter, 16..255.
-        codec: Compression of chunk bodies.
         clock_us: Wall clock, microseconds since 1970 UTC.
-        files: System calls.
         on_growth: Called in the writing thread with the new end, once it is published.
 
     Attributes:
-        partition: What it writes.
         recovered: What opening found and cut.
 
     Raises:

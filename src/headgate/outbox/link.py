@@ -60,8 +60,6 @@ class MatchLinkServer:
 
     Args:
         token: 32 random bytes that every peer must show.
-        takeover: Which run's rows count.
-        sink: Where accepted rows go.
         resume: Start offsets for a run when no other is alive, per partition.
         shard: Which dispatcher this is: rows of another one's targets would reach nobody here.
     """
@@ -227,7 +225,6 @@ class _LinkConnection(asyncio.Protocol):
 
     Attributes:
         hello: What it sent first; None before.
-        paused: Whether it is not read now.
         runs: Those that this driver has started; their outcomes are sent to it.
     """
 

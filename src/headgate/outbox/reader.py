@@ -25,7 +25,6 @@ class OutboxRow(NamedTuple):
         position: Of the row in the outbox.
         partition: Of the event in the log.
         offset: Of the event in its partition.
-        verdict: The matcher's.
     """
 
     position: int
@@ -61,7 +60,6 @@ class Backlog(Protocol):
         """Reads a target's next rows.
 
         Args:
-            target: Whose.
             start: First position to look at.
             upto: Position to stop before.
             count_max: How many rows at most, about.
@@ -76,11 +74,7 @@ def position_at_time(outbox: Partition, time_us: int) -> int:
 
 
 class OutboxReader:
-    """Reads pages in threads of its own.
-
-    Args:
-        outbox: Its partition.
-    """
+    """Reads pages in threads of its own."""
 
     def __init__(self, outbox: Partition) -> None:
         self._outbox = outbox
@@ -120,12 +114,7 @@ class OutboxReader:
 
 
 class DurableBacklog:
-    """A backlog of rows that are handed on while they are written: a read waits until all that it may find is durable.
-
-    Args:
-        rows: Reads what is durable.
-        when_durable: The outbox's.
-    """
+    """A backlog of rows that are handed on while they are written: a read waits until what it may find is durable."""
 
     def __init__(self, rows: Backlog, when_durable: WhenDurable) -> None:
         self._rows = rows

@@ -22,7 +22,6 @@ def dispatcher_of(target: int, dispatchers: int) -> int:
 
     Args:
         target: The target's number, from 0 to 2^31 - 1.
-        dispatchers: How many there are.
     """
     return ((target * _MULTIPLIER & _MASK) * dispatchers) >> 32
 
@@ -39,7 +38,6 @@ class Shard:
 
     Attributes:
         index: The dispatcher's number, from 0 on.
-        count: How many dispatchers there are.
     """
 
     index: int = 0

@@ -11,9 +11,6 @@ class RunState:
     """A run that is alive.
 
     Attributes:
-        run: Its number.
-        generation: Of its filters.
-        partitions: How many it reads.
         active: Whether it has owned all of them.
     """
 

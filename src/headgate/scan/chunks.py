@@ -24,11 +24,7 @@ _probe: Final = lru_cache(PRUNE_VALUES_MAX)(hash_value)  # the same few values a
 
 
 class ChunkLog:
-    """See `ReadableLog`.
-
-    Args:
-        directory: Where the log is.
-    """
+    """See `ReadableLog`."""
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
@@ -106,8 +102,6 @@ class ChunkSource:
     """See `ScanSource`; passes over chunks whose header or Bloom filter rules out what is wanted.
 
     Args:
-        log: What is read.
-        query: What is wanted.
         start: First offset by partition.
     """
 

@@ -38,9 +38,7 @@ class CountRequest(msgspec.Struct, frozen=True):
     """What one page counts.
 
     Attributes:
-        broker: The broker's identity.
         rule: How the broker's events get their filter values.
-        cel: CEL text of the filter.
         beside: CEL text of a second one, asked of every event that the filter takes; None for none.
         others: CEL texts of filters asked of as many of these events as there is time for.
         first: Where the whole count begins, by partition: windows are laid out from here.
@@ -108,7 +106,6 @@ class LogCounter:
     """Counts in threads of this process.
 
     Args:
-        log: What is counted.
         threads: Shared with others: a turn holds one for SCAN_TURN_S at a time.
     """
 

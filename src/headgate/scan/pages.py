@@ -64,7 +64,6 @@ class ScanRequest(msgspec.Struct, frozen=True):
     """What one page is to hold.
 
     Attributes:
-        broker: The broker's identity.
         rule: How the broker's events get their filter values.
         cel: CEL text of a filter that must be true; None takes every event of the broker.
         start: First offset to look at, by partition.
@@ -126,7 +125,6 @@ class LogScanner:
     """Scans in threads of this process.
 
     Args:
-        log: What is scanned.
         threads: Shared with others: a turn holds one for SCAN_TURN_S at a time.
     """
 

@@ -70,7 +70,6 @@ class _Turn:
         events_left: Events that may still be handed out; 0: it is over.
         bytes_left: Event bytes that may still be; below 1: it is over.
         until: When it is over, as `time.monotonic()` says.
-        pieces: Handed out.
     """
 
     events_left: int
@@ -91,8 +90,6 @@ class Scan:
     """One reader of a log. Not for several threads at once.
 
     Args:
-        log: What is read.
-        query: What is wanted.
         start: First offset by partition.
         end: Offset behind the last one that is looked at, by partition; a partition that is not named has no end.
     """

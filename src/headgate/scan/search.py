@@ -26,7 +26,6 @@ class FilterSearch:
     """What is searched for.
 
     Attributes:
-        broker: The broker's identity.
         rule: How the broker's events get their filter values.
         cel: CEL text that must be true; None for every event.
         last: The last event instead of the first one.
@@ -41,12 +40,7 @@ class FilterSearch:
 
 
 class EventFinder:
-    """Searches for one event; cancelling the task ends the search.
-
-    Args:
-        log: What is searched.
-        scanner: Scans the log.
-    """
+    """Searches for one event; cancelling the task ends the search."""
 
     def __init__(self, log: ReadableLog, scanner: Scanner) -> None:
         self._log = log
@@ -62,10 +56,8 @@ class EventFinder:
         """The event, None when there is none.
 
         Args:
-            search: What to search for.
             start: First offset to look at, by partition.
             end: Offset behind the last one, by partition.
-            on_progress: Called with the progress.
 
         Raises:
             UnreadableEventsError: A chunk is damaged, or a record is none of ours.
@@ -129,7 +121,6 @@ async def latest(
     """The offset of the last event found in each partition, or of the count-th last; the end where there is none.
 
     Args:
-        finder: Searches for it.
         search: What to search for; `last` is set.
         start: First offset to look at, by partition.
         end: Offset behind the last one, by partition.

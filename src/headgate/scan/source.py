@@ -23,7 +23,6 @@ class Query:
     """What a reader wants of a broker's events.
 
     Attributes:
-        broker: The broker's identity.
         rule: How the broker's events get their filter values.
         values: Filter values; None: any event.
         match_unfiltered: Beside `values`, events without a filter value too.
@@ -138,7 +137,6 @@ class ReadableLog(Protocol):
         """Reads for a query; it may pass over what cannot be wanted.
 
         Args:
-            query: What is wanted.
             start: First offset by partition.
             end: Offset behind the last one for each of them, from which on nothing need be fetched.
         """
@@ -160,7 +158,6 @@ class ReadableLog(Protocol):
         """Where each partition has what was stored at or after a time, its end where nothing was.
 
         Args:
-            partitions: Which.
             time_us: Microseconds since 1970 UTC. Kafka knows milliseconds.
 
         Raises:

@@ -18,7 +18,6 @@ def start_offsets(log: ReadableLog, start: str) -> dict[int, int]:
     """The first offset to read, by partition; blocking.
 
     Args:
-        log: What is read.
         start: `earliest` (the first event kept), `next` (what is stored from now on), a time in RFC 3339 (the first
             chunk, of Kafka the first event, stored at or after it), or a position. `latest` depends on the broker: see
             `search.latest`.

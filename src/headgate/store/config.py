@@ -301,7 +301,6 @@ def read_bounded(path: Path, bytes_max: int, what: str) -> bytes:
     """The content of a small file.
 
     Args:
-        path: The file.
         bytes_max: How large it may be.
         what: What it is, for the error.
 

@@ -47,7 +47,6 @@ class SettingFault:
     Attributes:
         where: An option, a variable of the environment, or FILE:LINE: and the name in it.
         message: What is wrong.
-        hint: What to do.
         line: Of the file; None of a setting that is not from a file.
     """
 
@@ -80,7 +79,6 @@ class ConfigFile:
     """What a file says.
 
     Attributes:
-        path: The file.
         settings: Settings by name, as Settings takes them.
         sections: What it says of a deployment on Kafka, not checked.
         lines: On which line a name or an item stands, by its place.

@@ -82,7 +82,6 @@ class LeftBehind:
 
     Attributes:
         unread: Events that consumers of subscriptions have not acknowledged.
-        replays: Replays that have not ended.
     """
 
     unread: int
@@ -105,18 +104,9 @@ class LeftBehind:
 class EmbeddedState:
     """A data directory of a server that is stopped.
 
-    Args:
-        data: The directory.
-        dispatchers: Directories of its dispatchers.
-
     Attributes:
-        log: The events.
-        dispatchers: Directories of the dispatchers.
-        control: The objects.
         passed: By partition of the log: every event below has been matched.
         undelivered: What is not delivered, of the events below `passed`.
-        left: What cannot go over.
-        events: How many events there are.
 
     Raises:
         CorruptChunkError: A chunk is damaged.

@@ -51,7 +51,6 @@ class KafkaAppender:
     """Appends to one topic; see `EventAppender`. Belongs to the running event loop.
 
     Args:
-        config: Of the deployment.
         name: Of this process, the same after a restart and no other one's: what a crash left open is ended by the
             next process of that name, instead of after KAFKA_TRANSACTION_S_MAX.
 

@@ -58,7 +58,6 @@ class ChangelogWriter:
     """The one writer of an outbox partition's state until a newer one is made, wherever; for several threads.
 
     Args:
-        config: Of the deployment.
         partition: Of the topics `outbox` and `changelog`.
         group: See `group_identity`.
 
@@ -191,9 +190,6 @@ def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: th
     Whoever wrote the partition before is fenced: nothing comes behind the end that is found.
 
     Args:
-        config: Of the deployment.
-        partition: Of the topic.
-        files: SQLite files.
         stop: Set where the files are not needed any more.
 
     Returns:

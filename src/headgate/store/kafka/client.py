@@ -205,13 +205,7 @@ class KafkaClient(Generic[ClientT]):
     """A client of librdkafka, what its connections report, and what fails by its errors.
 
     Args:
-        kind: Its class.
-        config: Of the deployment.
         doing: What fails, as the beginning of a sentence.
-        own: Options beside those of the deployment.
-
-    Attributes:
-        raw: The library's own client.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
@@ -311,7 +305,6 @@ class TopicConsumer(KafkaClient["Consumer"]):
         """One that reads committed records and tells the end of a partition; it joins no group.
 
         Args:
-            config: Of the deployment.
             doing: What fails by its errors, as the beginning of a sentence.
             group: Whose commits it can be asked for.
             fetch_wait_ms: How long a broker keeps a fetch that finds nothing new.
@@ -362,7 +355,6 @@ class TopicConsumer(KafkaClient["Consumer"]):
 
         Args:
             place: Which topic and partition is read, for the error.
-            poll_s: How long a poll waits.
 
         Raises:
             UnavailableError: The caller has not got enough in KAFKA_READ_S_MAX.
@@ -423,8 +415,6 @@ def unfinished_partitions(places: Iterable[tuple[str, int]], config: KafkaConfig
     """Those of some partitions in which a transaction is open; blocking, raises as `TopicConsumer.bounds`.
 
     Args:
-        places: Topics and their partitions.
-        config: Of the deployment.
         doing: What fails without an answer, as the beginning of a sentence.
     """
     own = {"group.id": config.topic("reader"), "isolation.level": "read_uncommitted"}
@@ -473,7 +463,6 @@ class TopicProducer(KafkaClient["Producer"]):
         Args:
             topic: Its name in Kafka.
             partition: Of it; negative where the record's key decides.
-            record: The record.
             on_delivery: Called by whatever serves callbacks, once it is stored or that is not known.
 
         Where Kafka names no offset it is not known: a broker to which a producer is new takes whichever batch comes
@@ -506,7 +495,6 @@ class TopicProducer(KafkaClient["Producer"]):
 
         Args:
             timeout_s: How long at most; negative: until each record's own time is over.
-            reports: What is looked at then.
         """
         left = self.raw.flush(timeout_s)
         error = next((report.error for report in reports if report.error is not None), None)
@@ -525,7 +513,6 @@ class TopicLostError(FatalError):
 
     Args:
         topic: Its name in Kafka.
-        reason: What does not fit.
     """
 
     remedy: ClassVar[str] = ""

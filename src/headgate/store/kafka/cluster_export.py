@@ -90,8 +90,6 @@ def export_state(
     """Moves everything into an empty data directory. Blocking.
 
     Args:
-        config: Of the deployment, of which no server runs.
-        data: The directory.
         own: Of its one dispatcher.
         tell: Is told how far it is.
         leave_behind: Whether unread events of subscriptions and replays that have not ended are forgotten.

@@ -79,11 +79,6 @@ class _Sent:
 class MovedEvents:
     """Copies events, and writes the rows of a run for them. Blocking.
 
-    Args:
-        config: Of the deployment.
-        run: Number of the run.
-        generation: Of its filters.
-
     Attributes:
         counts: Events by partition of the topic.
         rows: Deliveries that were written to the outbox.
@@ -233,9 +228,7 @@ class Moved:
 
     Attributes:
         objects: By kind.
-        events: Stored events.
         undelivered: Deliveries that had not ended.
-        dead_letters: Dead letters.
     """
 
     __slots__ = ("dead_letters", "events", "objects", "undelivered")
@@ -277,8 +270,6 @@ def import_state(config: KafkaConfig, state: EmbeddedState, tell: Tell) -> Moved
     """Moves everything into a fresh deployment of which no server runs. Blocking.
 
     Args:
-        config: Of the deployment.
-        state: What there is.
         tell: Is told how far it is.
 
     Returns:
@@ -395,7 +386,6 @@ def count_moved(config: KafkaConfig, folder: Path) -> Moved:
     """What a deployment has that no server has touched yet. Blocking.
 
     Args:
-        config: Of the deployment.
         folder: For files that are thrown away.
 
     Raises:

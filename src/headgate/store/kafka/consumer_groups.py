@@ -27,7 +27,6 @@ class GroupMembers:
     """Asks Kafka for the members of a group, each by the name that it gave itself (`client.id`).
 
     Args:
-        config: Of the deployment.
         group: The group, without the prefix.
 
     Raises:
@@ -92,7 +91,6 @@ class Election:
     """A candidate; `run` takes part. Blocking, for a thread of its own.
 
     Args:
-        config: Of the deployment.
         topic: A topic with one partition, by its name in `TopicsConfig`: `runs`, `objects`.
         group: The consumer group, without the prefix of topics: one for each office that is to be held.
         on_gained: Called in the thread of `run` when this process has the lead. It must return within

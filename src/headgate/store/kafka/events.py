@@ -156,9 +156,6 @@ def shared_event(stored: StoredEvent, partition: int, offset: int, stored_us: in
 class TopicEvents:
     """See `delivery.events.Events`; for all partitions of a process, on one event loop.
 
-    Args:
-        config: Of the deployment.
-
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
     """

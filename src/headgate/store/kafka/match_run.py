@@ -116,7 +116,6 @@ def read_topic(spark: SparkSession, config: KafkaConfig, start: Mapping[int, int
 
     Args:
         spark: A session with the jars of `spark_jars`.
-        config: Of the deployment.
         start: The first offset of every partition that is read.
 
     Returns:
@@ -181,9 +180,6 @@ def check_slots(slots: int, partitions: int) -> None:
 class OutboxDriver:
     """What a driver writes into the outbox: blocking, with one producer for all its runs.
 
-    Args:
-        config: Of the deployment.
-
     Raises:
         InvalidInputError: The Kafka library is missing, or an option is none of its own.
         KafkaUnreachableError: No broker answers.
@@ -239,8 +235,6 @@ class OutboxQueries:
 
     Args:
         spark: From `start_session`, with the jars of `spark_jars`.
-        config: Of the deployment.
-        scratch: Directory for checkpoints.
     """
 
     def __init__(self, spark: SparkSession, config: KafkaConfig, scratch: Path) -> None:
@@ -272,11 +266,8 @@ class OutboxQueries:
         """Starts a query of which the outbox is told nothing; returns when Spark has planned it.
 
         Args:
-            filters: From `build`.
             start: The first offset of every partition of `events`.
             partitions: How many partitions the topic `outbox` has.
-            run: Its number.
-            generation: Version of the filters.
             batch_s: Length of a batch. At its end the tasks begin anew where they were.
 
         Raises:
@@ -298,12 +289,7 @@ class OutboxQueries:
 
 
 class KafkaRun:
-    """A started query of which the outbox knows; made by `start_kafka_run`.
-
-    Attributes:
-        number: The run's number.
-        generation: Version of the set of filters that it evaluates.
-    """
+    """A started query of which the outbox knows; made by `start_kafka_run`."""
 
     def __init__(self, query: SparkRun, driver: OutboxDriver, registry: RunRegistry | None) -> None:
         self.number = query.number
@@ -350,13 +336,11 @@ def start_kafka_run(
     """Starts a query; returns when every task of it has begun and the outbox knows that.
 
     Args:
-        queries: Of this process.
         filters: From `queries.build`.
         start: The first offset of every partition of `events`.
         driver: Writes beside the query.
         registry: Hears of its end; None: nobody.
         run: Grows with every run, and from driver to driver.
-        generation: Version of the filters.
 
     Raises:
         InvalidInputError: An option has no counterpart in Java.
@@ -453,9 +437,6 @@ def lowest_watermarks(states: Sequence[OutboxState | None], sources: int) -> dic
 class OutboxPlaces:
     """What the dispatchers have committed, seen from outside of their group; blocking, for one thread.
 
-    Args:
-        config: Of the deployment.
-
     Attributes:
         sources: How many partitions the topic `events` has.
         partitions: How many the topic `outbox` has.
@@ -533,7 +514,6 @@ class KafkaRuns:
     commit.
 
     Args:
-        queries: Of this process.
         registry: Of the driver that leads.
         driver: Writes into the outbox beside the queries.
         places: Where runs begin.

@@ -56,7 +56,6 @@ class Rehearsal:
     """Rehearses now and then; blocking, for the thread that would lead.
 
     Args:
-        queries: Of this process.
         places: Where events are.
         clock: Monotonic seconds.
     """
@@ -82,7 +81,6 @@ class Rehearsal:
         """Rehearses with these filters; returns whether events were there and went through.
 
         Args:
-            table: The filters.
             is_called: Whether this process is needed for something else: then it breaks off.
 
         Raises:
@@ -162,9 +160,7 @@ class KafkaMatcher:
 
     Args:
         spark: A session with the jars of `spark_jars`.
-        config: Of the deployment.
         filters: The store over a cache of the objects that another thread follows.
-        scratch: Directory for checkpoints.
         hooks: Whom it tells.
         name: By which the group of the matchers knows it; empty for none.
     """
@@ -326,7 +322,6 @@ def serve_kafka(
     """Stands by and matches until `stop` is set: the whole life of a matcher process.
 
     Args:
-        config: Of the deployment.
         filters: The store over a cache of the objects that another process or thread follows.
         scratch: Directory for Spark's temporary files.
         stop: Set it to end.
@@ -372,7 +367,6 @@ def is_followed(config: KafkaConfig, name: str) -> bool:
     False where Kafka does not say: who takes part next has the same question, and an error for people.
 
     Args:
-        config: Of the deployment.
         name: Of this process, which is no member yet.
     """
     try:
@@ -386,7 +380,6 @@ def wait_slots(spark: SparkSession, partitions: int, stop: threading.Event) -> N
     """Waits until Spark has a task slot for every task: executors of a cluster come one after the other.
 
     Args:
-        spark: The session.
         partitions: Source partitions.
         stop: Ends the wait.
 

@@ -45,11 +45,6 @@ _OFFSET_MAX: Final = 1 << 62
 class NumberedWriter:
     """The newest stream of a producer, as Kafka sees it; blocking, one thread at a time.
 
-    Args:
-        config: Of the deployment.
-        broker: Identity of the broker.
-        producer: The producer's name.
-
     Attributes:
         newest: By partition, the newest number stored before it was made.
 
@@ -81,7 +76,6 @@ class NumberedWriter:
         """Stores events with their numbers, all or none.
 
         Args:
-            parts: Events by partition.
             newest: The number of the last one, by partition.
 
         Raises:
@@ -137,11 +131,7 @@ class FencedProducing(Producing):
 
 
 class FencedProducers:
-    """See `ProducerStreams`; of one front, on its event loop.
-
-    Args:
-        config: Of the deployment.
-    """
+    """See `ProducerStreams`; of one front, on its event loop."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config

@@ -147,8 +147,6 @@ class KafkaObjects:
 
     Args:
         connection: Of the cache, whose tables are there; this object's own.
-        path: The cache.
-        config: Of the deployment.
         reader: Of the topic; this object's own.
         name: Of this process, for the others: where writes go while it leads.
         on_lost: Called with the reason when the lead is lost, by the thread that notices; must not block.
@@ -195,10 +193,6 @@ class KafkaObjects:
         """Opens the cache, making it when it is missing, and reads everything that the topic has now.
 
         Args:
-            path: The cache, control.db.
-            config: Of the deployment.
-            name: Of this process.
-            on_lost: See the class.
             clock_s: Seconds since 1970.
 
         Raises:

@@ -59,7 +59,6 @@ class OutboxMember:
     """A member of the group. Blocking; for one thread.
 
     Args:
-        config: Of the deployment.
         listener: Is told of partitions that come and go.
         name: Under which the group has it (`client.id`); empty for the library's own.
 

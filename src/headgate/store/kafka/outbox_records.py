@@ -56,8 +56,6 @@ def encode_hello(
 
     Args:
         run: The run's number, at least 1.
-        generation: Version of the filters that it evaluates.
-        partition: The source partition.
         start: The first offset that the run reads of it.
         partitions: How many source partitions the run reads.
         outbox_partitions: How many partitions the outbox has.
@@ -226,7 +224,6 @@ class Checkpoint:
     Attributes:
         partition: Of the topic `outbox`.
         offset: Of the first record to read again.
-        state: Of the takeover.
         assignment: Counts the times that the reader was given a partition: a place of an earlier time is not committed.
     """
 
@@ -242,7 +239,6 @@ class OutboxPage:
 
     Attributes:
         events: Those that count, in the order in which they count; of a source partition by offset. May be empty.
-        runs: What became of runs.
         checkpoint: To be committed once these events and all before them need not come again.
     """
 
@@ -298,15 +294,11 @@ class EventRecord(msgspec.Struct, frozen=True, gc=False):
     """An event and the targets of this outbox partition that want it.
 
     Attributes:
-        run: The run that matched it.
-        generation: Of the run's filters.
         source: Its partition of the topic `events`.
         offset: In that partition.
         more: Whether a further record of this event follows, with further targets.
         stored_us: When the event was stored, in microseconds since 1970 UTC.
         targets: Target and verdict, by target, ascending.
-        headers: Those of the event.
-        value: The event's data.
     """
 
     run: int
@@ -333,9 +325,6 @@ class HelloRecord(msgspec.Struct, frozen=True, gc=False):
     """A run begins with a source partition.
 
     Attributes:
-        run: Its number.
-        generation: Of its filters.
-        source: The source partition.
         start: First offset of it that the run reads.
         sources: How many source partitions the run reads.
         outbox_partitions: How many partitions of the outbox its writer knows.
@@ -365,10 +354,6 @@ def decode(
     """Reads a record, but not the event in it.
 
     Args:
-        headers: In order.
-        key: Of the record.
-        value: Of the record.
-        partition: Where the record is.
         partitions: How many partitions the topic `outbox` has.
 
     Raises:

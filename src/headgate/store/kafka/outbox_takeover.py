@@ -129,7 +129,6 @@ class OutboxTakeover:
 
         Args:
             position: Its offset in the outbox partition; offsets may have holes.
-            record: The record.
 
         Returns:
             What it brings.

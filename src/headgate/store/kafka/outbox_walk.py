@@ -198,7 +198,6 @@ class OutboxWalker:
     """Walks, one after the other. Blocking; for one thread.
 
     Args:
-        config: Of the deployment.
         closing: Ends a walk early.
 
     Raises:
@@ -348,9 +347,7 @@ class TopicBacklog:
     """See `outbox.reader.Backlog`; of one outbox partition, on one event loop.
 
     Args:
-        config: Of the deployment.
         partition: Of the topic `outbox`.
-        checkpoints: Of the partition.
         on_event: Called in a thread with each event of which a row was found.
         on_removed: Called on the loop with a target, and the positions between which retention has removed records
             before it had read them.

@@ -32,12 +32,8 @@ from headgate.store.kafka.outbox_walk import Checkpoints, OutboxWalker, WalkedMa
 class OutboxLookups:
     """The thread and the consumer by which a process looks for rows of events, one event at a time.
 
-    Args:
-        config: Of the deployment.
-
     Attributes:
         thread: In which `walker` is used.
-        walker: Reads the outbox again.
     """
 
     def __init__(self, config: KafkaConfig) -> None:
@@ -65,11 +61,6 @@ class PartitionRecords(DeliveryRecords):
     """See `inspect/records.py`. Blocking; in the thread of `lookups`.
 
     Args:
-        number: Of the partition.
-        own: Its files.
-        attempts: Directory of the journal of its process.
-        checkpoints: Of the partition.
-        lookups: Of the process.
         partitions: How many the outbox has.
     """
 
@@ -157,7 +148,6 @@ class CheckpointRowPlaces:
     """See `headgate.subscriptions.sources.RowPlaces`.
 
     Args:
-        checkpoints: Of the outbox partition.
         stored_end: Behind its last record, as it was when the partition came.
     """
 
@@ -197,11 +187,7 @@ class _Ahead:
 
 
 class RowsAhead:
-    """See `headgate.outbox.reader.Backlog`; reads ahead. What a row is never changes, so what is kept stays true.
-
-    Args:
-        backlog: Reads the outbox.
-    """
+    """See `headgate.outbox.reader.Backlog`; reads ahead. What a row is never changes, so what is kept stays true."""
 
     def __init__(self, backlog: Backlog) -> None:
         self._backlog = backlog

@@ -58,7 +58,6 @@ class KafkaRecord:
         key: Of an event the partition key, None without one; in a topic of state, which is compacted, what `value` says
             something about.
         value: Of an event the data, None for no data; None in a topic of state where what the key names is gone.
-        headers: In order.
     """
 
     key: bytes | None
@@ -77,7 +76,6 @@ def encode_record(broker: str, event: Event, produced: str | None = None) -> Kaf
 
     Args:
         broker: Identity of the broker that accepted it.
-        event: The event.
         produced: See the log's column of that name.
     """
     headers = encode_headers(event)

@@ -43,7 +43,6 @@ class RowFormat:
     """Which tables of a file are in the topic.
 
     Attributes:
-        version: Of the tables.
         local: Tables that are this file's own, and in no topic.
     """
 
@@ -61,7 +60,6 @@ class RowTable:
     """A table whose rows are in the topic, with its columns.
 
     Attributes:
-        name: Its name.
         key: Columns of its primary key, in order.
         others: Every other column but generated ones.
     """
@@ -210,9 +208,6 @@ class CacheTables:
     Args:
         connection: Of the cache, whose tables are there.
         form: Which of them are in the topic.
-
-    Attributes:
-        tables: Those, by name.
     """
 
     def __init__(self, connection: sqlite3.Connection, form: RowFormat) -> None:

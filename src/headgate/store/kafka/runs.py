@@ -39,7 +39,6 @@ class RunStarted(msgspec.Struct, frozen=True, tag_field="is", tag="started", for
 
     Attributes:
         run: Higher than every number before it.
-        generation: Version of the filters.
         start: The first offset of every partition of `events`.
     """
 
@@ -278,7 +277,6 @@ class RunRegistry:
     Making one fences every earlier one, in whichever process.
 
     Args:
-        config: Of the deployment.
         partitions: How many partitions the topic `outbox` has.
 
     Raises:
@@ -378,9 +376,6 @@ class RunReports:
     as soon as it is read, whether or not its events are delivered or committed. A report says what the log says: it
     stays true when the partition moves, and a late one of an earlier owner changes no decision (see `RunLedger`).
 
-    Args:
-        config: Of the deployment.
-
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
     """
@@ -438,9 +433,7 @@ def follow_generations(config: KafkaConfig, write: Callable[[int], None], stop: 
     """Writes each generation that comes into force, until told to stop; see `follow_state`.
 
     Args:
-        config: Of the deployment.
         write: `Store.set_active_generation`.
-        stop: Ends it.
 
     Raises:
         RunsLostError: The topic has lost its end while it was read.

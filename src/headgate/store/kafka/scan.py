@@ -52,11 +52,7 @@ _FETCH_WAIT_MS: Final = 5
 
 
 class ScanConsumers:
-    """At most KAFKA_SCAN_CONSUMERS_MAX consumers. For any thread.
-
-    Args:
-        config: Of the deployment.
-    """
+    """At most KAFKA_SCAN_CONSUMERS_MAX consumers. For any thread."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
@@ -139,7 +135,6 @@ class TopicScan:
     """See `headgate.scan.source.ScanSource`.
 
     Args:
-        config: Of the deployment.
         consumers: Shared with other scans.
         passed_over: Told of records that Headgate has not stored so, with their place; None: scans stop at them.
         start: First offset by partition.
@@ -364,7 +359,6 @@ class KafkaLog:
     """See `headgate.scan.source.ReadableLog`.
 
     Args:
-        config: Of the deployment.
         on_corrupt: What readers do at records that Headgate has not stored so: stop there, or pass over and log them.
 
     Raises:
@@ -477,11 +471,7 @@ def read_pages(log: ReadableLog, start: Mapping[int, int], end: Mapping[int, int
 
 
 class InspectedTopic:
-    """See `InspectedLog`: Kafka reads forward only, so a piece is a window of a partition, the next one twice as wide.
-
-    Args:
-        log: The topic.
-    """
+    """See `InspectedLog`: Kafka reads forward only, so a piece is a window of a partition, each twice as wide."""
 
     def __init__(self, log: ReadableLog) -> None:
         self._log = log

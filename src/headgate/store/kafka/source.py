@@ -93,10 +93,8 @@ class SourceGates:
     """The gates of all sources of a server, as new as its copy of the objects.
 
     Args:
-        store: The objects.
         policies: Who may send which events; None: everybody everything.
         sharers: How many fronts and sources share the quotas.
-        clock_s: Monotonic seconds.
     """
 
     def __init__(
@@ -194,11 +192,7 @@ class ForeignRecord:
     """A record of a topic that others write.
 
     Attributes:
-        topic: Where it was read.
-        partition: Likewise.
-        offset: Likewise.
         key: Of Kafka; None without one.
-        value: Likewise.
         headers: In order; None where a name is no UTF-8.
     """
 
@@ -216,7 +210,6 @@ class AdmittedRecord:
 
     Attributes:
         partition: Of the topic `events`.
-        record: What is written there.
     """
 
     partition: int
@@ -225,12 +218,7 @@ class AdmittedRecord:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRecord:
-    """A record that is no valid event, or one that the source may not send.
-
-    Attributes:
-        record: What is written to the topic `refused`.
-        reason: Why.
-    """
+    """A record that is no valid event, or one that the source may not send."""
 
     record: KafkaRecord
     reason: str
@@ -242,7 +230,6 @@ def admit(
     """What becomes of a record.
 
     Args:
-        found: The record.
         broker: Identity of the broker that is to get it.
         partitions: Of the topic `events`.
         check: Raises HeadgateError for an event that the source may not send.
@@ -308,8 +295,6 @@ class SourceReader:
     """One process of a source. Blocking; for one thread.
 
     Args:
-        config: Of the deployment.
-        source: What is read.
         identity: The identity of the broker `NAMESPACE/NAME` that gets the events; None when there is none now. It may
             block.
         instance: Name of this process, the same after a restart and no other one's: a transaction that a crash left

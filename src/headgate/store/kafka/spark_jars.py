@@ -83,9 +83,6 @@ _NEEDED: Final = (
 def spark_jars(environment: Mapping[str, str] = os.environ) -> list[Path]:
     """The jars, for `spark.jars`; every executor must be able to read them or be sent them.
 
-    Args:
-        environment: Of the process.
-
     Raises:
         InvalidInputError: The folder that the environment names lacks one of them.
         UnavailableError: They have to be fetched, and there is no Maven, or it cannot fetch them.

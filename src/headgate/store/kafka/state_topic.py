@@ -32,10 +32,8 @@ class StateTopicReader:
     An end is always the end of a transaction: Kafka shows no reader of committed records the place behind an open one.
 
     Args:
-        config: Of the deployment.
         topic: By its name in `TopicsConfig`.
         lost: Makes the error where the topic ends before what was read: of the topic's name in Kafka and a reason.
-        partition: Of the topic.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
@@ -87,7 +85,6 @@ class StateTopicReader:
         """Whether there is a record from one offset up to another.
 
         Args:
-            start: The first offset.
             end: What `end()` said.
 
         Raises:
@@ -159,12 +156,10 @@ def follow_state(
     Every control process may run it: one that does not lead tries again, and writes the newest when it leads.
 
     Args:
-        config: Of the deployment.
         topic: By its name in `TopicsConfig`.
         lost: Makes the error where the topic ends before what was read: of the topic's name in Kafka and a reason.
         take: Takes each record, once.
         write: Writes what is not written yet; False where that must wait.
-        stop: Ends it.
 
     Raises:
         HeadgateError: What `lost` makes; or the library is missing, or an option is none of its own.

@@ -101,9 +101,7 @@ def follow_reports(
     """Puts what dispatchers found of targets where it is to be, until told to stop; see `follow_state`.
 
     Args:
-        config: Of the deployment.
         put: Takes the newest findings of some targets: `ReportTable.put`.
-        stop: Ends it.
 
     Raises:
         ReportsLostError: The topic has lost its end while it was read.

@@ -44,9 +44,7 @@ class WantedTopic:
     """A topic as the configuration wants it.
 
     Attributes:
-        name: In Kafka.
         role: In the configuration: `events`, `outbox`, ...
-        partitions: How many.
         replication: Copies of each.
         min_insync: Copies that acknowledge.
         settings: Every setting that must be as here, by Kafka's names.
@@ -93,7 +91,6 @@ class Misfit:
         setting: Its name, Kafka's where it has one.
         found: As it is; empty for what is not there.
         wanted: As it must be.
-        hint: What to do.
         passes: Whether it is so because a broker is away, and not because a setting is wrong.
     """
 
@@ -208,9 +205,6 @@ _POLL_S: Final = 0.1
 
 class Admin:
     """The cluster as `headgate cluster` sees it. Blocking.
-
-    Args:
-        config: Of the deployment.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.

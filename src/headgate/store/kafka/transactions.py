@@ -55,8 +55,6 @@ class Office:
         doing: What fails, as the beginning of a sentence.
         unsure: What to do where it is not known whether a transaction is stored.
         fenced: Makes the error of a writer that is not the newest; takes a hint, which may be empty.
-        headers: Of every record.
-        partition: Of the topic.
     """
 
     topic: str
@@ -137,7 +135,6 @@ class FencedWriter:
         """Begins a transaction and sends records to the office's partition; see `send_records`.
 
         Args:
-            records: The records.
             copies: Further ones, for the first partition of other topics, by their names in `TopicsConfig`.
 
         Returns:
