@@ -14,8 +14,9 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import structlog
 import uvicorn
 
 from headgate.limits import GC_GROWTH_BYTES, GC_WHOLE_GROWTH_BYTES, GC_YOUNG_OBJECTS
@@ -25,6 +26,9 @@ from headgate.settings import Settings
 
 if TYPE_CHECKING:
     from headgate.store.config import ClusterConfig
+
+
+# --- child ----------------------------------------------------------------------------------------
 
 SETTINGS_VARIABLE = "HEADGATE_CHILD_SETTINGS"
 CLUSTER_VARIABLE = "HEADGATE_CHILD_CLUSTER"
@@ -220,3 +224,49 @@ def on_stop(callback: Callable[[], object]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: os.write(tell, b"\0"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides the order
     threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()
+
+
+# --- tending --------------------------------------------------------------------------------------
+# What a process tends beside its requests: work that lasts as long as the process, and ends it when it fails.
+
+_log = structlog.get_logger(__name__)
+
+
+async def ended(*tending: asyncio.Task[None]) -> BaseException | None:
+    """Cancels what works beside the requests, and waits for it; returns an error nobody expected.
+
+    Whoever raises it ends the process, which begins anew: none of this may stay undone for as long as it lives.
+    """
+    for task in tending:
+        task.cancel()
+    ends = await asyncio.gather(*tending, return_exceptions=True)
+    failures = [end for end in ends if end is not None and not isinstance(end, asyncio.CancelledError)]
+    for failure in failures:
+        _log.error("the process fails", exc_info=failure)
+    return failures[0] if failures else None
+
+
+@contextlib.contextmanager
+def failing(stop: asyncio.Event, what: str) -> Iterator[None]:
+    """What fails in the running loop without anybody who awaits it sets `stop`; the block's end raises the first of it.
+
+    Args:
+        stop: Tells the block to end.
+        what: The line of the log.
+    """
+    loop = asyncio.get_running_loop()
+    failures: list[BaseException] = []
+
+    def on_failure(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        _log.error(what, reason=context.get("message"), exc_info=error)
+        failures.append(error if isinstance(error, BaseException) else RuntimeError(context.get("message")))
+        stop.set()
+
+    loop.set_exception_handler(on_failure)
+    try:
+        yield
+    finally:
+        loop.set_exception_handler(None)
+    if failures:
+        raise failures[0]

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,40 +22,169 @@ import structlog
 from headgate import limits
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.delivery.clock import SYSTEM, Clocks
-from headgate.delivery.cursors import Cursors
+from headgate.delivery.cursors import Cursors, CursorStore
+from headgate.delivery.events import LogEvents
 from headgate.delivery.gauges import Gauges
+from headgate.delivery.journal import Journal
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import IngressReplies, Replies
+from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.tasks import tell_failure
 from headgate.delivery.verdicts import Judge, evaluate
 from headgate.errors import UnavailableError
-from headgate.log.directory import LogDirectory, OnCorrupt
+from headgate.log.directory import LogDirectory, OnCorrupt, Partition
+from headgate.log.ends import LogEnds
 from headgate.log.files import FileOps
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
+from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.observe.tracing import Tracing
 from headgate.outbox.link import MatchLinkServer
-from headgate.outbox.reader import DurableBacklog
+from headgate.outbox.reader import DurableBacklog, OutboxReader
 from headgate.outbox.shards import WHOLE, Shard
-from headgate.outbox.takeover import Takeover
-from headgate.outbox.writer import Outbox, decode_chunk
+from headgate.outbox.takeover import Accepted, Takeover
+from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
 from headgate.replay.sender import Replaying
 from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner
-from headgate.server import tending
-from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
+from headgate.server import child as tending
 from headgate.server.inward import transports
-from headgate.server.matches import MatchReceiver
-from headgate.server.routing_cache import ReportingStore
+from headgate.server.routing_cache import ReportingStore, RoutingCache
 from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity, ShardDeliveries, ShardState
 from headgate.server.target_stats import TargetStatsApi
 from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView, SubscriptionResources
+from headgate.subscriptions.store import SubscriptionStore
+
+# --- matches --------------------------------------------------------------------------------------
+# The dispatcher's end of the match link: where runs start, and what becomes of the rows that count.
 
 _log = structlog.get_logger(__name__)
+
+
+class MatchReceiver:
+    """Takes matches into the outbox: the link's `MatchSink`.
+
+    Args:
+        outbox: Makes them durable.
+        scheduler: Delivers them then.
+        routing: Is brought up to date before a row of newer filters is taken.
+        takeover: Knows what has been matched.
+        ends: Of the event log.
+    """
+
+    def __init__(
+        self, outbox: Outbox, scheduler: Scheduler, routing: RoutingCache, takeover: Takeover, ends: LogEnds
+    ) -> None:
+        self._outbox = outbox
+        self._scheduler = scheduler
+        self._routing = routing
+        self._takeover = takeover
+        self._ends = ends
+        self._passed: dict[int, int] = {}
+
+    def recovered(self, watermarks: dict[int, int]) -> None:
+        """The outbox has been read: every event below these offsets, by partition, has passed."""
+        self._passed.update(watermarks)
+        for partition, watermark in watermarks.items():
+            self._takeover.raise_floor(partition, watermark)
+
+    def resume(self) -> dict[int, int]:
+        """Where the next run must start; a partition that has never been matched starts at its first event."""
+        for partition in self._ends.partitions():
+            self._takeover.raise_floor(partition, self._ends.first_offset(partition))
+        watermarks = self._takeover.watermarks()
+        for partition, watermark in watermarks.items():
+            if watermark > self._ends.end_offset(partition):
+                _log.error("matching is ahead of the log: events are missing", partition=partition, offset=watermark)
+        return watermarks
+
+    def take(self, accepted: Accepted) -> None:
+        """Take rows that count."""
+        if accepted.generation > self._routing.generation:
+            self._routing.refresh_now()  # the broker and the filter that a row was matched by
+        passed = self.passed(accepted.partition)
+        wanted = len({row[0] for row in accepted.rows})
+        metrics.EVENTS_EVALUATED.labels("wanted").inc(wanted)
+        metrics.EVENTS_EVALUATED.labels("unwanted").inc(max(0, accepted.passed - passed - wanted))
+        self._passed[accepted.partition] = max(passed, accepted.passed)
+        self._outbox.add(accepted)
+
+    def is_full(self) -> bool:
+        """Whether the link should stop reading for now."""
+        return self._outbox.rows_pending + self._scheduler.rows_waiting > limits.OUTBOX_PENDING_ROWS_MAX
+
+    def end_offset(self, partition: int) -> int:
+        """Offset behind the last event of the partition."""
+        return self._ends.end_offset(partition)
+
+    def passed(self, partition: int) -> int:
+        """The offset below which every event of a partition has passed."""
+        return self._passed.get(partition, 0)
+
+
+# --- dispatcher files -----------------------------------------------------------------------------
+# The dispatcher's files, open for as long as it works.
+
+
+@dataclass(frozen=True)
+class DispatcherFiles:
+    """What is open.
+
+    Attributes:
+        log: The event log.
+        writer: Of the outbox.
+        outbox: Reads it for targets that lag.
+        cursors: Which deliveries have ended.
+        subscriptions: Where the consumers of subscriptions stand.
+        ends: Of the event log.
+        events: Of the event log.
+        journal: The attempts.
+    """
+
+    log: LogDirectory
+    writer: PartitionWriter
+    outbox: OutboxReader
+    cursors: CursorStore
+    subscriptions: SubscriptionStore
+    ends: LogEnds
+    events: LogEvents
+    journal: Journal
+
+
+@asynccontextmanager
+async def dispatcher_files(
+    own: DispatcherDirectory, log: LogDirectory, files: FileOps | None, clock_us: Callable[[], int]
+) -> AsyncIterator[DispatcherFiles]:
+    """Opens them; the outbox is recovered first.
+
+    Args:
+        own: The dispatcher's directory.
+        log: The event log.
+        files: The outbox's system calls; None for the real ones.
+        clock_us: Microseconds since 1970 UTC.
+
+    Raises:
+        HeadgateError: One is damaged, or taken.
+    """
+    partition = Partition(own.outbox, log.on_corrupt)
+    writer = await asyncio.to_thread(partial(PartitionWriter, files=files), partition, OUTBOX_SCHEMA)
+    with (
+        closing(writer),
+        closing(OutboxReader(partition)) as backlog,
+        closing(CursorStore(own.cursors)) as cursors,
+        closing(SubscriptionStore(own.subscriptions)) as subscriptions,
+        closing(LogEnds(log)) as ends,
+        closing(LogEvents(log)) as events,
+        closing(Journal(own.attempts, clock_us=clock_us)) as journal,
+    ):
+        yield DispatcherFiles(log, writer, backlog, cursors, subscriptions, ends, events, journal)
+
+
+# --- composition ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 import uvloop
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
@@ -35,10 +36,11 @@ from headgate.ingress.producers import ProducerStreams
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
-from headgate.limits import CONNECTIONS_MAX, THREAD_SWITCH_S
+from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S, THREAD_SWITCH_S
 from headgate.log.writer import PartitionWriter
-from headgate.observe import tracing
-from headgate.server import child, health, local_http, parts, ready, retention, rpc, tending
+from headgate.observe import metrics, tracing
+from headgate.server import child, health, local_http, parts, ready, retention, rpc
+from headgate.server import child as tending
 from headgate.server.authentication import Authentication, UsersOfFronts, audit_log_of, authenticator_of
 from headgate.server.authorization import Authorization, Rights
 from headgate.server.broker_news import news_route
@@ -53,11 +55,58 @@ from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
 from headgate.server.refusals import Gate, NoDeliveries, RoleAbsent
 from headgate.server.replays import ReplaysFront
-from headgate.server.sampling import sample
 from headgate.server.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, stats_paths
+from headgate.server.tls import CertificateKeeper
 from headgate.settings import Settings
 from headgate.subscriptions.api import METHODS as PULL_METHODS
 from headgate.subscriptions.api import PREFIX as PULL_PATH
+
+# --- sampling -------------------------------------------------------------------------------------
+# The front's gauges, sampled once a second, away from the requests.
+
+_log = structlog.get_logger(__name__)
+
+
+async def sample(
+    writers: Sequence[PartitionWriter],
+    *,
+    part: str,
+    connections: Callable[[], int],
+    certificate: CertificateKeeper | None,
+    on_sample: Callable[[], None],
+) -> None:
+    """Sets the front's gauges until it is cancelled.
+
+    Args:
+        writers: This front's partitions of the event log; none where Kafka has them.
+        part: The front's name.
+        connections: How many clients are connected.
+        certificate: The server's; None without TLS.
+        on_sample: Called at every sample: the loop turns.
+    """
+    while True:
+        on_sample()
+        metrics.CONNECTIONS.set(connections())
+        if certificate is not None:
+            metrics.CERTIFICATE_EXPIRES.labels(part).set(certificate.ends_s())
+        if not writers:
+            await asyncio.sleep(METRICS_WRITE_S)
+            continue
+        metrics.LOG_RECORDS.labels("events").set(sum(w.next_offset - w.first_offset for w in writers))
+        try:
+            size_bytes = await asyncio.to_thread(lambda: sum(map(bytes_on_disk, writers)))
+            metrics.LOG_BYTES.labels("events").set(size_bytes)
+        except OSError as error:
+            _log.debug("gauges not sampled", error=str(error))
+        await asyncio.sleep(METRICS_WRITE_S)
+
+
+def bytes_on_disk(writer: PartitionWriter) -> int:
+    """Bytes of a partition's segments."""
+    return sum(path.stat().st_size for path in writer.directory.glob("*.seg"))
+
+
+# --- front ----------------------------------------------------------------------------------------
 
 _OTHER_FILES = 1_024
 """Segments, the database, the event loop's own."""

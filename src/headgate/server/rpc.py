@@ -16,10 +16,9 @@ from headgate.rpc.errors import status
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, Service
 from headgate.server.authentication import Authentication, UsersOfCalls
 from headgate.server.authorization import Authorization
-from headgate.server.handed_on_calls import CallsElsewhere, Choose, HandedOn
+from headgate.server.handed_on_calls import CallsElsewhere, Choose, HandedOn, PublishersHome
 from headgate.server.listening import addresses_of
 from headgate.server.parts import Role, roles_of
-from headgate.server.publishers_home import PublishersHome
 from headgate.server.ready import parts_ready
 from headgate.server.refusals import RoleAbsentError
 from headgate.server.rpc_meta import HealthService, reflection_services

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import structlog
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
@@ -24,18 +27,73 @@ from headgate.delivery.post import Transport
 from headgate.delivery.replies import Replies
 from headgate.delivery.scheduler import Scheduler, SchedulerListener
 from headgate.delivery.spans import AttemptTracing
+from headgate.delivery.tasks import tell_failure
 from headgate.delivery.verdicts import FilterErrors, Judge, LastLook, evaluate
 from headgate.delivery.webhook_handshake import GrantStore, Handshakes
+from headgate.errors import UnavailableError
 from headgate.observe.tracing import Tracing
 from headgate.outbox.reader import Backlog
 from headgate.outbox.shards import Shard
 from headgate.outbox.writer import WhenDurable, always_durable
 from headgate.server.inward import inside
 from headgate.server.policy import url_policy
-from headgate.server.reporting import TargetReporter
 from headgate.server.routing_cache import RoutingCache, RoutingStore, TargetReports
 from headgate.settings import Settings
 from headgate.storage.commit import Committer
+
+# --- reporting ------------------------------------------------------------------------------------
+# Reports of filter errors, of subscribers in trouble and of dropped events, for the status of their triggers.
+
+_log = structlog.get_logger(__name__)
+
+
+class TargetReporter:
+    """Tells what was seen of targets, every REPORT_S_MIN at most.
+
+    Args:
+        store: Where they are told.
+        errors: What was seen.
+    """
+
+    def __init__(self, store: TargetReports, errors: FilterErrors) -> None:
+        self._store = store
+        self._errors = errors
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """There may be something to report."""
+        if self._errors and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(limits.REPORT_S_MIN, self._start)
+
+    async def close(self) -> None:
+        """Report what is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        if self._errors:
+            await self._report()
+
+    def _start(self) -> None:
+        self._writing = asyncio.create_task(self._report())
+        self._writing.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._timer = self._writing = None
+        self.wake()
+        tell_failure(task, "reporting on targets failed")
+
+    async def _report(self) -> None:
+        reports = self._errors.take()
+        try:
+            await asyncio.to_thread(self._store.report, reports)
+        except UnavailableError as error:  # numbers for people: worth a line, not a restart
+            _log.warning("reports on targets were not written", error=str(error), targets=len(reports))
+            self._errors.untold(reports)
+
+
+# --- shard deliveries -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,10 @@ from headgate.server.broker_news import BrokerNews
 from headgate.server.dispatcher_group import DispatcherGroup
 from headgate.server.front import FrontStore
 from headgate.server.kafka import instance
+from headgate.server.kafka.instance import quota_sharers
 from headgate.server.kafka.leader import ObjectRequests
 from headgate.server.kafka.partition_owners import PartitionOwners
 from headgate.server.kafka.peers import PeerServers
-from headgate.server.kafka.sharing import quota_sharers
 from headgate.server.kafka.subscription_calls import SubscriptionCalls
 from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy

@@ -27,7 +27,7 @@ from headgate.delivery.verdicts import Judge, evaluate
 from headgate.errors import HeadgateError
 from headgate.observe.tracing import Tracing
 from headgate.scan.pages import LogScanner
-from headgate.server import tending
+from headgate.server import child as tending
 from headgate.server.inward import transports
 from headgate.server.kafka.partition import PartitionDispatcher, PartitionOptions
 from headgate.server.routing_cache import RoutingStore

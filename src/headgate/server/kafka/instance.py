@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from headgate.server import child, parts
 from headgate.server.listening import addresses_of
+from headgate.server.parts import Role
 from headgate.settings import Settings
 from headgate.storage.whole_file import replace_whole
+
+# --- instance -------------------------------------------------------------------------------------
 
 FILE: Final = "instance"
 """In the data directory. Kafka knows the server's producers by the name in it: a server that is started again ends what
@@ -79,3 +83,19 @@ def _is_every(host: str) -> bool:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+# --- sharing --------------------------------------------------------------------------------------
+# The share of a process in the publish quotas of namespaces, where processes do not know each other.
+
+
+def quota_sharers(context: child.Context) -> int:
+    """How many processes have an equal part of each quota: as the configuration says, else those of this server.
+
+    A process of sources counts as a front.
+    """
+    settings, config = context.settings, context.on_kafka
+    own = len(parts.of_role(settings, Role.FRONT))
+    if config.sources:
+        own += len(parts.of_role(settings, Role.SOURCE))
+    return config.quotas.fronts or own
