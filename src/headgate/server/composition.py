@@ -49,7 +49,7 @@ from headgate.replay.sender import Replaying
 from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner
-from headgate.server import child as tending
+from headgate.server import child
 from headgate.server.inward import transports
 from headgate.server.routing_cache import ReportingStore, RoutingCache
 from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity, ShardDeliveries, ShardState
@@ -258,7 +258,7 @@ async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterat
         HeadgateError: It could not start (the outbox is damaged or taken).
         Exception: What a part failed with unexpectedly.
     """
-    with tending.failing(stop, "dispatcher fails"):
+    with child.failing(stop, "dispatcher fails"):
         async with contextlib.AsyncExitStack() as stack:
             clock_us = options.clocks.now_us
             files = await stack.enter_async_context(dispatcher_files(options.own, options.log, options.files, clock_us))

@@ -40,7 +40,7 @@ from headgate.log.directory import LogDirectory
 from headgate.observe import metrics
 from headgate.observe.history import NumbersHistory, counted_by
 from headgate.scan.chunks import ChunkLog
-from headgate.server import child, local_http, parts, ready, tending, tls
+from headgate.server import child, local_http, parts, ready, tls
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import Rights, default_mode
 from headgate.server.broker_news import BrokerNews
@@ -113,7 +113,7 @@ async def _serve(context: child.Context) -> None:
             await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
             state.stopping()
             api.close()
-        failure = await tending.ended(*tasks)
+        failure = await child.ended(*tasks)
         if failure is not None:
             raise failure
 

@@ -39,8 +39,8 @@ from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
 from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S, THREAD_SWITCH_S
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics, tracing
+from headgate.rpc.service import ServiceCalls
 from headgate.server import child, health, local_http, parts, ready, retention, rpc
-from headgate.server import child as tending
 from headgate.server.authentication import Authentication, UsersOfFronts, audit_log_of, authenticator_of
 from headgate.server.authorization import Authorization, Rights
 from headgate.server.broker_news import news_route
@@ -48,7 +48,6 @@ from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
 from headgate.server.filter_workers import FiltersApi, FilterWorkers
 from headgate.server.front_log import front_log
-from headgate.server.handed_on_calls import CallsElsewhere
 from headgate.server.hosts import HostCheck, Hosts
 from headgate.server.http_listeners import HttpListeners
 from headgate.server.parts import Role
@@ -142,7 +141,7 @@ class FrontStore:
     dispatchers: DispatcherReach | None = None
     fronts: int | None = None
     stored: Callable[[str], int] | None = None
-    calls: CallsElsewhere | None = None
+    calls: ServiceCalls | None = None
 
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]
@@ -249,7 +248,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
             mark.ready(False)
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         await http.stop()
-        failure = await tending.ended(*tasks)
+        failure = await child.ended(*tasks)
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
         if failure is not None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -23,11 +22,9 @@ from headgate.errors import HeadgateError
 from headgate.ingress.partitions import partition_of_key
 from headgate.rpc.errors import ERROR, status
 from headgate.rpc.headgate_pb2 import PublishRequest
-from headgate.rpc.service import Service
+from headgate.rpc.service import Answer, CallContext, ReadAgain, ServiceCalls
 from headgate.server.parts import front_of
 from headgate.server.proxy import PartUnavailableError
-
-# --- handed on calls ------------------------------------------------------------------------------
 
 Choose = Callable[[str, bytes], Awaitable[int]]
 """The number of the process that answers a call, by its method and first message."""
@@ -43,15 +40,7 @@ CHANNEL_OPTIONS: Final = (
 )
 
 
-class CallsElsewhere(grpc.GenericRpcHandler):
-    """The calls of one service, answered by other processes. Belongs to the event loop that runs it."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Ends what is under way."""
-
-
-class HandedOn(CallsElsewhere):
+class HandedOn(ServiceCalls):
     """The calls of one service, answered by another process. Belongs to the event loop that runs it.
 
     Args:
@@ -61,24 +50,25 @@ class HandedOn(CallsElsewhere):
     """
 
     def __init__(self, service: str, sockets: Sequence[Path], choose: Choose | None = None) -> None:
-        self._prefix = f"/{service}/"
+        super().__init__(service)
         self._sockets = sockets
         self._choose = choose if len(sockets) > 1 else None
         self._channels: dict[int, aio.Channel] = {}
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """Hands a call on; None when it is not of this service."""
-        method = details.method
-        if not method.startswith(self._prefix):
-            return None
+    @property
+    def count(self) -> int:
+        """How many processes answer calls."""
+        return len(self._sockets)
 
-        async def answer(_: object, context: aio.ServicerContext[bytes, bytes]) -> None:
-            await self.hand_on(method, context)
-
-        return grpc.stream_stream_rpc_method_handler(answer)
+    async def answer(self, details: grpc.HandlerCallDetails, context: CallContext) -> None:
+        number, first = 0, None
+        if self._choose is not None:
+            opening: object = await context.read()
+            first = opening if isinstance(opening, bytes) else None
+            number = await self._choose(details.method, first or b"")
+        await self.hand_on(number, details.method, context, first)
 
     async def close(self) -> None:
-        """Ends what is under way."""
         for channel in self._channels.values():
             await channel.close()
 
@@ -90,33 +80,15 @@ class HandedOn(CallsElsewhere):
             )
         return channel
 
-    async def hand_on(
-        self, method: str, context: aio.ServicerContext[bytes, bytes], first: bytes | None = None
-    ) -> None:
-        """Hands a call on.
-
-        Args:
-            method: Its path.
-            context: gRPC's.
-            first: The message that has been read of it; None for none.
-        """
-        number = 0
-        if self._choose is not None:
-            try:
-                opening = await context.read()
-                first = opening if isinstance(opening, bytes) else None
-                number = await self._choose(method, first or b"")
-            except HeadgateError as error:
-                await context.abort(*status(error))
+    async def hand_on(self, number: int, method: str, context: CallContext, first: bytes | None) -> None:
+        """Hands a call on to the process of a number; `first` is the message that has been read of it."""
         call: aio.StreamStreamCall[bytes, bytes] = self._channel(number).stream_stream(method)(
             timeout=context.time_remaining(), metadata=user_metadata()
         )
         await relayed(call, context, first)
 
 
-async def relayed(
-    call: aio.StreamStreamCall[bytes, bytes], context: aio.ServicerContext[bytes, bytes], first: bytes | None = None
-) -> None:
+async def relayed(call: aio.StreamStreamCall[bytes, bytes], context: CallContext, first: bytes | None = None) -> None:
     """Passes messages on between a client and who answers it, until one of them ends the call.
 
     Args:
@@ -141,7 +113,7 @@ def is_gone(error: aio.AioRpcError) -> bool:
     return error.code() is grpc.StatusCode.UNAVAILABLE and all(name != ERROR for name, _ in metadata)
 
 
-async def aborted(context: aio.ServicerContext[bytes, bytes], error: aio.AioRpcError) -> None:
+async def aborted(context: CallContext, error: aio.AioRpcError) -> None:
     """Ends a client's call as who answered it has done."""
     if is_gone(error):
         gone = PartUnavailableError()
@@ -155,9 +127,7 @@ def user_metadata() -> Metadata:
     return () if user is ANONYMOUS else ((USER_HEADER.decode(), header_of(user).decode()),)
 
 
-async def _send(
-    context: aio.ServicerContext[bytes, bytes], call: aio.StreamStreamCall[bytes, bytes], first: bytes | None
-) -> None:
+async def _send(context: CallContext, call: aio.StreamStreamCall[bytes, bytes], first: bytes | None) -> None:
     """The client's messages, until its last one or the answer's end; the first one may have been read."""
     with contextlib.suppress(aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError):
         if first is not None:
@@ -172,66 +142,43 @@ async def _send(
 
 
 # --- publishers home ------------------------------------------------------------------------------
-# The way of a producer's stream to its home: the front that writes the partition of the producer's name.
-#
-# There is what is known of the producer's numbers, and there a new stream ends the old one, whichever front the client
-# has connected to. A stream without a producer's name is answered where it comes.
-
-_Context = aio.ServicerContext[bytes, bytes]
 
 
-class PublishersHome(grpc.GenericRpcHandler):
-    """The publishing service of one of several fronts.
+class PublishersHome:
+    """The way of a producer's stream to its home: the front that writes the partition of the producer's name.
+
+    There is what is known of the producer's numbers, and there a new stream ends the old one, whichever front the
+    client has connected to. A stream without a producer's name is answered where it comes.
 
     Args:
-        own: Answers the streams of this one.
-        others: Hand a stream on to the other fronts, by their numbers.
+        fronts: Hands a stream on to a front by its number.
+        own: The number of this one.
         partitions: Of the log.
     """
 
-    def __init__(self, own: Service, others: Mapping[int, HandedOn], partitions: int) -> None:
+    def __init__(self, fronts: HandedOn, own: int, partitions: int) -> None:
+        self._fronts = fronts
         self._own = own
-        self._others = others
         self._partitions = partitions
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """What answers a call; None when it is not of this service."""
-        handler = self._own.service(details)
-        if handler is None:
-            return None
-        method, answer_here = details.method, cast(Any, handler).stream_stream
+    def behind(self, method: str, answer: Answer) -> Answer:
+        """See `CallsBehind`."""
 
-        async def answer(request: object, context: _Context) -> None:
+        async def at_home(request: object, context: CallContext) -> None:
             first: object = await context.read()
-            if isinstance(first, bytes) and (other := self._home(first)) is not None:
-                await other.hand_on(method, context, first)
+            if isinstance(first, bytes) and (home := self._home(first)) != self._own:
+                await self._fronts.hand_on(home, method, context, first)
             else:
-                await answer_here(request, _Begun(context, first))
+                await answer(request, ReadAgain(context, first))
 
-        return grpc.stream_stream_rpc_method_handler(answer)
+        return at_home
 
-    def _home(self, first: bytes) -> HandedOn | None:
-        """Who else answers a stream that begins so; None for ourselves."""
+    def _home(self, first: bytes) -> int:
+        """Who answers a stream that begins so."""
         try:
             producer = PublishRequest.FromString(first).open.producer
         except DecodeError:
-            return None  # refused as any such message is
+            return self._own  # refused as any such message is
         if not producer:
-            return None
-        partition = partition_of_key(producer, self._partitions)
-        return self._others.get(front_of(partition, len(self._others) + 1))
-
-
-class _Begun:
-    """A call whose first message has been read: it is read once more."""
-
-    def __init__(self, context: _Context, first: object) -> None:
-        self._context = context
-        self._first = [first]
-
-    async def read(self) -> object:
-        """The next message."""
-        return self._first.pop() if self._first else await self._context.read()
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._context, name)
+            return self._own
+        return front_of(partition_of_key(producer, self._partitions), self._fronts.count)

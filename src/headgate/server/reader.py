@@ -21,7 +21,7 @@ from headgate.log.directory import LogDirectory
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.retained import RetainedLog
 from headgate.scan.source import ReadableLog
-from headgate.server import child, local_http, ready, rpc, tending
+from headgate.server import child, local_http, ready, rpc
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.reader_client import count_route, scan_route
 from headgate.stream.api import ReadApi
@@ -99,7 +99,7 @@ async def _serve(context: child.Context, opened: OpenLog) -> None:
                 await asyncio.wait(ends, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
             mark.ready(False)
         stopped.cancel()
-        failure = await tending.ended(*following)
+        failure = await child.ended(*following)
         await readers.close()
         if failure is not None:
             raise failure

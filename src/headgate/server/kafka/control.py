@@ -41,7 +41,7 @@ from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
 from headgate.observe.history import NumbersHistory
 from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.retained import RetainedLog
-from headgate.server import child, local_http, parts, ready, tending, tls
+from headgate.server import child, local_http, parts, ready, tls
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import Rights, default_mode
 from headgate.server.broker_news import BrokerNews
@@ -161,7 +161,7 @@ async def _until_stopped(
             state.stopping()
             api.close()
             enough.set()
-            failure = await tending.ended(*tasks)
+            failure = await child.ended(*tasks)
             await asyncio.wait(apart)
     for one in apart:
         one.result()

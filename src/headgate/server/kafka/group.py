@@ -27,7 +27,7 @@ from headgate.delivery.verdicts import Judge, evaluate
 from headgate.errors import HeadgateError
 from headgate.observe.tracing import Tracing
 from headgate.scan.pages import LogScanner
-from headgate.server import child as tending
+from headgate.server import child
 from headgate.server.inward import transports
 from headgate.server.kafka.partition import PartitionDispatcher, PartitionOptions
 from headgate.server.routing_cache import RoutingStore
@@ -144,7 +144,7 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
         HeadgateError: It could not start.
         Exception: What a part failed with unexpectedly.
     """
-    with tending.failing(stop, "dispatcher fails"):
+    with child.failing(stop, "dispatcher fails"):
         async with AsyncExitStack() as stack:
             ways = transports(options.identity.policy, options.token, options.inward, options.transport)
             inward, transport = await stack.enter_async_context(ways)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headgate.limits import HEARTBEAT_S
-from headgate.server import child, ready, tending
+from headgate.server import child, ready
 from headgate.server.kafka.numbers import tell_numbers
 from headgate.store.kafka.objects import KafkaObjects
 
@@ -41,7 +41,7 @@ async def _follow(context: child.Context) -> None:
         finally:
             stopped.set()
             await asyncio.wait([following])
-            failure = await tending.ended(telling)
+            failure = await child.ended(telling)
             objects.close()
         following.result()
         if failure is not None:

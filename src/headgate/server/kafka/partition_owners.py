@@ -25,14 +25,12 @@ from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate.limits import PARTITION_OWNER_S_MAX
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherGroup, DispatcherQuestion, asked
 from headgate.server.kafka import instance
-from headgate.server.kafka.partition_questions import MISDIRECTED, partition_path
+from headgate.server.kafka.partition_questions import MISDIRECTED, PARTITION, partition_path
 from headgate.server.kafka.peers import PeerServers
 from headgate.server.local_http import Header, LocalResponse, PeerAddress
 from headgate.server.proxy import FORWARDED, PartUnavailableError, WholeRequest, pass_on, whole_request
 from headgate.settings import Settings
 
-PARTITION: Final = b"headgate-partition"
-"""A header of a question that another server has passed on: the partition whose owner is asked."""
 _DIGITS_MAX: Final = 5
 _LOOK_S: Final = 0.25
 """Between two looks for the owner of a partition that moves."""

@@ -158,6 +158,8 @@ def _records(number: int, answer: DispatcherAnswer) -> EventRecords:
 # answered with 421 (Misdirected Request): nothing was done, and who asks looks for its owner anew.
 
 MISDIRECTED: Final = 421
+PARTITION: Final = b"headgate-partition"
+"""A header of a question that another server has passed on, and metadata of a call: the partition that it is about."""
 _PREFIX: Final = "/partitions/"
 
 

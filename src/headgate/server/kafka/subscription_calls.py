@@ -10,19 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
-from typing import Final
 
 import grpc
 from grpc import aio
 
 from headgate.auth.context import current_user
-from headgate.errors import HeadgateError, UnavailableError
-from headgate.rpc.errors import ERROR, ProtocolError, status
-from headgate.rpc.service import SUBSCRIPTIONS
+from headgate.errors import UnavailableError
+from headgate.rpc.errors import ERROR, ProtocolError
+from headgate.rpc.service import SUBSCRIPTIONS, CallContext, ServiceCalls, headers_of
 from headgate.server.dispatcher_group import DispatcherGroup
 from headgate.server.handed_on_calls import (
     CHANNEL_OPTIONS,
-    CallsElsewhere,
     Metadata,
     aborted,
     is_gone,
@@ -31,20 +29,16 @@ from headgate.server.handed_on_calls import (
 )
 from headgate.server.kafka import instance
 from headgate.server.kafka.partition_owners import (
-    PARTITION,
     ClientNotPassedOnError,
     PartitionOwners,
     asked_in_turn,
     partition_of,
 )
-from headgate.server.kafka.partition_questions import PartitionElsewhereError
+from headgate.server.kafka.partition_questions import PARTITION, PartitionElsewhereError
 from headgate.server.kafka.peers import PeerServers
 from headgate.server.local_http import Header
 from headgate.server.proxy import FORWARDED, PartUnavailableError
 from headgate.settings import Settings
-
-_Context = aio.ServicerContext[bytes, bytes]
-_PREFIX: Final = f"/{SUBSCRIPTIONS}/"
 
 
 class PeerWithoutCallsError(UnavailableError):
@@ -59,7 +53,7 @@ class PeerWithoutCallsError(UnavailableError):
         )
 
 
-class SubscriptionCalls(CallsElsewhere):
+class SubscriptionCalls(ServiceCalls):
     """The service `Subscriptions` of a front on Kafka.
 
     Args:
@@ -70,33 +64,19 @@ class SubscriptionCalls(CallsElsewhere):
     """
 
     def __init__(self, settings: Settings, owners: PartitionOwners, group: DispatcherGroup, peers: PeerServers) -> None:
+        super().__init__(SUBSCRIPTIONS)
         self._sockets = [settings.dispatcher_rpc(number) for number in range(settings.dispatchers)]
         self._channels: list[aio.Channel] = []
         self._owners = owners
         self._group = group
         self._peers = peers
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """Hands a call on; None when it is not of this service."""
-        method = details.method
-        if not method.startswith(_PREFIX):
-            return None
-
-        async def answer(_: object, context: _Context) -> None:
-            try:
-                await self._hand_on(method, context)
-            except HeadgateError as error:
-                await context.abort(*status(error))
-
-        return grpc.stream_stream_rpc_method_handler(answer)
-
     async def close(self) -> None:
-        """See `CallsElsewhere.close`."""
         for channel in self._channels:
             await channel.close()
 
-    async def _hand_on(self, method: str, context: _Context) -> None:
-        headers = _headers(context)
+    async def answer(self, details: grpc.HandlerCallDetails, context: CallContext) -> None:
+        method, headers = details.method, headers_of(context)
         here = partition_of(headers, self._owners.count)
         first: object = await context.read()
         if not isinstance(first, bytes):
@@ -120,7 +100,7 @@ class SubscriptionCalls(CallsElsewhere):
 
         await self._owners.reached(number, ask_at)
 
-    async def _ask_here(self, number: int, method: str, context: _Context, first: bytes) -> bool | None:
+    async def _ask_here(self, number: int, method: str, context: CallContext, first: bytes) -> bool | None:
         """Asks the processes of this server; None where none of them has the partition."""
         metadata = (*user_metadata(), (PARTITION.decode(), str(number)))
         return await asked_in_turn(
@@ -140,7 +120,9 @@ class SubscriptionCalls(CallsElsewhere):
         return tuple((name.decode(), value.decode("latin-1")) for name, value in more)
 
 
-async def _ask(channel: aio.Channel, method: str, context: _Context, first: bytes, metadata: Metadata) -> bool | None:
+async def _ask(
+    channel: aio.Channel, method: str, context: CallContext, first: bytes, metadata: Metadata
+) -> bool | None:
     """Hands a call on; None where the partition is not there, of which the client has heard nothing.
 
     Raises:
@@ -166,10 +148,3 @@ async def _ask(channel: aio.Channel, method: str, context: _Context, first: byte
             await context.write(answer)
             await relayed(call, context)
     return True
-
-
-def _headers(context: _Context) -> list[Header]:
-    return [
-        (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1", "replace"))
-        for name, value in context.invocation_metadata() or ()
-    ]
