@@ -1,19 +1,23 @@
-"""The deliveries of one shard's targets: the parts that are the same wherever matches come from."""
+"""The deliveries of one shard's targets: the parts of a dispatcher that are the same wherever matches come from."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import structlog
+from starlette.routing import Route
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
 from headgate.control.routing import RoutingTable
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
+from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.authentication import SecretStore
@@ -24,35 +28,37 @@ from headgate.delivery.health import SubscriberHealth
 from headgate.delivery.identity_tokens import IdentityTokens, NoSigner, Signer
 from headgate.delivery.journal import AttemptRecorder
 from headgate.delivery.post import Transport
-from headgate.delivery.replies import Replies
+from headgate.delivery.replies import IngressReplies
 from headgate.delivery.scheduler import Scheduler, SchedulerListener
 from headgate.delivery.spans import AttemptTracing
 from headgate.delivery.tasks import tell_failure
-from headgate.delivery.verdicts import FilterErrors, Judge, LastLook, evaluate
+from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
 from headgate.delivery.webhook_handshake import GrantStore, Handshakes
 from headgate.errors import UnavailableError
+from headgate.observe.logs import Recurring
 from headgate.observe.tracing import Tracing
 from headgate.outbox.reader import Backlog
 from headgate.outbox.shards import Shard
 from headgate.outbox.writer import WhenDurable, always_durable
-from headgate.server.inward import inside
+from headgate.replay.api import ReplaysApi
+from headgate.replay.sender import Replaying
+from headgate.scan.pages import Scanner
+from headgate.scan.source import ReadableLog
+from headgate.server.inward import inside, transports
 from headgate.server.policy import url_policy
 from headgate.server.routing_cache import RoutingCache, RoutingStore, TargetReports
+from headgate.server.target_stats import TargetStatsApi
 from headgate.settings import Settings
 from headgate.storage.commit import Committer
-
-# --- reporting ------------------------------------------------------------------------------------
-# Reports of filter errors, of subscribers in trouble and of dropped events, for the status of their triggers.
+from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 
 _log = structlog.get_logger(__name__)
 
 
 class TargetReporter:
-    """Tells what was seen of targets, every REPORT_S_MIN at most.
+    """Tells what was seen of targets, for the status of their triggers, every REPORT_S_MIN at most.
 
-    Args:
-        store: Where they are told.
-        errors: What was seen.
+    That is filter errors, subscribers in trouble, and events that were dropped.
     """
 
     def __init__(self, store: TargetReports, errors: FilterErrors) -> None:
@@ -91,9 +97,6 @@ class TargetReporter:
         except UnavailableError as error:  # numbers for people: worth a line, not a restart
             _log.warning("reports on targets were not written", error=str(error), targets=len(reports))
             self._errors.untold(reports)
-
-
-# --- shard deliveries -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,28 +147,51 @@ class SenderIdentity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeliveryMeans:
-    """What deliveries are made with.
+class DeliveryOptions:
+    """What a dispatcher works with, wherever its matches come from.
 
     Attributes:
+        data: The data directory.
+        token: 32 bytes that this server's processes know each other by.
         store: Routing.
-        transport: The HTTP client.
-        replies: For answers that are events.
-        journal: Remembers attempts for people.
-        identity: What receivers are shown.
-        judge_filter: Decides CANDIDATE rows.
+        identity: What receivers are shown: the server's own address, Secrets.
+        transport: The HTTP client; None for the real one.
+        inward: The way into the server itself; None for plain HTTP to its own address.
         tracing: Makes spans; None for none.
+        on_ready: Called once, when matches can come.
+        on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
         clocks: Time, and the jitter of pauses.
     """
 
+    data: Path
+    token: bytes
     store: RoutingStore
-    transport: Transport
-    replies: Replies
-    journal: AttemptRecorder
     identity: SenderIdentity = field(default_factory=SenderIdentity)
-    judge_filter: Judge = evaluate
+    transport: Transport | None = None
+    inward: Transport | None = None
     tracing: Tracing | None = None
+    on_ready: Callable[[], None] = lambda: None
+    on_look: Callable[[str], object] = lambda _: None
     clocks: Clocks = SYSTEM
+
+    def ways(self) -> AbstractAsyncContextManager[tuple[Transport, Transport]]:
+        """The way into this server and the way to receivers, open for as long as the block lasts."""
+        return transports(self.identity.policy, self.token, self.inward, self.transport)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliveryMeans:
+    """What attempts are made with.
+
+    Attributes:
+        options: Of the dispatcher.
+        ways: Into this server, where answers that are events go, and to receivers; see `DeliveryOptions.ways`.
+        journal: Remembers attempts for people.
+    """
+
+    options: DeliveryOptions
+    ways: tuple[Transport, Transport]
+    journal: AttemptRecorder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +240,7 @@ class ShardDeliveries:
         dead_letters: The events that were given up.
         scheduler: The deliveries.
         flusher: Writes cursors.
+        target_stats: Answers what became of deliveries, counted from here on.
     """
 
     def __init__(
@@ -227,22 +254,26 @@ class ShardDeliveries:
         sharers: int = 1,
     ) -> None:
         errors = FilterErrors()
-        self._store = means.store
+        options, (inward, transport) = means.options, means.ways
+        identity, clocks = options.identity, options.clocks
+        self._shard = shard
+        self._options = options
+        self._state = state
         self._refreshed = -1
         self._on_table = on_table
-        self.look = LastLook(means.judge_filter, errors)
-        self.routing = RoutingCache(means.store, self._update, shard)
+        self.look = LastLook(evaluate, errors)
+        self.routing = RoutingCache(options.store, self._update, shard)
         self.reporter = TargetReporter(state.reports, errors)
         self.service = AttemptService(
-            means.transport,
-            means.replies,
+            transport,
+            IngressReplies(inward, identity.url),
             means.journal,
-            SubscriberHealth(errors.trouble, means.clocks),
-            secrets=means.identity.secrets,
-            identities=means.identity.tokens(means.clocks),
-            handshakes=means.identity.handshakes(means.transport, means.clocks),
-            tracing=AttemptTracing(means.tracing) if means.tracing is not None else None,
-            clocks=means.clocks,
+            SubscriberHealth(errors.trouble, clocks),
+            secrets=identity.secrets,
+            identities=identity.tokens(clocks),
+            handshakes=identity.handshakes(transport, clocks),
+            tracing=AttemptTracing(options.tracing) if options.tracing is not None else None,
+            clocks=clocks,
         )
         self.dead_letters = DeadLetters(
             state.dead_letters,
@@ -269,10 +300,68 @@ class ShardDeliveries:
             state.when_durable,
             state.flush_s,
         )
+        self.target_stats = TargetStatsApi(self.scheduler, state.events, state.dead_letters, clocks.now_us)
+
+    def replaying(self, path: Path, scanner: Scanner, committer: Committer | None = None) -> Replaying:
+        """The replays of the shard, in a file of theirs; the committer ends its transactions, None: SQLite alone."""
+        return Replaying(
+            path,
+            scanner=scanner,
+            events=self._state.events,
+            service=self.service,
+            dead_letters=self.dead_letters,
+            trigger=self.routing.trigger,
+            rule_of=self.routing.rule_of,
+            shard=self._shard,
+            committer=committer,
+        )
+
+    def subscription_resources(
+        self, outbox: OutboxView, log: ReadableLog, scanner: Scanner, in_force: Callable[[], dict[int, tuple[int, int]]]
+    ) -> SubscriptionResources:
+        """What the shard's subscriptions share; see there."""
+        return SubscriptionResources(
+            outbox=outbox,
+            log=log,
+            scanner=scanner,
+            rule_of=self.routing.rule_of,
+            events=self._state.events,
+            look=self.look,
+            in_force=in_force,
+            dead_letters=self.dead_letters,
+            clock_us=self._options.clocks.now_us,
+        )
+
+    def routes(self, replays: Replaying, log: ReadableLog, objects: Store | None) -> list[Route]:
+        """What fronts ask of counters, dead letters and replays; no replays where there are no objects."""
+        found = [*self.target_stats.routes(), *DeadLettersApi(self._state.dead_letters, self.dead_letters).routes()]
+        if objects is not None:
+            found += ReplaysApi(replays, log, objects, self._options.identity.policy).routes()
+        return found
+
+    async def watch(
+        self,
+        pause: Callable[[], Coroutine[Any, Any, None]],
+        on_look: Callable[[], object] = lambda: None,
+        **context: object,
+    ) -> None:
+        """Refreshes after each pause, until it is cancelled.
+
+        Args:
+            pause: Between two looks.
+            on_look: Called before each look.
+            **context: What the log says of a look that fails.
+        """
+        looks = Recurring(_log, "routing cannot be read", UnavailableError)
+        while True:
+            await pause()
+            on_look()
+            with looks.attempt(**context):
+                await self.refresh()
 
     async def refresh(self) -> None:
         """Takes up what has changed: routing, Secrets, permissions of receivers."""
-        version = self._store.data_version()
+        version = self._options.store.data_version()
         await self.routing.refresh()
         if version != self._refreshed:
             await self.service.refresh()

@@ -22,7 +22,8 @@ from headgate.server import child, local_http, parts, ready, rpc
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.inward import inward_of
 from headgate.server.kafka import instance
-from headgate.server.kafka.group import KafkaDispatcherOptions, kafka_dispatcher
+from headgate.server.kafka.group import kafka_dispatcher
+from headgate.server.kafka.partition import KafkaDispatcherOptions
 from headgate.server.kafka.partition_pulls import PartitionCalls
 from headgate.server.kafka.partition_questions import partitions_api
 from headgate.server.parts import Role
