@@ -55,39 +55,25 @@ from headgate.server.proxy import ProcessProxy
 from headgate.server.refusals import Gate, NoDeliveries, RoleAbsent
 from headgate.server.replays import ReplaysFront
 from headgate.server.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, stats_paths
-from headgate.server.tls import CertificateKeeper
 from headgate.settings import Settings
 from headgate.subscriptions.api import METHODS as PULL_METHODS
 from headgate.subscriptions.api import PREFIX as PULL_PATH
-
-# --- sampling -------------------------------------------------------------------------------------
-# The front's gauges, sampled once a second, away from the requests.
 
 _log = structlog.get_logger(__name__)
 
 
 async def sample(
-    writers: Sequence[PartitionWriter],
-    *,
-    part: str,
-    connections: Callable[[], int],
-    certificate: CertificateKeeper | None,
-    on_sample: Callable[[], None],
+    writers: Sequence[PartitionWriter], part: str, http: HttpListeners, on_sample: Callable[[], None]
 ) -> None:
-    """Sets the front's gauges until it is cancelled.
+    """Sets the front's gauges once a second, until it is cancelled; each sample says that the loop turns.
 
-    Args:
-        writers: This front's partitions of the event log; none where Kafka has them.
-        part: The front's name.
-        connections: How many clients are connected.
-        certificate: The server's; None without TLS.
-        on_sample: Called at every sample: the loop turns.
+    `writers` are this front's partitions of the event log: none where Kafka has them.
     """
     while True:
         on_sample()
-        metrics.CONNECTIONS.set(connections())
-        if certificate is not None:
-            metrics.CERTIFICATE_EXPIRES.labels(part).set(certificate.ends_s())
+        metrics.CONNECTIONS.set(http.connections())
+        if http.certificate is not None:
+            metrics.CERTIFICATE_EXPIRES.labels(part).set(http.certificate.ends_s())
         if not writers:
             await asyncio.sleep(METRICS_WRITE_S)
             continue
@@ -104,8 +90,6 @@ def bytes_on_disk(writer: PartitionWriter) -> int:
     """Bytes of a partition's segments."""
     return sum(path.stat().st_size for path in writer.directory.glob("*.seg"))
 
-
-# --- front ----------------------------------------------------------------------------------------
 
 _OTHER_FILES = 1_024
 """Segments, the database, the event loop's own."""
@@ -213,8 +197,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
         workers = FilterWorkers()
         stack.push_async_callback(workers.close)
-        answers = (store.checks, store.api, store.inquiries, store.dispatchers)
-        fallback = NoDeliveries(other_paths(settings, store.objects, rights.grants, *answers, workers))
+        fallback = NoDeliveries(other_paths(settings, store, rights.grants, workers))
         tracer = tracing.configure(context.part.name)
         events = EventGate(rights.events) if rights.events is not None else None
         intake = Intake(store.partitions, brokers.get, tracing=tracer, quotas=quotas, gate=events)
@@ -224,13 +207,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         mark = ready.Mark(settings.run_directory, context.part.name)
         await stack.enter_async_context(local_http.answering(UsersOfFronts(gate), settings.front_inward(number)))
         serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
-        sampling = sample(
-            store.writers,
-            part=context.part.name,
-            connections=http.connections,
-            certificate=http.certificate,
-            on_sample=mark.beat,
-        )
+        sampling = sample(store.writers, context.part.name, http, mark.beat)
         following = (brokers.follow(), quotas.follow(), quotas.share(), rights.follow())
         work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
@@ -255,21 +232,12 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
             raise failure
 
 
-def other_paths(
-    settings: Settings,
-    objects: Store,
-    grants: Grants,
-    checks: Mapping[str, Callable[[], str]],
-    api: ASGIApp | None = None,
-    inquiries: ASGIApp | None = None,
-    dispatchers: DispatcherReach | None = None,
-    workers: FilterWorkers | None = None,
-) -> Starlette:
-    """Every path that is no publisher's: health, and what the other processes answer. See `FrontStore`."""
+def other_paths(settings: Settings, store: FrontStore, grants: Grants, workers: FilterWorkers) -> Starlette:
+    """Every path that is no publisher's: health, and what the other processes answer."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
     roles = parts.roles_of(settings)
-    reach = dispatchers or LocalDispatchers(settings)
-    group = DispatcherGroup(reach, objects)
+    reach = store.dispatchers or LocalDispatchers(settings)
+    group = DispatcherGroup(reach, store.objects)
     owner = reach.subscriptions(group)
     reading = [Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])]
     pulling = [Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()]
@@ -281,13 +249,12 @@ def other_paths(
         available=settings.has_authentication,
     )
     keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
-    control = api or ProcessProxy(settings.control_socket)
+    control = store.api or ProcessProxy(settings.control_socket)
     asked = (WHY_TRIGGER, *OF_BROKERS, *stats_paths(Kind.TRIGGER), SUMMARY, SUMMARY_OF_NAMESPACE)
-    asking = [Route(path, inquiries or control, methods=["GET"]) for path in asked]
-    workers = workers or FilterWorkers()
+    asking = [Route(path, store.inquiries or control, methods=["GET"]) for path in asked]
     return Starlette(
         routes=[
-            *health.routes(settings, checks),
+            *health.routes(settings, store.checks),
             *ConsoleRoutes(sign_in, on_open=workers.warm).routes(),
             *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
             *pulling,

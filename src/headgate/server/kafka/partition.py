@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import structlog
+from starlette.routing import Router
 from starlette.types import ASGIApp
 
 from headgate import limits
@@ -38,7 +39,7 @@ from headgate.replay.store import ReplayStore
 from headgate.scan.pages import LogScanner
 from headgate.scan.source import ReadableLog
 from headgate.server.kafka.partition_pulls import PartitionPulls
-from headgate.server.kafka.partition_questions import PartitionRecordsApi, api_of
+from headgate.server.kafka.partition_questions import PartitionRecordsApi
 from headgate.server.shard_deliveries import DeliveryMeans, DeliveryOptions, ShardDeliveries, ShardState
 from headgate.storage.dispatcher_directory import PARENT, DispatcherDirectory
 from headgate.store.config import KafkaConfig
@@ -294,7 +295,7 @@ class PartitionDispatcher:
             *deliveries.routes(replays, means.log, options.objects),
             *PartitionRecordsApi(records, means.lookups, means.events, options.store).routes(),
         ]
-        return api_of(routes)
+        return Router(routes)  # its errors are those of `partitions_api`
 
     def _tend(self, work: Coroutine[Any, Any, None], failure: str) -> None:
         """Works beside the deliveries, for as long as the partition is here."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
@@ -11,7 +11,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.control.http import ERROR_HANDLERS, JSON
@@ -177,11 +177,6 @@ class AnsweringPartition(Protocol):
     def api(self) -> ASGIApp | None:
         """Answers questions; None before its state is read and once it goes."""
         ...
-
-
-def api_of(routes: Iterable[BaseRoute]) -> ASGIApp:
-    """The answers about one partition; its errors are those of `partitions_api`."""
-    return Router(routes=list(routes))
 
 
 def partition_path(partition: int, target: str) -> str:
