@@ -148,13 +148,7 @@ class Authentication:
 
 
 class AuthenticatedRequests:
-    """An ASGI application before another one, which finds the user in its scope.
-
-    Args:
-        app: What answers.
-        authenticator: See `Authentication`.
-        audit: The same.
-    """
+    """An ASGI application before another one, which finds the user in its scope."""
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator | None, audit: AuditLog | None) -> None:
         self._app = app

@@ -41,10 +41,6 @@ class Rights:
 
     Without a method of authentication everybody may do everything.
 
-    Args:
-        settings: The server's settings.
-        store: The objects.
-
     Attributes:
         copies: To be kept up to date.
         grants: Judges authors of objects.
@@ -126,12 +122,7 @@ class Authorization:
 
 
 class AuthorizedRequests:
-    """An ASGI application before another one, behind `AuthenticatedRequests`.
-
-    Args:
-        app: What answers.
-        authorizer: Decides.
-    """
+    """An ASGI application before another one, behind `AuthenticatedRequests`."""
 
     def __init__(self, app: ASGIApp, authorizer: Authorizer) -> None:
         self._app = app
@@ -164,9 +155,6 @@ def acting(
     """As whom a request is made: by who makes it, or by another one whom its headers ask for. The audit hears of it.
 
     Args:
-        authorizer: Decides whether he may be.
-        user: Who makes the request.
-        headers: All of it.
         entry: What the audit log will have of the request; None where nothing is recorded.
 
     Raises:
@@ -191,9 +179,6 @@ def judged(
     """Why a user may not have what he asks for; None when he may. The audit's entry hears of it.
 
     Args:
-        authorizer: Decides.
-        user: Who asks.
-        wanted: For what.
         entry: What the audit log will have of the request; None where nothing is recorded.
     """
     decision = authorizer.allowed(user, wanted)

@@ -1,4 +1,4 @@
-"""What all supervised processes share: how they learn their settings and when to stop."""
+"""What all supervised processes share: how they learn their settings, when they stop, and what ends them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from headgate.store.config import ClusterConfig
 
 
-# --- child ----------------------------------------------------------------------------------------
-
 SETTINGS_VARIABLE = "HEADGATE_CHILD_SETTINGS"
 CLUSTER_VARIABLE = "HEADGATE_CHILD_CLUSTER"
 TOKEN_VARIABLE = "HEADGATE_CHILD_TOKEN"
@@ -44,9 +42,7 @@ class Context:
     """What the supervisor gives to a process.
 
     Attributes:
-        settings: The server's settings.
         token: 32 random bytes that authenticate the match link, new at every start.
-        part: Which process it is.
         cluster: The deployment on Kafka that the server is part of; None of a server that keeps everything itself.
     """
 
@@ -83,9 +79,6 @@ def settings() -> Settings:
 
 def context(name: str) -> Context:
     """Reads what the supervisor gave to this process.
-
-    Args:
-        name: Of the process.
 
     Raises:
         UnknownPartError: The server has none of that name.
@@ -152,11 +145,7 @@ def spare_collector() -> None:
 
 
 class Growth:
-    """Lets memory decide when the collector looks, beside the number of objects: few may hold much.
-
-    Args:
-        used_bytes: The memory that the process has.
-    """
+    """Lets memory decide when the collector looks, beside the number of objects: few may hold much."""
 
     def __init__(self, used_bytes: Callable[[], int] | None = None) -> None:
         self._used_bytes = used_bytes or _resident_bytes
@@ -227,7 +216,7 @@ def on_stop(callback: Callable[[], object]) -> None:
 
 
 # --- tending --------------------------------------------------------------------------------------
-# What a process tends beside its requests: work that lasts as long as the process, and ends it when it fails.
+
 
 _log = structlog.get_logger(__name__)
 
@@ -251,7 +240,6 @@ def failing(stop: asyncio.Event, what: str) -> Iterator[None]:
     """What fails in the running loop without anybody who awaits it sets `stop`; the block's end raises the first of it.
 
     Args:
-        stop: Tells the block to end.
         what: The line of the log.
     """
     loop = asyncio.get_running_loop()

@@ -54,7 +54,7 @@ from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView
 from headgate.subscriptions.store import SubscriptionStore
 
 # --- matches --------------------------------------------------------------------------------------
-# The dispatcher's end of the match link: where runs start, and what becomes of the rows that count.
+
 
 _log = structlog.get_logger(__name__)
 
@@ -63,11 +63,7 @@ class MatchReceiver:
     """Takes matches into the outbox: the link's `MatchSink`.
 
     Args:
-        outbox: Makes them durable.
-        scheduler: Delivers them then.
         routing: Is brought up to date before a row of newer filters is taken.
-        takeover: Knows what has been matched.
-        ends: Of the event log.
     """
 
     def __init__(
@@ -121,7 +117,6 @@ class MatchReceiver:
 
 
 # --- dispatcher files -----------------------------------------------------------------------------
-# The dispatcher's files, open for as long as it works.
 
 
 @dataclass(frozen=True)
@@ -129,14 +124,9 @@ class DispatcherFiles:
     """What is open.
 
     Attributes:
-        log: The event log.
         writer: Of the outbox.
         outbox: Reads it for targets that lag.
-        cursors: Which deliveries have ended.
         subscriptions: Where the consumers of subscriptions stand.
-        ends: Of the event log.
-        events: Of the event log.
-        journal: The attempts.
     """
 
     log: LogDirectory
@@ -156,8 +146,6 @@ async def dispatcher_files(
     """Opens them; the outbox is recovered first.
 
     Args:
-        own: The dispatcher's directory.
-        log: The event log.
         files: The outbox's system calls; None for the real ones.
         clock_us: Microseconds since 1970 UTC.
 
@@ -224,7 +212,6 @@ async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterat
     """A dispatcher that has read what is unfinished; at the block's end everything is written down and closed.
 
     Args:
-        options: What it works with.
         stop: Set to end it; it sets it by itself when a part fails.
 
     Raises:
@@ -250,12 +237,7 @@ class Dispatcher:
     """All parts of the dispatcher, on one event loop. `opened` makes it.
 
     Attributes:
-        log: The event log.
-        subscriptions: What consumers pull from.
-        dead_letters: The events that were given up.
-        replays: The replays.
         matches: Takes what the matcher finds.
-        scheduler: The deliveries.
         target_stats: Answers what became of them.
     """
 
@@ -398,19 +380,15 @@ class Dispatcher:
     # --- what the scheduler tells ---------------------------------------------------------------------
 
     def target_unknown(self) -> None:
-        """See `scheduler.SchedulerListener`."""
         self._routing.refresh_now()
 
     def cursors_changed(self) -> None:
-        """See `scheduler.SchedulerListener`."""
         self._flusher.wake()
 
     def rows_walked(self) -> None:
-        """See `scheduler.SchedulerListener`."""
         self._link.resume_reading()
 
     def row_kept(self, target: int) -> None:
-        """See `scheduler.SchedulerListener`."""
         self._outbox.when_durable(self._outbox.end, partial(self.subscriptions.wake, target))
 
     def _tell(self) -> None:

@@ -185,8 +185,6 @@ class ControlState:
     """What the process says of itself, and its gauges.
 
     Args:
-        mark: Says it.
-        store: The objects.
         note: What else there is to say; empty for nothing.
     """
 

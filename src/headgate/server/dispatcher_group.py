@@ -41,7 +41,6 @@ class DispatcherAnswer:
     """What a dispatcher answered.
 
     Attributes:
-        status: Of HTTP.
         body: JSON.
     """
 
@@ -70,10 +69,8 @@ class DispatcherQuestion:
     """What a dispatcher is asked.
 
     Attributes:
-        method: Of HTTP.
         target: Path and query.
         body: JSON, as a whole; empty for none.
-        client: The request of the client for whom it is asked.
     """
 
     method: str
@@ -94,11 +91,7 @@ class DispatcherQuestion:
 
 
 class DispatcherReach(Protocol):
-    """How dispatchers are asked.
-
-    Attributes:
-        count: How many there are.
-    """
+    """How dispatchers are asked."""
 
     count: int
 
@@ -123,8 +116,6 @@ async def asked(place: Path | PeerAddress, question: DispatcherQuestion, headers
     """Asks a process; see `DispatcherReach.ask`.
 
     Args:
-        place: Its socket, or the address of another server.
-        question: What it is asked.
         headers: Beside those about the body.
     """
     given = [(b"content-type", JSON.encode()), *headers] if question.body else headers
@@ -138,39 +129,24 @@ async def asked(place: Path | PeerAddress, question: DispatcherQuestion, headers
 
 
 class LocalDispatchers:
-    """The dispatchers of this server, which are all that there are; see `DispatcherReach`.
-
-    Args:
-        settings: The server's settings.
-    """
+    """The dispatchers of this server, which are all that there are; see `DispatcherReach`."""
 
     def __init__(self, settings: Settings) -> None:
         self.count = settings.dispatchers
         self._sockets = [settings.dispatcher_socket(number) for number in range(self.count)]
 
     async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
-        """See `DispatcherReach.ask`."""
         return await asked(self._sockets[number], question, question.user)
 
     def routes(self, routes: Sequence[Route]) -> list[Route]:
-        """See `DispatcherReach.routes`."""
         return list(routes)
 
     def subscriptions(self, group: DispatcherGroup) -> ASGIApp:
-        """See `DispatcherReach.subscriptions`."""
         return OwnerProxy(self._sockets, group)
 
 
 class DispatcherGroup:
-    """All dispatchers.
-
-    Args:
-        reach: How they are asked.
-        store: The objects.
-
-    Attributes:
-        count: How many there are.
-    """
+    """All dispatchers."""
 
     def __init__(self, reach: DispatcherReach, store: Store) -> None:
         self.count = reach.count
@@ -227,7 +203,6 @@ class OwnerProxy:
 
     Args:
         sockets: Of the dispatchers, all of this server.
-        group: The same.
     """
 
     def __init__(self, sockets: Iterable[Path], group: DispatcherGroup) -> None:

@@ -100,8 +100,6 @@ class FrontStore:
     """Where a front's events go.
 
     Attributes:
-        objects: The objects; this front only reads them.
-        partitions: Where events are stored.
         producers: Those that number their events.
         checks: What /readyz looks at in this process.
         work: What is done beside the requests; each lasts until it is cancelled.
@@ -138,12 +136,7 @@ def run(context: child.Context) -> None:
 
 
 def run_with(context: child.Context, opened: OpenStore) -> None:
-    """Serves until told to stop.
-
-    Args:
-        context: Of the process.
-        opened: Opens the store.
-    """
+    """Serves until told to stop."""
     sys.setswitchinterval(THREAD_SWITCH_S)
     uvloop.run(_serve(context, opened))
 

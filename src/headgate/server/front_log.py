@@ -30,7 +30,6 @@ class FrontLog:
     Attributes:
         writers: Of this front's partitions, by number.
         commits: The same, as many requests share them.
-        partitions: All of the log's.
         producers: Those that number their events.
         stored: What namespaces have in this front's partitions.
     """
@@ -61,10 +60,6 @@ class FrontLog:
 @contextlib.asynccontextmanager
 async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
     """Opens the log for a front; at the block's end everything that waits is stored and closed.
-
-    Args:
-        settings: The server's settings.
-        number: Of the front.
 
     Raises:
         HeadgateError: A partition cannot be opened.

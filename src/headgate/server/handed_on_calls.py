@@ -92,8 +92,6 @@ async def relayed(call: aio.StreamStreamCall[bytes, bytes], context: CallContext
     """Passes messages on between a client and who answers it, until one of them ends the call.
 
     Args:
-        call: To who answers.
-        context: Of the client's call.
         first: A message that has been read of it; None for none.
     """
     sending = asyncio.create_task(_send(context, call, first))

@@ -32,7 +32,6 @@ def routes(settings: Settings, checks: Mapping[str, Check]) -> list[Route]:
     `/metrics` is Prometheus' text format.
 
     Args:
-        settings: The server's settings.
         checks: Parts of this process by name; they run in a thread.
     """
     for part in parts.of_server(settings):

@@ -20,9 +20,6 @@ from headgate.settings import Settings, TlsMode
 class HttpListeners:
     """The HTTP addresses of a front: bound when it is made, served from `serve` on.
 
-    Args:
-        settings: The server's settings.
-
     Attributes:
         certificate: The server's; None without TLS.
 

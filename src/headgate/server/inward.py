@@ -60,7 +60,6 @@ class OwnTransport:
     """A transport into the server that shows whose requests these are; clients cannot.
 
     Args:
-        way: Into the server.
         token: What fronts know its processes by.
     """
 

@@ -89,8 +89,6 @@ class ObjectStatsApi:
     """The handlers.
 
     Args:
-        store: The objects.
-        counters: Of what is delivered, for the client of a request.
         history: Knows what brokers have taken.
     """
 

@@ -24,7 +24,7 @@ from headgate.store.config import ClusterConfig
 from headgate.store.kafka.topics import Admin
 
 # --- deployment -----------------------------------------------------------------------------------
-# The deployment on Kafka that a server is part of: whether Kafka is as it must be before a start.
+
 
 _log = structlog.get_logger(__name__)
 
@@ -71,10 +71,6 @@ _TARGET_EPOCH_S: Final = 1_577_836_800
 def check_settings(settings: Settings, cluster: ClusterConfig | None = None) -> None:
     """Checks settings, and the files that they name. Nothing is changed.
 
-    Args:
-        settings: The server's settings.
-        cluster: The deployment on Kafka that it is part of; None for none.
-
     Raises:
         InvalidInputError: A front would have no partition, an address would be open by accident, settings of TLS
             contradict each other, or an egress rule is none.
@@ -105,10 +101,6 @@ def check_settings(settings: Settings, cluster: ClusterConfig | None = None) -> 
 
 def check_machine(settings: Settings, cluster: ClusterConfig | None = None) -> None:
     """Checks what the parts need of the machine and of Kafka; the data directory is checked by who holds it.
-
-    Args:
-        settings: The server's settings.
-        cluster: The deployment on Kafka that it is part of; None for none.
 
     Raises:
         HeadgateError: Kafka does not answer, or its topics do not fit.

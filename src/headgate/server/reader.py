@@ -39,7 +39,6 @@ class ReaderStore:
     """What a reader reads.
 
     Attributes:
-        objects: The objects; the reader only reads them.
         log: The events; closed with the readers.
     """
 
@@ -59,12 +58,7 @@ def run(context: child.Context) -> None:
 
 
 def run_with(context: child.Context, opened: OpenLog) -> None:
-    """Serves readers until told to stop.
-
-    Args:
-        context: Of the process.
-        opened: Opens the store.
-    """
+    """Serves readers until told to stop."""
     uvloop.run(_serve(context, opened))
 
 

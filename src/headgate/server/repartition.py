@@ -90,9 +90,6 @@ def rewrite(
     """Write what the dispatchers have for another number of them.
 
     Args:
-        data: The data directory.
-        on_corrupt: What is done at damaged chunks.
-        before: Directories of those that were.
         after: Directories of those that will be, empty.
 
     Raises:

@@ -31,7 +31,6 @@ class ReplaysFront:
     """The handlers.
 
     Args:
-        group: The dispatchers.
         grants: Who may send events where.
     """
 

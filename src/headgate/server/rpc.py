@@ -112,7 +112,6 @@ async def serving(
     """Serve gRPC for as long as the block lasts; at its end calls are cut off after READ_DRAIN_S_MAX.
 
     Args:
-        handlers: What is answered.
         address: HOST:PORT, or `unix:` and a path; the socket is for this user only.
         shared: Whether other processes of this user listen there, too; else nobody can take half of the connections.
         option: The option of `headgate serve` that says the address, for the message.
@@ -156,10 +155,7 @@ async def front(
     """Serve all of the contract, health and reflection where clients find it, unless that is switched off.
 
     Args:
-        settings: The server's settings.
-        publisher: What this process answers itself.
         consuming: Hands calls about subscriptions on; None: to the one dispatcher of this server.
-        number: Of this front.
         certificate: The server's; None without TLS.
         authentication: Who makes the calls; None: everybody is anonymous.
         authorization: What he may do; None: everything.
@@ -196,7 +192,6 @@ def to_dispatchers(settings: Settings, owner_of: Choose | None = None) -> Handed
     """Hands calls about subscriptions on to the dispatchers of this server.
 
     Args:
-        settings: The server's settings.
         owner_of: The number of the dispatcher that answers a call; None where there is one.
     """
     return HandedOn(SUBSCRIPTIONS, [settings.dispatcher_rpc(one) for one in range(settings.dispatchers)], owner_of)

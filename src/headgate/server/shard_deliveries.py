@@ -151,16 +151,13 @@ class DeliveryOptions:
     """What a dispatcher works with, wherever its matches come from.
 
     Attributes:
-        data: The data directory.
         token: 32 bytes that this server's processes know each other by.
-        store: Routing.
         identity: What receivers are shown: the server's own address, Secrets.
         transport: The HTTP client; None for the real one.
         inward: The way into the server itself; None for plain HTTP to its own address.
         tracing: Makes spans; None for none.
         on_ready: Called once, when matches can come.
         on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
-        clocks: Time, and the jitter of pauses.
     """
 
     data: Path
@@ -184,7 +181,6 @@ class DeliveryMeans:
     """What attempts are made with.
 
     Attributes:
-        options: Of the dispatcher.
         ways: Into this server, where answers that are events go, and to receivers; see `DeliveryOptions.ways`.
         journal: Remembers attempts for people.
     """
@@ -199,7 +195,6 @@ class ShardState:
     """Where a shard's events, rows and state are.
 
     Attributes:
-        events: The log.
         backlog: The outbox, for targets that lag.
         cursors: Which deliveries have ended.
         dead_letters: `deadletters.db`.
@@ -225,21 +220,13 @@ class ShardDeliveries:
     """Everything between a shard's rows and its subscribers, on one event loop.
 
     Args:
-        shard: Which targets.
-        means: What attempts are made with.
-        state: Where events, rows and state are.
         listener: Hears what follows from rows and deliveries.
         on_table: Called with each newer routing table, after the scheduler.
         sharers: How many shards a process may have: each has that part of its limits.
 
     Attributes:
         look: Decides what the matcher left open.
-        routing: The shard's targets.
         reporter: Tells what was seen of targets.
-        service: Makes attempts.
-        dead_letters: The events that were given up.
-        scheduler: The deliveries.
-        flusher: Writes cursors.
         target_stats: Answers what became of deliveries, counted from here on.
     """
 
@@ -348,7 +335,6 @@ class ShardDeliveries:
         """Refreshes after each pause, until it is cancelled.
 
         Args:
-            pause: Between two looks.
             on_look: Called before each look.
             **context: What the log says of a look that fails.
         """

@@ -37,7 +37,6 @@ class StoredFormat:
     Attributes:
         part: Its place in the data directory.
         found: The version; 0 of a file that nobody has written.
-        known: What this Headgate writes.
     """
 
     part: str
@@ -61,11 +60,9 @@ class UpgradePlan:
 
     Attributes:
         written_by: The version that used it last; empty when that is not known.
-        formats: Of every part.
         plans: Compiled filters of triggers and subscriptions.
         stale_plans: Those that are compiled anew.
         needed_bytes: Free disk that it takes.
-        free_bytes: Free disk that there is.
     """
 
     written_by: str

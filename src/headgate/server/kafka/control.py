@@ -233,8 +233,6 @@ class Leadership:
     """Takes the lead of the objects while this process is elected.
 
     Args:
-        objects: What is led.
-        config: Of the deployment.
         changed: Set whenever the election or the lead may have changed.
         told: Sets it, from any thread.
     """

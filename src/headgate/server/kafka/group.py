@@ -57,7 +57,6 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
     """A dispatcher that is about to join the group; at the block's end it has left it, and everything is stored.
 
     Args:
-        options: What it works with.
         stop: Set to end it; it sets it by itself when a part fails.
 
     Raises:
@@ -167,7 +166,6 @@ class KafkaDispatcher:
             self._writers.update(zip(partitions, made, strict=True))
 
     def assigned(self, partition: int, state: OutboxState) -> None:
-        """See `OutboxListener`."""
         if (runs := self._options.runs) is not None:
             runs.assigned(partition, state)
         self._on_loop(self._begin(partition, self._writers.pop(partition)))
@@ -183,11 +181,9 @@ class KafkaDispatcher:
         self._on_loop(self._end(partitions, is_lost=is_lost))
 
     def passed_over(self, partition: int, offset: int, error: RecordError) -> None:
-        """See `OutboxListener`."""
         _log.error("a record of the outbox is passed over", partition=partition, offset=offset, error=error.message)
 
     def removed(self, partition: int, first: int, end: int) -> None:
-        """See `OutboxListener`."""
         _log.error("the outbox was trimmed before it was read", partition=partition, first=first, end=end)
 
     def _on_loop(self, work: Coroutine[Any, Any, None]) -> None:

@@ -15,8 +15,6 @@ from headgate.server.parts import Role
 from headgate.settings import Settings
 from headgate.storage.whole_file import replace_whole
 
-# --- instance -------------------------------------------------------------------------------------
-
 FILE: Final = "instance"
 """In the data directory. Kafka knows the server's producers by the name in it: a server that is started again ends what
 the one before it left open."""
@@ -83,10 +81,6 @@ def _is_every(host: str) -> bool:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
-
-
-# --- sharing --------------------------------------------------------------------------------------
-# The share of a process in the publish quotas of namespaces, where processes do not know each other.
 
 
 def quota_sharers(context: child.Context) -> int:

@@ -54,7 +54,6 @@ class ServersNumbers:
 
     Args:
         settings: This server's settings; its own numbers are read, and not heard.
-        clock_s: Seconds since 1970.
     """
 
     def __init__(self, settings: Settings, clock_s: Callable[[], float] = time.time) -> None:

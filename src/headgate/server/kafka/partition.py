@@ -69,7 +69,6 @@ class KafkaDispatcherOptions(DeliveryOptions):
     """What a dispatcher on Kafka works with; its `store` is as new as this process's cache of the objects is.
 
     Attributes:
-        config: Of the deployment.
         runs: Hears which runs count; None where nobody asks.
         name: By which the group knows this process: the URL of its server; empty for none.
         objects: Which replays ask for; None where nobody asks.
@@ -110,9 +109,7 @@ class PartitionDispatcher:
     """Begins at once; `close` ends it. Lives on one event loop.
 
     Args:
-        number: Of the partition.
         writer: Of its changelog; this object's own.
-        means: What the partitions of a process share.
 
     Attributes:
         api: Answers questions about what it keeps; None until its state is read, and once it goes.
@@ -176,7 +173,6 @@ class PartitionDispatcher:
 
         Args:
             is_lost: Another process has it already: attempts are broken off, nothing is stored.
-            drain_s: How long attempts in flight may last.
         """
         self._stopped.set()
         self.api = self.pulls = None
@@ -396,11 +392,9 @@ class PartitionDispatcher:
     # --- what the scheduler tells -----------------------------------------------------------------------
 
     def target_unknown(self) -> None:
-        """See `scheduler.SchedulerListener`."""
         self._at_work.routing.refresh_now()
 
     def cursors_changed(self) -> None:
-        """See `scheduler.SchedulerListener`."""
         if not self._is_progress_alone:
             self._wake_flusher()
         elif self._progress_timer is None:
@@ -416,6 +410,5 @@ class PartitionDispatcher:
         """See `scheduler.SchedulerListener`."""
 
     def row_kept(self, target: int) -> None:
-        """See `scheduler.SchedulerListener`."""
         if self._pulls is not None:
             self._pulls.subscriptions.wake(target)

@@ -66,10 +66,7 @@ class PartitionOwners:
     """Each partition of the outbox is a dispatcher, wherever it is; see `DispatcherReach`.
 
     Args:
-        settings: This server's settings.
-        count: How many partitions the outbox has.
         look: The name of each partition's owner (`instance.advertised_name`), as it is now; may block.
-        peers: The other servers.
 
     Attributes:
         sockets: Of the processes of this server that may be owners, for HTTP.
@@ -105,7 +102,6 @@ class PartitionOwners:
         """What the owner of a partition answers; waits PARTITION_OWNER_S_MAX for one of a partition that moves.
 
         Args:
-            number: Of the partition.
             ask_at: Asks an owner by its name; None where it is the owner no more, and has done nothing.
 
         Raises:
@@ -153,7 +149,6 @@ class PartitionOwners:
         return [Route(one.path, _PassedOn(self, one.app), methods=list(one.methods or ())) for one in routes]
 
     def subscriptions(self, group: DispatcherGroup) -> ASGIApp:
-        """See `DispatcherReach.subscriptions`."""
         return _SubscriptionOwner(self, group)
 
     async def ask_here(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
@@ -221,7 +216,6 @@ async def asked_in_turn(places: Iterable[_P], ask: Callable[[_P], Awaitable[_T |
     """What the one of several processes answers that owns a partition; None where none of them does.
 
     Args:
-        places: Of the processes.
         ask: Asks one; None where it is not the owner, and has done nothing.
 
     Raises:
@@ -261,10 +255,6 @@ async def _streamed(place: Path | PeerAddress, request: WholeRequest, receive: R
 
 def partition_of(given: Iterable[Header], count: int) -> int | None:
     """The partition that a request is about which another server has passed on; None for a client's own.
-
-    Args:
-        given: Headers of a request, or metadata of a call.
-        count: How many partitions the outbox has.
 
     Raises:
         InvalidInputError: There is no such partition.

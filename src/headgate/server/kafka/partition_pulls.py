@@ -38,11 +38,6 @@ class PartitionPulls:
 
     Args:
         path: `subscriptions.db`, which holds what the changelog has.
-        resources: What subscriptions read.
-        committer: Makes the file's transactions durable.
-
-    Attributes:
-        subscriptions: The subscriptions.
     """
 
     def __init__(self, path: Path, resources: SubscriptionResources, committer: Committer) -> None:
@@ -139,11 +134,7 @@ class PullingPartition(Protocol):
 
 
 class PartitionCalls(ServiceCalls):
-    """The service `Subscriptions` of a process: a call names its partition by the metadata PARTITION.
-
-    Args:
-        partitions: Those that the process has at the time.
-    """
+    """The service `Subscriptions` of a process: a call names its partition by the metadata PARTITION."""
 
     def __init__(self, partitions: Mapping[int, PullingPartition]) -> None:
         super().__init__(SUBSCRIPTIONS)

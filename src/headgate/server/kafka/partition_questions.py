@@ -43,14 +43,7 @@ class NoSuchEventError(NotFoundError):
 
 
 class PartitionRecordsApi:
-    """The handlers.
-
-    Args:
-        records: Of the partition.
-        lookups: Of the process.
-        events: The topic, by places.
-        store: Routing.
-    """
+    """The handlers."""
 
     def __init__(self, records: PartitionRecords, lookups: OutboxLookups, events: Events, store: RoutingStore) -> None:
         self._records = records
@@ -99,7 +92,7 @@ def _named(request: Request) -> str:
 
 
 # --- asked records --------------------------------------------------------------------------------
-# What became of an event in a deployment on Kafka: the owners of the outbox's partitions are asked for it.
+
 
 _decode: Final = msgspec.json.Decoder(EventRecords).decode
 
@@ -114,8 +107,6 @@ class AskedRecords:
     """See `headgate.inspect.records.Records`; of one request, made on the event loop, used in other threads.
 
     Args:
-        log: The topic `events`.
-        reach: The owners of partitions.
         client: The request, whose client must have the right to it at every owner.
     """
 

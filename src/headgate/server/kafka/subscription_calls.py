@@ -54,14 +54,7 @@ class PeerWithoutCallsError(UnavailableError):
 
 
 class SubscriptionCalls(ServiceCalls):
-    """The service `Subscriptions` of a front on Kafka.
-
-    Args:
-        settings: This server's settings.
-        owners: Of the outbox's partitions.
-        group: Knows the partition of a subscription.
-        peers: The other servers.
-    """
+    """The service `Subscriptions` of a front on Kafka."""
 
     def __init__(self, settings: Settings, owners: PartitionOwners, group: DispatcherGroup, peers: PeerServers) -> None:
         super().__init__(SUBSCRIPTIONS)
