@@ -8,7 +8,7 @@ ends with an error that the client can retry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
 import grpc
@@ -27,17 +27,14 @@ from headgate.server.handed_on_calls import (
     relayed,
     user_metadata,
 )
-from headgate.server.kafka import instance
 from headgate.server.kafka.partition_owners import (
-    ClientNotPassedOnError,
     PartitionOwners,
     asked_in_turn,
     partition_of,
 )
 from headgate.server.kafka.partition_questions import PARTITION, PartitionElsewhereError
 from headgate.server.kafka.peers import PeerServers
-from headgate.server.local_http import Header
-from headgate.server.proxy import FORWARDED, PartUnavailableError
+from headgate.server.proxy import PartUnavailableError
 from headgate.settings import Settings
 
 
@@ -81,17 +78,15 @@ class SubscriptionCalls(ServiceCalls):
             return
         number = await self._group.owner_of_call(method, message)
 
-        async def ask_at(owner: str) -> bool | None:
-            url, calls = instance.urls_of_name(owner)
-            if url == self._peers.own_url:
-                return await self._ask_here(number, method, context, message)
+        async def there(url: str, calls: str) -> bool | None:
             if not calls:
                 raise PeerWithoutCallsError(url)
-            metadata = self._passed_on(url, number, headers)
+            shown = self._owners.passed_on(url, number, self._peers.shown_by(current_user.get(), headers))
+            metadata = tuple((name.decode(), value.decode("latin-1")) for name, value in shown)
             with self._peers.channel(calls) as channel:
                 return await _ask(channel, method, context, message, metadata)
 
-        await self._owners.reached(number, ask_at)
+        await self._owners.reached(number, lambda: self._ask_here(number, method, context, message), there)
 
     async def _ask_here(self, number: int, method: str, context: CallContext, first: bytes) -> bool | None:
         """Asks the processes of this server; None where none of them has the partition."""
@@ -104,13 +99,6 @@ class SubscriptionCalls(ServiceCalls):
         if not self._channels:  # not before: they belong to the loop that runs
             self._channels = [aio.insecure_channel(f"unix:{one}", options=CHANNEL_OPTIONS) for one in self._sockets]
         return self._channels
-
-    def _passed_on(self, url: str, number: int, headers: Iterable[Header]) -> Metadata:
-        shown = self._peers.shown_by(current_user.get(), headers)
-        if shown is None:
-            raise ClientNotPassedOnError(url)
-        more = [*shown, (FORWARDED, b"1"), (PARTITION, str(number).encode())]
-        return tuple((name.decode(), value.decode("latin-1")) for name, value in more)
 
 
 async def _ask(
