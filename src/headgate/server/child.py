@@ -11,7 +11,8 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -233,6 +234,35 @@ async def ended(*tending: asyncio.Task[None]) -> BaseException | None:
     for failure in failures:
         _log.error("the process fails", exc_info=failure)
     return failures[0] if failures else None
+
+
+async def until_stopped(
+    stop: asyncio.Event,
+    tasks: Sequence[asyncio.Task[None]],
+    loops: Sequence[Callable[[threading.Event], None]],
+    on_end: Callable[[], None],
+) -> None:
+    """Works until told to stop, or until a task or a loop ends; raises the error of one that fails.
+
+    Args:
+        loops: Each has a thread, and ends when its event is set.
+        on_end: Called before any of them is ended.
+    """
+    enough = threading.Event()
+    with ThreadPoolExecutor(len(loops)) as threads:
+        apart = [asyncio.get_running_loop().run_in_executor(threads, one, enough) for one in loops]
+        ends: list[asyncio.Future[Any]] = [*tasks, *apart, asyncio.create_task(stop.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            on_end()
+            enough.set()
+            failure = await ended(*tasks)
+            await asyncio.wait(apart)
+    for one in apart:
+        one.result()
+    if failure is not None:
+        raise failure
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import structlog
 import uvloop
@@ -147,33 +147,12 @@ async def _serve(context: child.Context) -> None:
         )
         tasks = [asyncio.create_task(one) for one in works]
         hearing = partial(hear_numbers, config, numbers.hear)
-        await _until_stopped(stop, tasks, (objects.follow, leadership.take_part, hearing), state, api)
 
-
-async def _until_stopped(
-    stop: asyncio.Event,
-    tasks: Sequence[asyncio.Task[None]],
-    loops: Sequence[Callable[[threading.Event], None]],
-    state: ControlState,
-    api: ControlApi,
-) -> None:
-    """Works until told to stop, or until a task or a loop, each of which has a thread, fails; raises its error."""
-    enough = threading.Event()
-    with ThreadPoolExecutor(len(loops), "objects") as threads:
-        apart = [asyncio.get_running_loop().run_in_executor(threads, one, enough) for one in loops]
-        ends: list[asyncio.Future[Any]] = [*tasks, *apart, asyncio.create_task(stop.wait())]
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
+        def on_end() -> None:
             state.stopping()
             api.close()
-            enough.set()
-            failure = await child.ended(*tasks)
-            await asyncio.wait(apart)
-    for one in apart:
-        one.result()
-    if failure is not None:
-        raise failure
+
+        await child.until_stopped(stop, tasks, (objects.follow, leadership.take_part, hearing), on_end)
 
 
 async def _not_yet(_: Request) -> Response:
