@@ -202,8 +202,7 @@ class AuthenticatedRequests:
 class UsersOfFronts:
     """An ASGI application of an inner process: the user whom a front passed on stands in the scope of the other one.
 
-    Args:
-        app: What answers; only fronts and the server's other processes reach it.
+    Only fronts and the server's other processes reach it.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -76,11 +76,7 @@ def default_mode(settings: Settings) -> DefaultMode | None:
 
 
 class Authorization:
-    """What users may ask of a front.
-
-    Args:
-        authorizer: Decides; None: everybody may do everything.
-    """
+    """What users may ask of a front."""
 
     def __init__(self, authorizer: Authorizer = _OPEN) -> None:
         self._authorizer = authorizer

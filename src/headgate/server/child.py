@@ -267,11 +267,7 @@ async def until_stopped(
 
 @contextlib.contextmanager
 def failing(stop: asyncio.Event, what: str) -> Iterator[None]:
-    """What fails in the running loop without anybody who awaits it sets `stop`; the block's end raises the first of it.
-
-    Args:
-        what: The line of the log.
-    """
+    """What fails in the running loop and nobody awaits is told as `what`, and sets `stop`; the block's end raises it."""
     loop = asyncio.get_running_loop()
     failures: list[BaseException] = []
 

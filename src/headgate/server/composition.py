@@ -211,8 +211,7 @@ class DispatcherOptions(DeliveryOptions):
 async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterator[Dispatcher]:
     """A dispatcher that has read what is unfinished; at the block's end everything is written down and closed.
 
-    Args:
-        stop: Set to end it; it sets it by itself when a part fails.
+    `stop` ends it; it sets that by itself when a part fails.
 
     Raises:
         HeadgateError: It could not start (the outbox is damaged or taken).

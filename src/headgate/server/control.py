@@ -182,11 +182,7 @@ async def reseal_stored(store: Store) -> None:
 
 
 class ControlState:
-    """What the process says of itself, and its gauges.
-
-    Args:
-        note: What else there is to say; empty for nothing.
-    """
+    """What the process says of itself, and its gauges. `note` has what else there is to say; empty for nothing."""
 
     def __init__(self, mark: ready.Mark, store: Store, note: Callable[[], str] = lambda: "") -> None:
         self._mark = mark

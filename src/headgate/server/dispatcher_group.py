@@ -38,11 +38,7 @@ _REDIRECTED: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class DispatcherAnswer:
-    """What a dispatcher answered.
-
-    Attributes:
-        body: JSON.
-    """
+    """What a dispatcher answered. Its body is JSON."""
 
     status: int
     body: bytes
@@ -113,11 +109,7 @@ class DispatcherReach(Protocol):
 
 
 async def asked(place: Path | PeerAddress, question: DispatcherQuestion, headers: Sequence[Header]) -> DispatcherAnswer:
-    """Asks a process; see `DispatcherReach.ask`.
-
-    Args:
-        headers: Beside those about the body.
-    """
+    """Asks a process; see `DispatcherReach.ask`."""
     given = [(b"content-type", JSON.encode()), *headers] if question.body else headers
     method, target = question.method.encode(), question.target.encode("latin-1")
     try:
@@ -199,11 +191,7 @@ def refusal(answers: Iterable[DispatcherAnswer]) -> Response | None:
 
 
 class OwnerProxy:
-    """An ASGI application: requests about a subscription, passed on to the dispatcher that owns it.
-
-    Args:
-        sockets: Of the dispatchers, all of this server.
-    """
+    """An ASGI application: requests about a subscription, passed on to the dispatcher that owns it."""
 
     def __init__(self, sockets: Iterable[Path], group: DispatcherGroup) -> None:
         self._group = group

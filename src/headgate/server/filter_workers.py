@@ -138,9 +138,6 @@ class FilterWorkers:
     async def run(self, user: str, run: str, body: bytes) -> tuple[int, bytes]:
         """One run.
 
-        Args:
-            run: One of RUNS.
-
         Returns:
             Status and body of the answer.
 

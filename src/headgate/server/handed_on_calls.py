@@ -91,8 +91,7 @@ class HandedOn(ServiceCalls):
 async def relayed(call: aio.StreamStreamCall[bytes, bytes], context: CallContext, first: bytes | None = None) -> None:
     """Passes messages on between a client and who answers it, until one of them ends the call.
 
-    Args:
-        first: A message that has been read of it; None for none.
+    `first` is a message that has been read of it; None for none.
     """
     sending = asyncio.create_task(_send(context, call, first))
     try:

@@ -49,11 +49,7 @@ class BrokenAnswerError(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class WholeAnswer:
-    """An answer that has come as a whole.
-
-    Attributes:
-        headers: Names in lower case.
-    """
+    """An answer that has come as a whole. Names of headers are in lower case."""
 
     status: int
     headers: dict[bytes, bytes]

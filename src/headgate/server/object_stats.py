@@ -86,11 +86,7 @@ class StatsPage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectStatsApi:
-    """The handlers.
-
-    Args:
-        history: Knows what brokers have taken.
-    """
+    """The handlers."""
 
     def __init__(self, store: Store, counters: Callable[[Request], TriggerCounters], history: NumbersHistory) -> None:
         self._store = store

@@ -36,11 +36,7 @@ _OTHER_FILES = 1_024
 
 @dataclass(frozen=True, slots=True)
 class ReaderStore:
-    """What a reader reads.
-
-    Attributes:
-        log: The events; closed with the readers.
-    """
+    """What a reader reads; the log is closed with the readers."""
 
     objects: Store
     log: ReadableLog

@@ -119,11 +119,7 @@ class ServerStoppingError(UnavailableError):
 
 
 class Gate:
-    """An ASGI application before another one; open until it is closed.
-
-    Args:
-        token: What the dispatcher shows.
-    """
+    """An ASGI application before another one; open until it is closed."""
 
     def __init__(self, app: ASGIApp, token: bytes) -> None:
         self._app = app

@@ -189,11 +189,7 @@ async def front(
 
 
 def to_dispatchers(settings: Settings, owner_of: Choose | None = None) -> HandedOn:
-    """Hands calls about subscriptions on to the dispatchers of this server.
-
-    Args:
-        owner_of: The number of the dispatcher that answers a call; None where there is one.
-    """
+    """Hands calls about subscriptions on to the dispatchers of this server."""
     return HandedOn(SUBSCRIPTIONS, [settings.dispatcher_rpc(one) for one in range(settings.dispatchers)], owner_of)
 
 

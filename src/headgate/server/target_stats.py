@@ -116,11 +116,7 @@ class Undelivered(msgspec.Struct, frozen=True):
 
 
 class TargetStatsApi:
-    """The handlers, in a dispatcher.
-
-    Args:
-        events: The log, for the age of what waits.
-    """
+    """The handlers, in a dispatcher."""
 
     def __init__(self, scheduler: Scheduler, events: Events, dead_letters: Path, clock_us: Callable[[], int]) -> None:
         self._scheduler = scheduler

@@ -56,8 +56,7 @@ def without_room(waiting_bytes: Mapping[int, int], paused: Set[int]) -> frozense
 async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event) -> AsyncIterator[KafkaDispatcher]:
     """A dispatcher that is about to join the group; at the block's end it has left it, and everything is stored.
 
-    Args:
-        stop: Set to end it; it sets it by itself when a part fails.
+    `stop` ends it; it sets that by itself when a part fails.
 
     Raises:
         HeadgateError: It could not start.

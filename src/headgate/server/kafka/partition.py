@@ -106,10 +106,7 @@ class PartitionMeans(DeliveryMeans):
 
 
 class PartitionDispatcher:
-    """Begins at once; `close` ends it. Lives on one event loop.
-
-    Args:
-        writer: Of its changelog; this object's own.
+    """Begins at once; `close` ends it. Lives on one event loop. The writer of its changelog is its own.
 
     Attributes:
         api: Answers questions about what it keeps; None until its state is read, and once it goes.

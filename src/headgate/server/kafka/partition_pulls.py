@@ -34,11 +34,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PartitionPulls:
-    """The subscriptions of a partition. Lives on one event loop.
-
-    Args:
-        path: `subscriptions.db`, which holds what the changelog has.
-    """
+    """The subscriptions of a partition. Lives on one event loop. Its file holds what the changelog has."""
 
     def __init__(self, path: Path, resources: SubscriptionResources, committer: Committer) -> None:
         self._store = SubscriptionStore(path, committer)
