@@ -267,7 +267,10 @@ async def until_stopped(
 
 @contextlib.contextmanager
 def failing(stop: asyncio.Event, what: str) -> Iterator[None]:
-    """What fails in the running loop and nobody awaits is told as `what`, and sets `stop`; the block's end raises it."""
+    """What fails in the running loop, and nobody awaits it, sets `stop`; the block's end raises the first of it.
+
+    `what` is the line of the log.
+    """
     loop = asyncio.get_running_loop()
     failures: list[BaseException] = []
 
