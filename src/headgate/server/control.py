@@ -89,14 +89,12 @@ async def _serve(context: child.Context) -> None:
         follower = LogFollower(LogDirectory(settings.log_directory, settings.on_corrupt))
         answers = paths(settings, store, api, history, follower)
         async with local_http.answering(UsersOfFronts(answers), settings.control_socket):
-            keys = tend_signing_keys(store.signing_keys)
-            compiles = recompile_stored(store, state.compiling)
             works = [
                 reconciler.run(stop),
                 rights.follow(),
-                compiles,
+                recompile_stored(store, state.compiling),
                 reseal_stored(store),
-                keys,
+                tend_signing_keys(store.signing_keys),
                 state.show(),
                 keep(history),
                 follower.run(),
