@@ -237,7 +237,7 @@ class Dispatcher:
 
     Attributes:
         matches: Takes what the matcher finds.
-        target_stats: Answers what became of them.
+        target_stats: Answers what became of deliveries.
     """
 
     def __init__(
@@ -251,7 +251,6 @@ class Dispatcher:
         own, shard, clock_us = options.own, options.shard, options.clocks.now_us
         self._options = options
         self._files = files
-        self.log = files.log
         self._stop = stop
         self._takeover = Takeover({})
         self._outbox = outbox = Outbox(files.writer, lambda chunk: self.scheduler.hand(chunk), self.rows_walked)
@@ -306,10 +305,6 @@ class Dispatcher:
     def unfinished(self) -> int:
         """Deliveries in memory that have not ended; what lags is not among them."""
         return self.scheduler.live_count
-
-    def held_rows(self, run: int, partition: int) -> int:
-        """Rows of a run's connection that wait for its turn."""
-        return self._takeover.held_rows(run, partition)
 
     async def recover(self) -> None:
         """Bring every part to where the files are."""
