@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import pytest
 import uvicorn
 from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from headgate.control.http import ERROR_HANDLERS
@@ -28,7 +28,7 @@ from headgate.server import child, local_http
 from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
 from headgate.server.kafka.partition_owners import PartitionOwners
-from headgate.server.kafka.partition_questions import api_of, partitions_api
+from headgate.server.kafka.partition_questions import partitions_api
 from headgate.server.kafka.peers import PeerServers
 from headgate.settings import Settings
 from headgate.storage.files import directories_of
@@ -138,7 +138,7 @@ async def on_two_servers(data: Path, apis: list[list[Route]]) -> AsyncIterator[D
         reaches = []
         for one in (0, 1):
             settings = Settings(data=data / str(one), listen=urls[one].removeprefix("http://"), grpc="off")
-            owned = {number: Owned(api_of(routes)) for number, routes in enumerate(apis) if number % 2 == one}
+            owned = {number: Owned(Router(routes)) for number, routes in enumerate(apis) if number % 2 == one}
             answering = local_http.answering(partitions_api(owned), settings.dispatcher_socket(0))
             await stack.enter_async_context(answering)
             reaches.append(PartitionOwners(settings, len(apis), lambda: next(looks, now), PeerServers(settings)))

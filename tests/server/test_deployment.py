@@ -11,9 +11,9 @@ from clusters.kafka import Kafka
 
 from headgate.errors import InvalidInputError
 from headgate.server import parts
-from headgate.server.deployment import TopicsMisfitError, check
 from headgate.server.effective import effective
 from headgate.server.kafka import instance
+from headgate.server.preflight import TopicsMisfitError, check_topics
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
 from headgate.store.kafka.topics import Admin
@@ -133,9 +133,9 @@ def test_a_dispatcher_is_known_by_both_addresses_of_its_server(given: dict[str, 
 def test_topics_that_do_not_fit_are_told_before_anything_starts(kafka: Kafka, tmp_path: Path) -> None:
     config = kafka_config(kafka.bootstrap, "misfit.")
     with pytest.raises(TopicsMisfitError, match=r"misfit\.events is missing, and \d more"):
-        check(ClusterConfig(kafka=config))
+        check_topics(ClusterConfig(kafka=config))
     Admin(config).create_missing()
-    check(ClusterConfig(kafka=config))
+    check_topics(ClusterConfig(kafka=config))
     # The defaults want three copies.
     status, lines = serve(tmp_path / "data", "--kafka", kafka.bootstrap, "--role", "front")
     error, hint = refused(lines)

@@ -35,6 +35,8 @@ from headgate.rpc.service import Service
 from headgate.server import control, front, reader_client, rpc_meta, target_stats
 from headgate.server.authorization import AuthorizedRequests
 from headgate.server.broker_news import PATH as NEWS_PATH
+from headgate.server.filter_workers import FilterWorkers
+from headgate.server.front import FrontStore
 from headgate.server.object_stats import ObjectStatsApi
 from headgate.settings import Settings
 from headgate.storage.keyring import Keyring
@@ -70,7 +72,8 @@ def routes_of(routes: list[BaseRoute]) -> Iterator[tuple[str, str]]:
 def served(store: Store, folder: Path) -> set[tuple[str, str]]:
     """Method and path of every route of every process."""
     settings, nothing = Settings(data=folder), cast(Any, None)
-    own = front.other_paths(settings, store, Grants(store, control.url_policy(settings)), {})
+    opened = FrontStore(objects=store, partitions=nothing, producers=nothing, checks={}, work=())
+    own = front.other_paths(settings, opened, Grants(store, control.url_policy(settings)), FilterWorkers())
     objects = control.paths(settings, store, ControlApi(store))
     dispatcher = [
         *target_stats.TargetStatsApi(nothing, nothing, nothing, lambda: 0).routes(),

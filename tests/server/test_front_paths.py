@@ -14,11 +14,12 @@ from starlette.types import ASGIApp
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
-from headgate.control.grants import Grants
 from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.server import control, front
+from headgate.server.filter_workers import FilterWorkers
+from headgate.server.front import FrontStore
 from headgate.server.proxy import sent_path
 from headgate.settings import Settings
 from tests.control.support import trigger
@@ -78,7 +79,9 @@ def test_each_path_has_its_answer(app: ASGIApp) -> None:
     ],
 )
 def test_while_a_process_is_down_its_paths_are_unavailable(tmp_path: Path, path: str) -> None:
-    app = front.other_paths(Settings(data=tmp_path), cast(Store, None), cast(Grants, None), {})
+    nothing = cast(Any, None)
+    store = FrontStore(objects=nothing, partitions=nothing, producers=nothing, checks={}, work=())
+    app = front.other_paths(Settings(data=tmp_path), store, nothing, FilterWorkers())
     status, answer = get(app, f"/apis/headgate.dev/v1/{path}")
     assert (status, answer["kind"], answer["reason"]) == (503, "Status", "ServiceUnavailable")
     assert "try again in a few seconds" in answer["message"]

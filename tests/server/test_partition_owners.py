@@ -12,7 +12,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from headgate.control.http import ERROR_HANDLERS
@@ -20,7 +20,7 @@ from headgate.server import local_http
 from headgate.server.dispatcher_group import DispatcherGroup
 from headgate.server.kafka import partition_owners
 from headgate.server.kafka.partition_owners import PartitionOwners
-from headgate.server.kafka.partition_questions import api_of, partitions_api
+from headgate.server.kafka.partition_questions import partitions_api
 from headgate.server.kafka.peers import PeerServers
 from headgate.settings import Settings
 
@@ -82,7 +82,7 @@ def test_an_owner_that_stands_still_is_left_once_another_one_has_its_partition(
 
     async def main(data: Path) -> None:
         settings = Settings(data=data, listen="127.0.0.1:1", grpc="off")
-        own = {0: Owned(api_of([Route(PATH, answer, methods=["POST"])]))}
+        own = {0: Owned(Router([Route(PATH, answer, methods=["POST"])]))}
         async with (
             standing_still() as stopped,
             local_http.answering(partitions_api(own), settings.dispatcher_socket(0)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,42 @@ def test_a_front_whose_port_is_taken_ends_at_once(tmp_path: Path, monkeypatch: p
         with pytest.raises(AddressError, match="Address already in use"):
             asyncio.run(asyncio.wait_for(front._serve(child.Context(settings, bytes(32), FRONT)), WAIT_S_MAX))
     assert list(tmp_path.iterdir()) == [], "nothing has been begun"
+
+
+@pytest.mark.parametrize("fails", ["task", "loop", ""])
+def test_work_until_a_stop_ends_with_all_that_works_and_tells_what_failed(fails: str) -> None:
+    ended: list[str] = []
+
+    def loop(enough: threading.Event) -> None:
+        if fails == "loop":
+            raise OSError("the loop fails")
+        another(enough)
+
+    def another(enough: threading.Event) -> None:
+        assert enough.wait(WAIT_S_MAX)
+        ended.append("loop")
+
+    async def task() -> None:
+        if fails == "task":
+            raise OSError("the task fails")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("task")
+
+    async def work() -> None:
+        stop = asyncio.Event()
+        if not fails:
+            asyncio.get_running_loop().call_soon(stop.set)
+        tasks = [asyncio.create_task(task())]
+        await child.until_stopped(stop, tasks, [loop, another], lambda: ended.append("told"))
+
+    if fails:
+        with pytest.raises(OSError, match=f"the {fails} fails"):
+            asyncio.run(asyncio.wait_for(work(), WAIT_S_MAX))
+    else:
+        asyncio.run(asyncio.wait_for(work(), WAIT_S_MAX))
+    assert ended[0] == "told"
+    assert (
+        sorted(ended[1:]) == {"task": ["loop", "loop"], "loop": ["loop", "task"], "": ["loop", "loop", "task"]}[fails]
+    )

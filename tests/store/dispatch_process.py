@@ -14,7 +14,8 @@ from pathlib import Path
 import structlog
 import uvloop
 
-from headgate.server.kafka.group import KafkaDispatcherOptions, kafka_dispatcher
+from headgate.server.kafka.group import kafka_dispatcher
+from headgate.server.kafka.partition import KafkaDispatcherOptions
 from tests.delivery.harness import Routes
 from tests.store.dispatch_feed import made_target
 from tests.store.outbox_stream import outbox_config
@@ -38,7 +39,11 @@ async def main(bootstrap: str, prefix: str, data: str, url: str, targets: str) -
             sys.stdout.flush()
 
     options = KafkaDispatcherOptions(
-        config=outbox_config(bootstrap, prefix), data=Path(data), store=routes(url, int(targets)), on_look=tell
+        config=outbox_config(bootstrap, prefix),
+        data=Path(data),
+        token=bytes(32),
+        store=routes(url, int(targets)),
+        on_look=tell,
     )
     async with kafka_dispatcher(options, stop) as dispatcher:
         await dispatcher.run()

@@ -15,7 +15,8 @@ import pytest
 from clusters.kafka import Kafka
 
 from headgate import limits
-from headgate.server.kafka.group import KafkaDispatcher, KafkaDispatcherOptions, kafka_dispatcher
+from headgate.server.kafka.group import KafkaDispatcher, kafka_dispatcher
+from headgate.server.kafka.partition import KafkaDispatcherOptions
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_reader import OutboxMember
 from headgate.store.kafka.topics import Admin
@@ -40,7 +41,7 @@ async def dispatching(
 ) -> AsyncIterator[KafkaDispatcher]:
     """A dispatcher that runs, and has left the group at the end."""
     stop = asyncio.Event()
-    options = KafkaDispatcherOptions(config=config, data=data, store=routes, **more)
+    options = KafkaDispatcherOptions(config=config, data=data, token=bytes(32), store=routes, **more)
     async with kafka_dispatcher(options, stop) as dispatcher:
         running = asyncio.create_task(dispatcher.run())
         try:

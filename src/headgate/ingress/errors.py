@@ -9,10 +9,11 @@ import msgspec
 from starlette.types import Send
 
 from headgate.auth.event_policies import EventForbiddenError
-from headgate.errors import OverloadedError, (
+from headgate.errors import (
     FatalError,
     HeadgateError,
     InvalidInputError,
+    OverloadedError,
     TooLargeError,
     UnavailableError,
 )

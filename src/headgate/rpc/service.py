@@ -7,8 +7,9 @@ and write for as long as they like; what they raise ends the call.
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import grpc
 import structlog
@@ -21,6 +22,9 @@ from headgate.rpc.errors import ProtocolError, status
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
+CallContext = aio.ServicerContext[bytes, bytes]
+Answer = Callable[[object, Any], Awaitable[None]]
+"""Answers a call by its context, the second argument: gRPC's, or a `ReadAgain`."""
 
 _log = structlog.get_logger(__name__)
 PUBLISHER: Final = pb.DESCRIPTOR.services_by_name["Publisher"].full_name
@@ -32,7 +36,7 @@ _INTERNAL: Final = "something went wrong here; the server's log says what"
 class RpcCall(Generic[RequestT, ResponseT]):
     """One call as its handler sees it. Reads by one task at a time; writes by any."""
 
-    def __init__(self, context: aio.ServicerContext[bytes, bytes], type_: type[RequestT]) -> None:
+    def __init__(self, context: CallContext, type_: type[RequestT]) -> None:
         self._context = context
         self._type = type_
         self._writing = asyncio.Lock()
@@ -99,8 +103,8 @@ class Service(grpc.GenericRpcHandler):
         return self._handlers.get(details.method)
 
 
-def _answering(type_: type[Message], handler: Handler) -> Callable[..., Awaitable[None]]:
-    async def answer(_: object, context: aio.ServicerContext[bytes, bytes]) -> None:
+def _answering(type_: type[Message], handler: Handler) -> Answer:
+    async def answer(_: object, context: CallContext) -> None:
         call = RpcCall[Message, Message](context, type_)
         try:
             try:
@@ -119,6 +123,91 @@ def _answering(type_: type[Message], handler: Handler) -> Callable[..., Awaitabl
         await context.abort(*ending)
 
     return answer
+
+
+class ServiceCalls(grpc.GenericRpcHandler):
+    """All calls of one service, answered alike, unread; a HeadgateError ends a call with its status.
+
+    Args:
+        service: Its name in full.
+    """
+
+    def __init__(self, service: str) -> None:
+        self._prefix = f"/{service}/"
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        """What answers a call; None when it is not of this service."""
+        if not details.method.startswith(self._prefix):
+            return None
+
+        async def answer(_: object, context: CallContext) -> None:
+            try:
+                await self.answer(details, context)
+            except HeadgateError as error:
+                await context.abort(*status(error))
+
+        return grpc.stream_stream_rpc_method_handler(answer)
+
+    @abstractmethod
+    async def answer(self, details: grpc.HandlerCallDetails, context: CallContext) -> None:
+        """Answers a call."""
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+
+
+class CallsBehind(grpc.GenericRpcHandler):
+    """The calls of a handler, behind what has a say in each of them first.
+
+    Args:
+        handler: What answers.
+        behind: Of a method (`/service/method`) and what answers it: what answers it instead.
+    """
+
+    def __init__(self, handler: grpc.GenericRpcHandler, behind: Callable[[str, Answer], Answer]) -> None:
+        self._handler = handler
+        self._behind = behind
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        """What answers a call; None when nobody here does."""
+        found = self._handler.service(details)
+        if found is None:
+            return None
+        return grpc.stream_stream_rpc_method_handler(self._behind(details.method, cast(Any, found).stream_stream))
+
+
+class ReadAgain:
+    """A call of which messages have been read: whoever answers it reads them once more, and the others as they come.
+
+    Args:
+        context: gRPC's; what is not about reading stays as it is.
+        begun: The messages that have been read.
+        check: Is called before a further message is handed out; may raise.
+    """
+
+    def __init__(self, context: CallContext, *begun: object, check: Callable[[], None] = lambda: None) -> None:
+        self._context = context
+        self._begun = list(begun)
+        self._check = check
+
+    async def read(self) -> object:
+        """The next message; raises what `check` does."""
+        if self._begun:
+            return self._begun.pop(0)
+        message: object = await self._context.read()
+        self._check()
+        return message
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the call has
+        return getattr(self._context, name)
+
+
+def headers_of(context: CallContext) -> list[tuple[bytes, bytes]]:
+    """The metadata of a call, as HTTP has headers."""
+    return [
+        (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1", "replace"))
+        for name, value in context.invocation_metadata() or ()
+    ]
 
 
 async def attended(main: Coroutine[Any, Any, None], *others: Coroutine[Any, Any, None]) -> None:

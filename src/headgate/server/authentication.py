@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from functools import partial
+from typing import Final, cast
 
 import grpc
-from grpc import aio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.auth.audit import AuditEntry, AuditLog, verb_of
@@ -24,7 +24,7 @@ from headgate.errors import HeadgateError
 from headgate.ingress.protocol import CLIENT_CERTIFICATE
 from headgate.limits import RPCS_MAX
 from headgate.rpc.errors import status
-from headgate.rpc.service import PUBLISHER, SUBSCRIPTIONS
+from headgate.rpc.service import PUBLISHER, SUBSCRIPTIONS, Answer, CallContext, CallsBehind, headers_of
 from headgate.server.refusals import send_refusal
 from headgate.server.rpc_meta import HEALTH
 from headgate.settings import Settings
@@ -49,8 +49,6 @@ _HTTP_STATUSES: Final = {
 
 _VERBS: Final = {PUBLISHER: "create", SUBSCRIPTIONS: "update"}
 """Kubernetes' word for the calls of a service, until who decides knows better."""
-
-_Context = aio.ServicerContext[bytes, bytes]
 
 
 def authenticator_of(settings: Settings) -> Authenticator | None:
@@ -95,9 +93,50 @@ class Authentication:
         return AuthenticatedRequests(app, self._authenticator, self._audit)
 
     def calls(self, handlers: Sequence[grpc.GenericRpcHandler]) -> list[grpc.GenericRpcHandler]:
-        """Handlers of gRPC behind this."""
+        """Handlers of gRPC behind this; all of their calls share RPCS_MAX places.
+
+        The health of the server is told to everybody, as probes have no token.
+        """
         places = FairPlaces("calls", "RPCS_MAX", RPCS_MAX)
-        return [AuthenticatedCalls(one, self._authenticator, self._audit, places) for one in handlers]
+        return [CallsBehind(one, partial(self._authenticated, places)) for one in handlers]
+
+    def _authenticated(self, places: FairPlaces, method: str, answer: Answer) -> Answer:
+        async def answered(request: object, context: CallContext, user: User) -> None:
+            # Of who did not say who he is the address counts: none of them takes the places of probes.
+            name = f"{user.name} at {client_of(_peer(context))}" if user.is_anonymous else user.name
+            try:
+                places.check("", name)
+            except PlacesTakenError as error:
+                await _abort(context, error)
+            with places.held("", name):
+                await answer(request, context)
+
+        async def opened(request: object, context: CallContext) -> None:
+            await answered(request, context, ANONYMOUS)
+
+        async def authenticated(request: object, context: CallContext) -> None:
+            entry = None
+            if self._audit is not None:
+                verb = _VERBS.get(method.split("/")[1], "get")
+                entry = AuditEntry(method, _peer(context), _metadata(context, "user-agent"), verb)
+                current_entry.set(entry)
+            message, user = "", ANONYMOUS
+            try:
+                if self._authenticator is not None:
+                    try:
+                        user = await self._authenticator.authenticate(_credentials_of_call(context))
+                    except HeadgateError as error:
+                        message = error.message
+                        await _abort(context, error)
+                    current_user.set(user)
+                    if entry is not None:
+                        entry.user = user
+                await answered(request, context, user)
+            finally:
+                if entry is not None and self._audit is not None:
+                    self._audit.record(entry, _ended(context), message)
+
+        return opened if method.startswith(f"/{HEALTH}/") else authenticated
 
     async def keep(self) -> None:
         """Keeps tokens and keys fresh; never ends."""
@@ -107,13 +146,7 @@ class Authentication:
 
 
 class AuthenticatedRequests:
-    """An ASGI application before another one, which finds the user in its scope.
-
-    Args:
-        app: What answers.
-        authenticator: See `Authentication`.
-        audit: The same.
-    """
+    """An ASGI application before another one, which finds the user in its scope."""
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator | None, audit: AuditLog | None) -> None:
         self._app = app
@@ -164,79 +197,10 @@ class AuthenticatedRequests:
             audit.record(entry, answered or 500, message)
 
 
-class AuthenticatedCalls(grpc.GenericRpcHandler):
-    """Calls of gRPC behind authentication; the health of the server is told to everybody, as probes have no token.
-
-    Args:
-        handler: What answers.
-        authenticator: See `Authentication`.
-        audit: The same.
-        places: Of all calls.
-    """
-
-    def __init__(
-        self,
-        handler: grpc.GenericRpcHandler,
-        authenticator: Authenticator | None,
-        audit: AuditLog | None,
-        places: FairPlaces,
-    ) -> None:
-        self._handler = handler
-        self._authenticator = authenticator
-        self._audit = audit
-        self._places = places
-
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """What answers a call; None when nobody here does."""
-        found = self._handler.service(details)
-        if found is None:
-            return None
-        method, answer = details.method, cast(Any, found).stream_stream
-        is_open = method.startswith(f"/{HEALTH}/")
-
-        async def answered(request: object, context: _Context, user: User) -> None:
-            # Of who did not say who he is the address counts: none of them takes the places of probes.
-            name = f"{user.name} at {client_of(_peer(context))}" if user.is_anonymous else user.name
-            try:
-                self._places.check("", name)
-            except PlacesTakenError as error:
-                await _abort(context, error)
-            with self._places.held("", name):
-                await answer(request, context)
-
-        async def opened(request: object, context: _Context) -> None:
-            await answered(request, context, ANONYMOUS)
-
-        async def authenticated(request: object, context: _Context) -> None:
-            entry = None
-            if self._audit is not None:
-                verb = _VERBS.get(method.split("/")[1], "get")
-                entry = AuditEntry(method, _peer(context), _metadata(context, "user-agent"), verb)
-                current_entry.set(entry)
-            message, user = "", ANONYMOUS
-            try:
-                if self._authenticator is not None:
-                    try:
-                        user = await self._authenticator.authenticate(_credentials_of_call(context))
-                    except HeadgateError as error:
-                        message = error.message
-                        await _abort(context, error)
-                    current_user.set(user)
-                    if entry is not None:
-                        entry.user = user
-                await answered(request, context, user)
-            finally:
-                if entry is not None and self._audit is not None:
-                    self._audit.record(entry, _ended(context), message)
-
-        return grpc.stream_stream_rpc_method_handler(opened if is_open else authenticated)
-
-
 class UsersOfFronts:
     """An ASGI application of an inner process: the user whom a front passed on stands in the scope of the other one.
 
-    Args:
-        app: What answers; only fronts and the server's other processes reach it.
+    Only fronts and the server's other processes reach it.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -250,30 +214,16 @@ class UsersOfFronts:
         await self._app(scope, receive, send)
 
 
-class UsersOfCalls(grpc.GenericRpcHandler):
-    """Calls of an inner process: the user whom a front passed on is the one of the call.
+def users_of_calls(_: str, answer: Answer) -> Answer:
+    """Calls of an inner process, see `CallsBehind`: the user whom a front passed on is the one of the call."""
 
-    Args:
-        handler: What answers; only fronts reach it.
-    """
+    async def answered(request: object, context: CallContext) -> None:
+        passed = _metadata(context, USER_HEADER.decode())
+        if passed:
+            current_user.set(user_of(passed.encode()))
+        await answer(request, context)
 
-    def __init__(self, handler: grpc.GenericRpcHandler) -> None:
-        self._handler = handler
-
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """What answers a call; None when nobody here does."""
-        found = self._handler.service(details)
-        if found is None:
-            return None
-        answer = cast(Any, found).stream_stream
-
-        async def answered(request: object, context: _Context) -> None:
-            passed = _metadata(context, USER_HEADER.decode())
-            if passed:
-                current_user.set(user_of(passed.encode()))
-            await answer(request, context)
-
-        return grpc.stream_stream_rpc_method_handler(answered)
+    return answered
 
 
 def _is_open(path: str, query: bytes) -> bool:
@@ -312,34 +262,30 @@ def _challenges(error: HeadgateError) -> list[tuple[bytes, bytes]]:
     return []
 
 
-def _credentials_of_call(context: _Context) -> Credentials:
-    shown = tuple(
-        value if isinstance(value, bytes) else value.encode("latin-1", "replace")
-        for name, value in context.invocation_metadata() or ()
-        if name == AUTHORIZATION.decode()
-    )
+def _credentials_of_call(context: CallContext) -> Credentials:
+    shown = tuple(value for name, value in headers_of(context) if name == AUTHORIZATION)
     chain = list(context.auth_context().get("x509_pem_cert", ()))
     return Credentials(shown, der_of(chain[0]) if chain else b"", _peer(context))
 
 
-def _peer(context: _Context) -> str:
+def _peer(context: CallContext) -> str:
     """The address of a client: gRPC says `ipv4:ADDRESS:PORT` or `ipv6:%5BADDRESS%5D:PORT`."""
     address = context.peer().partition(":")[2].rpartition(":")[0]
     return address.removeprefix("%5B").removesuffix("%5D").strip("[]")
 
 
-def _metadata(context: _Context, name: str) -> str:
+def _metadata(context: CallContext, name: str) -> str:
     return next((str(value) for key, value in context.invocation_metadata() or () if key == name), "")
 
 
-async def _abort(context: _Context, error: HeadgateError) -> None:
+async def _abort(context: CallContext, error: HeadgateError) -> None:
     code, details, metadata = status(error)
     if isinstance(error, CredentialsRefusedError):
         metadata = (*metadata, (_CHALLENGE, error.challenge))
     await context.abort(code, details, metadata)
 
 
-def _ended(context: _Context) -> int:
+def _ended(context: CallContext) -> int:
     if context.cancelled():  # the usual end of a stream: the client wants no more
         return 200
     code: object = context.code()

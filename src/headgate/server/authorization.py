@@ -8,11 +8,10 @@ every message of its client: it ends when the right is gone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, cast
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import grpc
-from grpc import aio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.auth.audit import AuditEntry
@@ -29,11 +28,11 @@ from headgate.control.store import Store
 from headgate.errors import HeadgateError
 from headgate.observe.metrics import REQUESTS_REFUSED
 from headgate.rpc.errors import status
+from headgate.rpc.service import Answer, CallContext, CallsBehind, ReadAgain, headers_of
 from headgate.server.policy import url_policy
 from headgate.server.refusals import send_refusal
 from headgate.settings import Settings
 
-_Context = aio.ServicerContext[bytes, bytes]
 _OPEN: Final = AlwaysAllow()
 
 
@@ -41,10 +40,6 @@ class Rights:
     """Who may do what in a process: the copies of rights, and what decides by them.
 
     Without a method of authentication everybody may do everything.
-
-    Args:
-        settings: The server's settings.
-        store: The objects.
 
     Attributes:
         copies: To be kept up to date.
@@ -81,11 +76,7 @@ def default_mode(settings: Settings) -> DefaultMode | None:
 
 
 class Authorization:
-    """What users may ask of a front.
-
-    Args:
-        authorizer: Decides; None: everybody may do everything.
-    """
+    """What users may ask of a front."""
 
     def __init__(self, authorizer: Authorizer = _OPEN) -> None:
         self._authorizer = authorizer
@@ -98,16 +89,36 @@ class Authorization:
         """Handlers of gRPC behind this; who asks for nothing need not wait for the first message."""
         if isinstance(self._authorizer, AlwaysAllow):
             return list(handlers)
-        return [AuthorizedCalls(one, self._authorizer) for one in handlers]
+        return [CallsBehind(one, self._authorized) for one in handlers]
+
+    def _authorized(self, method: str, answer: Answer) -> Answer:
+        authorizer = self._authorizer
+
+        async def authorized(request: object, context: CallContext) -> None:
+            entry = current_entry.get()
+            try:
+                user = acting(authorizer, current_user.get(), headers_of(context), entry)
+                begun: list[object] = [await context.read()] if has_names(method) else []
+            except HeadgateError as error:
+                await context.abort(*status(error))
+            current_user.set(user)
+            first = begun[0] if begun else None
+            wanted = wanted_by_call(method, first if isinstance(first, bytes) else None)
+            refusal = judged(authorizer, user, wanted, entry)
+            if refusal is not None:
+                await context.abort(*status(refusal))
+
+            def check() -> None:
+                if not authorizer.allowed(user, wanted).allowed:
+                    raise ForbiddenError(user, wanted)
+
+            await answer(request, ReadAgain(context, *begun, check=check))
+
+        return authorized
 
 
 class AuthorizedRequests:
-    """An ASGI application before another one, behind `AuthenticatedRequests`.
-
-    Args:
-        app: What answers.
-        authorizer: Decides.
-    """
+    """An ASGI application before another one, behind `AuthenticatedRequests`."""
 
     def __init__(self, app: ASGIApp, authorizer: Authorizer) -> None:
         self._app = app
@@ -134,80 +145,12 @@ class AuthorizedRequests:
         await self._app(scope, receive, send)
 
 
-class AuthorizedCalls(grpc.GenericRpcHandler):
-    """Calls of gRPC behind the gate.
-
-    Args:
-        handler: What answers.
-        authorizer: Decides.
-    """
-
-    def __init__(self, handler: grpc.GenericRpcHandler, authorizer: Authorizer) -> None:
-        self._handler = handler
-        self._authorizer = authorizer
-
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """What answers a call; None when nobody here does."""
-        found = self._handler.service(details)
-        if found is None:
-            return None
-        method, answer = details.method, cast(Any, found).stream_stream
-
-        async def authorized(request: object, context: _Context) -> None:
-            entry = current_entry.get()
-            try:
-                user = acting(self._authorizer, current_user.get(), _headers(context), entry)
-                begun: list[object] = [await context.read()] if has_names(method) else []
-            except HeadgateError as error:
-                await context.abort(*status(error))
-            current_user.set(user)
-            first = begun[0] if begun else None
-            wanted = wanted_by_call(method, first if isinstance(first, bytes) else None)
-            refusal = judged(self._authorizer, user, wanted, entry)
-            if refusal is not None:
-                await context.abort(*status(refusal))
-            await answer(request, _PermittedCall(context, begun, lambda: self._check(user, wanted)))
-
-        return grpc.stream_stream_rpc_method_handler(authorized)
-
-    def _check(self, user: User, wanted: Attributes) -> None:
-        if not self._authorizer.allowed(user, wanted).allowed:
-            raise ForbiddenError(user, wanted)
-
-
-class _PermittedCall:
-    """A call that was allowed: its first message is read once more, and each further one only while it is allowed."""
-
-    def __init__(self, context: _Context, begun: list[object], check: Callable[[], None]) -> None:
-        self._context = context
-        self._begun = begun
-        self._check = check
-
-    async def read(self) -> object:
-        """The next message.
-
-        Raises:
-            ForbiddenError: The right is gone.
-        """
-        if self._begun:
-            return self._begun.pop()
-        message: object = await self._context.read()
-        self._check()
-        return message
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._context, name)
-
-
 def acting(
     authorizer: Authorizer, user: User, headers: Iterable[tuple[bytes, bytes]], entry: AuditEntry | None = None
 ) -> User:
     """As whom a request is made: by who makes it, or by another one whom its headers ask for. The audit hears of it.
 
     Args:
-        authorizer: Decides whether he may be.
-        user: Who makes the request.
-        headers: All of it.
         entry: What the audit log will have of the request; None where nothing is recorded.
 
     Raises:
@@ -226,22 +169,12 @@ def acting(
     return asked.user
 
 
-def _headers(context: _Context) -> list[tuple[bytes, bytes]]:
-    return [
-        (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1", "replace"))
-        for name, value in context.invocation_metadata() or ()
-    ]
-
-
 def judged(
     authorizer: Authorizer, user: User, wanted: Attributes, entry: AuditEntry | None = None
 ) -> ForbiddenError | None:
     """Why a user may not have what he asks for; None when he may. The audit's entry hears of it.
 
     Args:
-        authorizer: Decides.
-        user: Who asks.
-        wanted: For what.
         entry: What the audit log will have of the request; None where nothing is recorded.
     """
     decision = authorizer.allowed(user, wanted)

@@ -19,8 +19,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.copies import ObjectCopy
+from headgate.control.store import Store
 from headgate.limits import BROKER_NEWS_S_MAX
+from headgate.server import parts
 from headgate.server.local_http import answered
+from headgate.server.parts import Role
+from headgate.settings import Settings
 
 PATH: Final = "/brokers"
 _log = structlog.get_logger(__name__)
@@ -44,6 +48,12 @@ class BrokerNews:
 
     async def _tell_all(self) -> None:
         await asyncio.gather(*map(_told, self._fronts))
+
+
+def tell_fronts(store: Store, settings: Settings) -> None:
+    """Lets the store tell every front of this server, by the loop that runs."""
+    fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]
+    store.on_broker(BrokerNews(fronts, asyncio.get_running_loop()).tell)
 
 
 async def _told(socket: Path) -> None:

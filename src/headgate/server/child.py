@@ -1,4 +1,4 @@
-"""What all supervised processes share: how they learn their settings and when to stop."""
+"""What all supervised processes share: how they learn their settings, when they stop, and what ends them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import structlog
 import uvicorn
 
 from headgate.limits import GC_GROWTH_BYTES, GC_WHOLE_GROWTH_BYTES, GC_YOUNG_OBJECTS
@@ -25,6 +27,7 @@ from headgate.settings import Settings
 
 if TYPE_CHECKING:
     from headgate.store.config import ClusterConfig
+
 
 SETTINGS_VARIABLE = "HEADGATE_CHILD_SETTINGS"
 CLUSTER_VARIABLE = "HEADGATE_CHILD_CLUSTER"
@@ -40,9 +43,7 @@ class Context:
     """What the supervisor gives to a process.
 
     Attributes:
-        settings: The server's settings.
         token: 32 random bytes that authenticate the match link, new at every start.
-        part: Which process it is.
         cluster: The deployment on Kafka that the server is part of; None of a server that keeps everything itself.
     """
 
@@ -79,9 +80,6 @@ def settings() -> Settings:
 
 def context(name: str) -> Context:
     """Reads what the supervisor gave to this process.
-
-    Args:
-        name: Of the process.
 
     Raises:
         UnknownPartError: The server has none of that name.
@@ -148,11 +146,7 @@ def spare_collector() -> None:
 
 
 class Growth:
-    """Lets memory decide when the collector looks, beside the number of objects: few may hold much.
-
-    Args:
-        used_bytes: The memory that the process has.
-    """
+    """Lets memory decide when the collector looks, beside the number of objects: few may hold much."""
 
     def __init__(self, used_bytes: Callable[[], int] | None = None) -> None:
         self._used_bytes = used_bytes or _resident_bytes
@@ -220,3 +214,76 @@ def on_stop(callback: Callable[[], object]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: os.write(tell, b"\0"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides the order
     threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()
+
+
+# --- tending --------------------------------------------------------------------------------------
+
+
+_log = structlog.get_logger(__name__)
+
+
+async def ended(*tending: asyncio.Task[None]) -> BaseException | None:
+    """Cancels what works beside the requests, and waits for it; returns an error nobody expected.
+
+    Whoever raises it ends the process, which begins anew: none of this may stay undone for as long as it lives.
+    """
+    for task in tending:
+        task.cancel()
+    ends = await asyncio.gather(*tending, return_exceptions=True)
+    failures = [end for end in ends if end is not None and not isinstance(end, asyncio.CancelledError)]
+    for failure in failures:
+        _log.error("the process fails", exc_info=failure)
+    return failures[0] if failures else None
+
+
+async def until_stopped(
+    stop: asyncio.Event,
+    tasks: Sequence[asyncio.Task[None]],
+    loops: Sequence[Callable[[threading.Event], None]],
+    on_end: Callable[[], None],
+) -> None:
+    """Works until told to stop, or until a task or a loop ends; raises the error of one that fails.
+
+    Args:
+        loops: Each has a thread, and ends when its event is set.
+        on_end: Called before any of them is ended.
+    """
+    enough = threading.Event()
+    with ThreadPoolExecutor(len(loops)) as threads:
+        apart = [asyncio.get_running_loop().run_in_executor(threads, one, enough) for one in loops]
+        ends: list[asyncio.Future[Any]] = [*tasks, *apart, asyncio.create_task(stop.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            on_end()
+            enough.set()
+            failure = await ended(*tasks)
+            await asyncio.wait(apart)
+    for one in apart:
+        one.result()
+    if failure is not None:
+        raise failure
+
+
+@contextlib.contextmanager
+def failing(stop: asyncio.Event, what: str) -> Iterator[None]:
+    """What fails in the running loop, and nobody awaits it, sets `stop`; the block's end raises the first of it.
+
+    `what` is the line of the log.
+    """
+    loop = asyncio.get_running_loop()
+    failures: list[BaseException] = []
+
+    def on_failure(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        _log.error(what, reason=context.get("message"), exc_info=error)
+        failures.append(error if isinstance(error, BaseException) else RuntimeError(context.get("message")))
+        stop.set()
+
+    loop.set_exception_handler(on_failure)
+    try:
+        yield
+    finally:
+        loop.set_exception_handler(None)
+    if failures:
+        raise failures[0]

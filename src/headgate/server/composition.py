@@ -11,95 +11,187 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import structlog
+from starlette.routing import Route
 
 from headgate import limits
 from headgate.control.shared_quotas import SharedQuotas
-from headgate.delivery.clock import SYSTEM, Clocks
-from headgate.delivery.cursors import Cursors
+from headgate.control.store import Store
+from headgate.delivery.cursors import Cursors, CursorStore
+from headgate.delivery.events import LogEvents
 from headgate.delivery.gauges import Gauges
+from headgate.delivery.journal import Journal
 from headgate.delivery.post import Transport
-from headgate.delivery.replies import IngressReplies, Replies
-from headgate.delivery.verdicts import Judge, evaluate
+from headgate.delivery.scheduler import Scheduler
 from headgate.errors import UnavailableError
-from headgate.log.directory import LogDirectory, OnCorrupt
+from headgate.log.directory import LogDirectory, OnCorrupt, Partition
+from headgate.log.ends import LogEnds
 from headgate.log.files import FileOps
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
-from headgate.observe.logs import Recurring, tell_failure
-from headgate.observe.tracing import Tracing
+from headgate.observe import metrics
+from headgate.observe.logs import tell_failure
 from headgate.outbox.link import MatchLinkServer
-from headgate.outbox.reader import DurableBacklog
+from headgate.outbox.reader import DurableBacklog, OutboxReader
 from headgate.outbox.shards import WHOLE, Shard
-from headgate.outbox.takeover import Takeover
-from headgate.outbox.writer import Outbox, decode_chunk
-from headgate.replay.sender import Replaying
+from headgate.outbox.takeover import Accepted, Takeover
+from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
 from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner
-from headgate.server import tending
-from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
-from headgate.server.inward import transports
-from headgate.server.matches import MatchReceiver
-from headgate.server.routing_cache import ReportingStore
-from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity, ShardDeliveries, ShardState
-from headgate.server.target_stats import TargetStatsApi
+from headgate.server import child
+from headgate.server.routing_cache import ReportingStore, RoutingCache
+from headgate.server.shard_deliveries import DeliveryMeans, DeliveryOptions, ShardDeliveries, ShardState
 from headgate.storage.files import DispatcherDirectory
+from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView, SubscriptionResources
+from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView
+from headgate.subscriptions.store import SubscriptionStore
+
+# --- matches --------------------------------------------------------------------------------------
+
 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DispatcherOptions:
-    """What a dispatcher works with.
+class MatchReceiver:
+    """Takes matches into the outbox: the link's `MatchSink`.
+
+    Args:
+        routing: Is brought up to date before a row of newer filters is taken.
+    """
+
+    def __init__(
+        self, outbox: Outbox, scheduler: Scheduler, routing: RoutingCache, takeover: Takeover, ends: LogEnds
+    ) -> None:
+        self._outbox = outbox
+        self._scheduler = scheduler
+        self._routing = routing
+        self._takeover = takeover
+        self._ends = ends
+        self._passed: dict[int, int] = {}
+
+    def recovered(self, watermarks: dict[int, int]) -> None:
+        """The outbox has been read: every event below these offsets, by partition, has passed."""
+        self._passed.update(watermarks)
+        for partition, watermark in watermarks.items():
+            self._takeover.raise_floor(partition, watermark)
+
+    def resume(self) -> dict[int, int]:
+        """Where the next run must start; a partition that has never been matched starts at its first event."""
+        for partition in self._ends.partitions():
+            self._takeover.raise_floor(partition, self._ends.first_offset(partition))
+        watermarks = self._takeover.watermarks()
+        for partition, watermark in watermarks.items():
+            if watermark > self._ends.end_offset(partition):
+                _log.error("matching is ahead of the log: events are missing", partition=partition, offset=watermark)
+        return watermarks
+
+    def take(self, accepted: Accepted) -> None:
+        """Take rows that count."""
+        if accepted.generation > self._routing.generation:
+            self._routing.refresh_now()  # the broker and the filter that a row was matched by
+        passed = self.passed(accepted.partition)
+        wanted = len({row[0] for row in accepted.rows})
+        metrics.EVENTS_EVALUATED.labels("wanted").inc(wanted)
+        metrics.EVENTS_EVALUATED.labels("unwanted").inc(max(0, accepted.passed - passed - wanted))
+        self._passed[accepted.partition] = max(passed, accepted.passed)
+        self._outbox.add(accepted)
+
+    def is_full(self) -> bool:
+        """Whether the link should stop reading for now."""
+        return self._outbox.rows_pending + self._scheduler.rows_waiting > limits.OUTBOX_PENDING_ROWS_MAX
+
+    def end_offset(self, partition: int) -> int:
+        """Offset behind the last event of the partition."""
+        return self._ends.end_offset(partition)
+
+    def passed(self, partition: int) -> int:
+        """The offset below which every event of a partition has passed."""
+        return self._passed.get(partition, 0)
+
+
+# --- dispatcher files -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DispatcherFiles:
+    """What is open.
 
     Attributes:
-        data: The data directory.
+        writer: Of the outbox.
+        outbox: Reads it for targets that lag.
+        subscriptions: Where the consumers of subscriptions stand.
+    """
+
+    log: LogDirectory
+    writer: PartitionWriter
+    outbox: OutboxReader
+    cursors: CursorStore
+    subscriptions: SubscriptionStore
+    ends: LogEnds
+    events: LogEvents
+    journal: Journal
+
+
+@asynccontextmanager
+async def dispatcher_files(
+    own: DispatcherDirectory, log: LogDirectory, files: FileOps | None, clock_us: Callable[[], int]
+) -> AsyncIterator[DispatcherFiles]:
+    """Opens them; the outbox is recovered first.
+
+    Args:
+        files: The outbox's system calls; None for the real ones.
+        clock_us: Microseconds since 1970 UTC.
+
+    Raises:
+        HeadgateError: One is damaged, or taken.
+    """
+    partition = Partition(own.outbox, log.on_corrupt)
+    writer = await asyncio.to_thread(partial(PartitionWriter, files=files), partition, OUTBOX_SCHEMA)
+    with (
+        closing(writer),
+        closing(OutboxReader(partition)) as backlog,
+        closing(CursorStore(own.cursors)) as cursors,
+        closing(SubscriptionStore(own.subscriptions)) as subscriptions,
+        closing(LogEnds(log)) as ends,
+        closing(LogEvents(log)) as events,
+        closing(Journal(own.attempts, clock_us=clock_us)) as journal,
+    ):
+        yield DispatcherFiles(log, writer, backlog, cursors, subscriptions, ends, events, journal)
+
+
+# --- composition ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DispatcherOptions(DeliveryOptions):
+    """What a dispatcher of one machine works with.
+
+    Attributes:
         on_corrupt: What readers of the log do at damaged chunks.
-        token: 32 bytes that the matcher must show.
-        store: Routing.
         shard: Which dispatcher it is, and so which targets are its own.
-        judge_filter: Decides CANDIDATE rows.
-        transport: The HTTP client; None for the real one.
-        identity: What receivers are shown: the server's own address, Secrets.
-        inward: The way into the server itself; None for plain HTTP to its own address.
         scanner: Scans the log's past; None for a thread of its own.
-        tracing: Makes spans; None for none.
-        on_ready: Called when the link listens.
-        on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
         bounds: How much a backlog may keep.
         drain_s: How long attempts in flight may last on stop.
         retention: Trims the outbox for as long as the dispatcher works; cancelled on stop.
-        clocks: Time, and the jitter of pauses.
         quotas: How many dead letters and consumers a namespace may have; None: any number.
-        files: The outbox's system calls.
+        files: The outbox's system calls; None for the real ones.
         pause: Between two looks at the routing.
     """
 
-    data: Path
-    on_corrupt: OnCorrupt
-    token: bytes
     store: ReportingStore
+    on_corrupt: OnCorrupt
     shard: Shard = WHOLE
-    judge_filter: Judge = evaluate
-    transport: Transport | None = None
-    identity: SenderIdentity = field(default_factory=SenderIdentity)
-    inward: Transport | None = None
     scanner: Scanner | None = None
-    tracing: Tracing | None = None
-    on_ready: Callable[[], None] = lambda: None
-    on_look: Callable[[str], object] = lambda _: None
     bounds: BacklogBounds = field(default_factory=BacklogBounds)
     drain_s: float = limits.DISPATCHER_DRAIN_S_MAX
     retention: Callable[[PartitionWriter], Coroutine[Any, Any, None]] | None = None
-    clocks: Clocks = SYSTEM
     quotas: SharedQuotas | None = None
     files: FileOps | None = None
     pause: Callable[[], Coroutine[Any, Any, None]] = lambda: asyncio.sleep(limits.ROUTING_POLL_S)
@@ -119,24 +211,20 @@ class DispatcherOptions:
 async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterator[Dispatcher]:
     """A dispatcher that has read what is unfinished; at the block's end everything is written down and closed.
 
-    Args:
-        options: What it works with.
-        stop: Set to end it; it sets it by itself when a part fails.
+    `stop` ends it; it sets that by itself when a part fails.
 
     Raises:
         HeadgateError: It could not start (the outbox is damaged or taken).
         Exception: What a part failed with unexpectedly.
     """
-    with tending.failing(stop, "dispatcher fails"):
+    with child.failing(stop, "dispatcher fails"):
         async with contextlib.AsyncExitStack() as stack:
             clock_us = options.clocks.now_us
             files = await stack.enter_async_context(dispatcher_files(options.own, options.log, options.files, clock_us))
             threads = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="scan"))
             scanner = options.scanner or LogScanner(ChunkLog(files.log), threads)
-            ways = transports(options.identity.policy, options.token, options.inward, options.transport)
-            inward, transport = await stack.enter_async_context(ways)
-            replies = IngressReplies(inward, options.identity.url)
-            dispatcher = Dispatcher(options, files, scanner, transport, replies, stop)
+            ways = await stack.enter_async_context(options.ways())
+            dispatcher = Dispatcher(options, files, scanner, ways, stop)
             stack.push_async_callback(dispatcher.dead_letters.close)
             stack.callback(dispatcher.replays.close)
             await dispatcher.recover()
@@ -148,13 +236,8 @@ class Dispatcher:
     """All parts of the dispatcher, on one event loop. `opened` makes it.
 
     Attributes:
-        log: The event log.
-        subscriptions: What consumers pull from.
-        dead_letters: The events that were given up.
-        replays: The replays.
         matches: Takes what the matcher finds.
-        scheduler: The deliveries.
-        target_stats: Answers what became of them.
+        target_stats: Answers what became of deliveries.
     """
 
     def __init__(
@@ -162,29 +245,18 @@ class Dispatcher:
         options: DispatcherOptions,
         files: DispatcherFiles,
         scanner: Scanner,
-        transport: Transport,
-        replies: Replies,
+        ways: tuple[Transport, Transport],
         stop: asyncio.Event,
     ) -> None:
-        own, shard, clocks = options.own, options.shard, options.clocks
+        own, shard, clock_us = options.own, options.shard, options.clocks.now_us
         self._options = options
         self._files = files
-        self.log = files.log
         self._stop = stop
         self._takeover = Takeover({})
         self._outbox = outbox = Outbox(files.writer, lambda chunk: self.scheduler.hand(chunk), self.rows_walked)
         self._deliveries = deliveries = ShardDeliveries(
             shard,
-            DeliveryMeans(
-                store=options.store,
-                transport=transport,
-                replies=replies,
-                journal=files.journal,
-                identity=options.identity,
-                judge_filter=options.judge_filter,
-                tracing=options.tracing,
-                clocks=clocks,
-            ),
+            DeliveryMeans(options=options, ways=ways, journal=files.journal),
             ShardState(
                 events=files.events,
                 backlog=DurableBacklog(files.outbox, outbox.when_durable),
@@ -197,21 +269,14 @@ class Dispatcher:
             self,
             on_table=lambda table: self.subscriptions.update(table),
         )
-        self._routing, self._look, self._flusher = deliveries.routing, deliveries.look, deliveries.flusher
+        self._routing, self._flusher = deliveries.routing, deliveries.flusher
         self.dead_letters, self.scheduler = deliveries.dead_letters, deliveries.scheduler
-        self.subscriptions = self._subscriptions(scanner)
+        rows = OutboxView(ChunkRowPlaces(files.writer.partition), files.outbox, self.readable)
+        resources = deliveries.subscription_resources(rows, ChunkLog(files.log), scanner, self._takeover.in_force)
+        self.subscriptions = Subscriptions(files.subscriptions, resources, options.quotas)
         self.matches = MatchReceiver(outbox, self.scheduler, self._routing, self._takeover, files.ends)
         self._link = MatchLinkServer(options.token, self._takeover, self.matches, self.matches.resume, shard)
-        self.replays = Replaying(
-            own.replays,
-            scanner=scanner,
-            events=files.events,
-            service=deliveries.service,
-            dead_letters=self.dead_letters,
-            trigger=self._routing.trigger,
-            rule_of=self._routing.rule_of,
-            shard=shard,
-        )
+        self.replays = deliveries.replaying(own.replays, scanner)
         self._expiry = Expiry(
             files.log,
             files.writer.partition,
@@ -219,28 +284,18 @@ class Dispatcher:
             scheduler=self.scheduler,
             subscriptions=self.subscriptions,
             events=files.events,
-            look=self._look,
+            look=deliveries.look,
             dead_letters=self.dead_letters,
             on_change=self._flusher.wake,
-            clock_us=clocks.now_us,
+            clock_us=clock_us,
         )
-        self.target_stats = TargetStatsApi(self.scheduler, files.events, own.dead_letters, clocks.now_us)
-        self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clocks.now_us)
+        self.target_stats = deliveries.target_stats
+        self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clock_us)
 
-    def _subscriptions(self, scanner: Scanner) -> Subscriptions:
-        files = self._files
-        resources = SubscriptionResources(
-            outbox=OutboxView(ChunkRowPlaces(files.writer.partition), files.outbox, self.readable),
-            log=ChunkLog(files.log),
-            scanner=scanner,
-            rule_of=self._routing.rule_of,
-            events=files.events,
-            look=self._look,
-            in_force=self._takeover.in_force,
-            dead_letters=self.dead_letters,
-            clock_us=self._options.clocks.now_us,
-        )
-        return Subscriptions(files.subscriptions, resources, self._options.quotas)
+    def routes(self, objects: Store) -> list[Route]:
+        """What the front passes on to a dispatcher, or asks all of them."""
+        log = ChunkLog(self._files.log)
+        return [*SubscriptionsApi(self.subscriptions).routes(), *self._deliveries.routes(self.replays, log, objects)]
 
     def readable(self) -> int:
         """The position below which every row of the outbox is durable and was handed to the scheduler."""
@@ -250,10 +305,6 @@ class Dispatcher:
     def unfinished(self) -> int:
         """Deliveries in memory that have not ended; what lags is not among them."""
         return self.scheduler.live_count
-
-    def held_rows(self, run: int, partition: int) -> int:
-        """Rows of a run's connection that wait for its turn."""
-        return self._takeover.held_rows(run, partition)
 
     async def recover(self) -> None:
         """Bring every part to where the files are."""
@@ -289,7 +340,7 @@ class Dispatcher:
         """Open the link and work until the stop."""
         options = self._options
         works = [
-            self._watch_routing(),
+            self._deliveries.watch(options.pause, self._tell),
             self._gauges.run(),
             self.subscriptions.tend(),
             self._expiry.run(),
@@ -323,30 +374,19 @@ class Dispatcher:
     # --- what the scheduler tells ---------------------------------------------------------------------
 
     def target_unknown(self) -> None:
-        """See `scheduler.SchedulerListener`."""
         self._routing.refresh_now()
 
     def cursors_changed(self) -> None:
-        """See `scheduler.SchedulerListener`."""
         self._flusher.wake()
 
     def rows_walked(self) -> None:
-        """See `scheduler.SchedulerListener`."""
         self._link.resume_reading()
 
     def row_kept(self, target: int) -> None:
-        """See `scheduler.SchedulerListener`."""
         self._outbox.when_durable(self._outbox.end, partial(self.subscriptions.wake, target))
 
-    # --- routing --------------------------------------------------------------------------------------
-
-    async def _watch_routing(self) -> None:
-        looks = Recurring(_log, "routing cannot be read", UnavailableError)
-        while True:
-            await self._options.pause()
-            self._options.on_look("the outbox does not take rows: matches wait" if self._outbox.failing else "")
-            with looks.attempt():
-                await self._deliveries.refresh()
+    def _tell(self) -> None:
+        self._options.on_look("the outbox does not take rows: matches wait" if self._outbox.failing else "")
 
 
 def _part(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

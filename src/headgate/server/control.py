@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 import uvloop
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
@@ -38,13 +38,12 @@ from headgate.log.directory import LogDirectory
 from headgate.observe import metrics
 from headgate.observe.history import NumbersHistory, counted_by
 from headgate.scan.chunks import ChunkLog
-from headgate.server import child, local_http, parts, ready, tending, tls
+from headgate.server import child, local_http, ready, tls
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import Rights, default_mode
-from headgate.server.broker_news import BrokerNews
-from headgate.server.dispatcher_group import LocalDispatchers
+from headgate.server.broker_news import tell_fronts
+from headgate.server.dispatcher_group import DispatcherReach, LocalDispatchers
 from headgate.server.object_stats import ObjectStatsApi
-from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
 from headgate.server.stopped_filters import StoppedFiltersWatch
@@ -66,24 +65,20 @@ def run(context: child.Context) -> None:
 
 async def _serve(context: child.Context) -> None:
     settings = context.settings
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    stop = asyncio.Event()
     child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
     child.on_stop(child.setter(stop))
     with contextlib.closing(Store.open(settings.data / "control.db", keys=keyring_of(settings))) as store:
         store.secrets.check_keys()
-        fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]
-        store.on_broker(BrokerNews(fronts, loop).tell)
+        tell_fronts(store, settings)
         store.set_public_url(settings.url)
         policy = url_policy(settings)
         rights = Rights(settings, store)
         await asyncio.to_thread(bootstrap, Admission(store, policy))
         await asyncio.to_thread(rights.refresh)
-        if settings.manifests is not None:
-            counts = await asyncio.to_thread(load, Admission(store, policy), settings.manifests)
-            _log.info("manifests applied", **counts)
-        ca_certs = tls.read_ca(settings.tls_ca) if settings.tls_ca is not None else ""
-        urls = ServerUrls(settings.urls, ca_certs, default_mode(settings))
-        reconciler = Reconciler(store, server=urls, usage=partial(usage_in, settings.usage_directory))
+        await apply_manifests(settings, Admission(store, policy))
+        usage = partial(usage_in, settings.usage_directory)
+        reconciler = Reconciler(store, server=urls_of(settings), usage=usage)
         await asyncio.to_thread(reconciler.step)
         await asyncio.to_thread(store.signing_keys.tend)
         await asyncio.to_thread(store.handshakes.prepare)
@@ -93,14 +88,12 @@ async def _serve(context: child.Context) -> None:
         follower = LogFollower(LogDirectory(settings.log_directory, settings.on_corrupt))
         answers = paths(settings, store, api, history, follower)
         async with local_http.answering(UsersOfFronts(answers), settings.control_socket):
-            keys = tend_signing_keys(store.signing_keys)
-            compiles = recompile_stored(store, state.compiling)
             works = [
                 reconciler.run(stop),
                 rights.follow(),
-                compiles,
+                recompile_stored(store, state.compiling),
                 reseal_stored(store),
-                keys,
+                tend_signing_keys(store.signing_keys),
                 state.show(),
                 keep(history),
                 StoppedFiltersWatch(store, partial(matches, _dispatchers(settings)), history).run(),
@@ -113,7 +106,7 @@ async def _serve(context: child.Context) -> None:
             await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
             state.stopping()
             api.close()
-        failure = await tending.ended(*tasks)
+        failure = await child.ended(*tasks)
         if failure is not None:
             raise failure
 
@@ -133,14 +126,40 @@ def paths(
     dispatchers = LocalDispatchers(settings)
     letters = [own.dead_letters for own in directories_of(settings.data, settings.dispatchers)]
     backtests = Backtests(store, ChunkLog(log), ReaderScanner(settings.reader_socket))
-    routes = [
-        *InspectApi(lambda _: records, store, Catalogues(log, follower, store)).routes(),
+    inspecting = InspectApi(lambda _: records, store, Catalogues(log, follower, store))
+    summary = SummaryApi(store, partial(parts_of, settings), dispatchers, history, letters)
+    return application(store, api, dispatchers, history, *inspecting.routes(), *summary.routes(), backtests=backtests)
+
+
+def application(
+    store: Store,
+    api: ControlApi,
+    dispatchers: DispatcherReach,
+    history: NumbersHistory,
+    *routes: Route,
+    backtests: Backtests,
+) -> Starlette:
+    """The API of objects, the counters of each, and backtests; `routes` are those that this deployment has besides."""
+    every = [
+        *routes,
         *BacktestApi(backtests).routes(),
-        *SummaryApi(store, partial(parts_of, settings), dispatchers, history, letters).routes(),
         *ObjectStatsApi(store, partial(AskedStats, dispatchers, store.target_id), history).routes(),
         Mount("/", api.app),
     ]
-    return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+    return Starlette(routes=every, exception_handlers=ERROR_HANDLERS)
+
+
+async def apply_manifests(settings: Settings, admission: Admission) -> None:
+    """Applies the manifests that the settings name."""
+    if settings.manifests is not None:
+        counts = await asyncio.to_thread(load, admission, settings.manifests)
+        _log.info("manifests applied", **counts)
+
+
+def urls_of(settings: Settings) -> ServerUrls:
+    """The server's own addresses, as statuses show them."""
+    ca_certs = tls.read_ca(settings.tls_ca) if settings.tls_ca is not None else ""
+    return ServerUrls(settings.urls, ca_certs, default_mode(settings))
 
 
 def _dispatchers(settings: Settings) -> list[Path]:
@@ -165,13 +184,7 @@ async def reseal_stored(store: Store) -> None:
 
 
 class ControlState:
-    """What the process says of itself, and its gauges.
-
-    Args:
-        mark: Says it.
-        store: The objects.
-        note: What else there is to say; empty for nothing.
-    """
+    """What the process says of itself, and its gauges. `note` has what else there is to say; empty for nothing."""
 
     def __init__(self, mark: ready.Mark, store: Store, note: Callable[[], str] = lambda: "") -> None:
         self._mark = mark

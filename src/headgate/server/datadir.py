@@ -25,8 +25,6 @@ from headgate.storage.files import DispatcherDirectory
 if TYPE_CHECKING:
     from headgate.store.embedded_state import EmbeddedState
 
-# --- datadir --------------------------------------------------------------------------------------
-
 _log = structlog.get_logger(__name__)
 
 _UMASK: Final = 0o077

@@ -83,11 +83,7 @@ class _Pages:
 
 
 class DeadLettersFront:
-    """The handlers.
-
-    Args:
-        group: The dispatchers.
-    """
+    """The handlers."""
 
     def __init__(self, group: DispatcherGroup) -> None:
         self._group = group

@@ -12,21 +12,17 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.quota_usage import QuotaBoard
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
-from headgate.deadletters.api import DeadLettersApi
 from headgate.limits import ATTEMPTS_MAX, LINK_CONNECTIONS_MAX
 from headgate.observe import tracing
 from headgate.outbox.shards import Shard
-from headgate.replay.api import ReplaysApi
 from headgate.retention.expiry import BacklogBounds
-from headgate.scan.chunks import ChunkLog
 from headgate.server import child, local_http, ready, retention, rpc
 from headgate.server.authentication import UsersOfFronts
-from headgate.server.composition import Dispatcher, DispatcherOptions, opened
+from headgate.server.composition import DispatcherOptions, opened
 from headgate.server.inward import inward_of
 from headgate.server.reader_client import ReaderScanner
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
-from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.rpc import SubscriptionsRpc
 
 
@@ -73,7 +69,8 @@ async def _dispatch(context: child.Context) -> None:
         async with (
             opened(options, stop) as dispatcher,
             local_http.answering(
-                UsersOfFronts(_api(options, store, dispatcher)), settings.dispatcher_socket(shard.index)
+                UsersOfFronts(Starlette(routes=dispatcher.routes(store), exception_handlers=ERROR_HANDLERS)),
+                settings.dispatcher_socket(shard.index),
             ),
             rpc.serving(
                 [SubscriptionsRpc(dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc(shard.index)}"
@@ -84,14 +81,3 @@ async def _dispatch(context: child.Context) -> None:
         store.close()
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
-
-
-def _api(options: DispatcherOptions, store: Store, dispatcher: Dispatcher) -> Starlette:
-    """What the front passes on to a dispatcher, or asks all of them."""
-    routes = [
-        *dispatcher.target_stats.routes(),
-        *SubscriptionsApi(dispatcher.subscriptions).routes(),
-        *DeadLettersApi(options.own.dead_letters, dispatcher.dead_letters).routes(),
-        *ReplaysApi(dispatcher.replays, ChunkLog(dispatcher.log), store, options.identity.policy).routes(),
-    ]
-    return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)

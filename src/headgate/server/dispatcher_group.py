@@ -38,12 +38,7 @@ _REDIRECTED: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class DispatcherAnswer:
-    """What a dispatcher answered.
-
-    Attributes:
-        status: Of HTTP.
-        body: JSON.
-    """
+    """What a dispatcher answered. Its body is JSON."""
 
     status: int
     body: bytes
@@ -70,10 +65,8 @@ class DispatcherQuestion:
     """What a dispatcher is asked.
 
     Attributes:
-        method: Of HTTP.
         target: Path and query.
         body: JSON, as a whole; empty for none.
-        client: The request of the client for whom it is asked.
     """
 
     method: str
@@ -94,11 +87,7 @@ class DispatcherQuestion:
 
 
 class DispatcherReach(Protocol):
-    """How dispatchers are asked.
-
-    Attributes:
-        count: How many there are.
-    """
+    """How dispatchers are asked."""
 
     count: int
 
@@ -120,13 +109,7 @@ class DispatcherReach(Protocol):
 
 
 async def asked(place: Path | PeerAddress, question: DispatcherQuestion, headers: Sequence[Header]) -> DispatcherAnswer:
-    """Asks a process; see `DispatcherReach.ask`.
-
-    Args:
-        place: Its socket, or the address of another server.
-        question: What it is asked.
-        headers: Beside those about the body.
-    """
+    """Asks a process; see `DispatcherReach.ask`."""
     given = [(b"content-type", JSON.encode()), *headers] if question.body else headers
     method, target = question.method.encode(), question.target.encode("latin-1")
     try:
@@ -138,39 +121,24 @@ async def asked(place: Path | PeerAddress, question: DispatcherQuestion, headers
 
 
 class LocalDispatchers:
-    """The dispatchers of this server, which are all that there are; see `DispatcherReach`.
-
-    Args:
-        settings: The server's settings.
-    """
+    """The dispatchers of this server, which are all that there are; see `DispatcherReach`."""
 
     def __init__(self, settings: Settings) -> None:
         self.count = settings.dispatchers
         self._sockets = [settings.dispatcher_socket(number) for number in range(self.count)]
 
     async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
-        """See `DispatcherReach.ask`."""
         return await asked(self._sockets[number], question, question.user)
 
     def routes(self, routes: Sequence[Route]) -> list[Route]:
-        """See `DispatcherReach.routes`."""
         return list(routes)
 
     def subscriptions(self, group: DispatcherGroup) -> ASGIApp:
-        """See `DispatcherReach.subscriptions`."""
         return OwnerProxy(self._sockets, group)
 
 
 class DispatcherGroup:
-    """All dispatchers.
-
-    Args:
-        reach: How they are asked.
-        store: The objects.
-
-    Attributes:
-        count: How many there are.
-    """
+    """All dispatchers."""
 
     def __init__(self, reach: DispatcherReach, store: Store) -> None:
         self.count = reach.count
@@ -223,12 +191,7 @@ def refusal(answers: Iterable[DispatcherAnswer]) -> Response | None:
 
 
 class OwnerProxy:
-    """An ASGI application: requests about a subscription, passed on to the dispatcher that owns it.
-
-    Args:
-        sockets: Of the dispatchers, all of this server.
-        group: The same.
-    """
+    """An ASGI application: requests about a subscription, passed on to the dispatcher that owns it."""
 
     def __init__(self, sockets: Iterable[Path], group: DispatcherGroup) -> None:
         self._group = group

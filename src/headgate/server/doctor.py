@@ -57,9 +57,7 @@ class MachineCheck:
     """What was found of one thing.
 
     Attributes:
-        check: The thing.
         verdict: FAILURE: a server does not start, or does not keep its promises.
-        message: What it is.
         hint: What to do; empty where nothing needs to be done.
     """
 
@@ -82,11 +80,7 @@ def _failure(check: str, message: str, hint: str) -> MachineCheck:
 
 
 def findings(settings: Settings) -> Iterator[MachineCheck]:
-    """Looks at everything, one after the other; changes nothing but a file of its own in the data directory.
-
-    Args:
-        settings: Of the server that is to run here.
-    """
+    """Looks at everything, one after the other; changes nothing but a file of its own in the data directory."""
     yield _ok("python", sys.version.split()[0])
     yield _unless_error("java", lambda: f"Java {check_java()}")
     yield _unless_error("connector", lambda: str(connector_jar().name))

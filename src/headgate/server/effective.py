@@ -68,10 +68,8 @@ class EffectiveSettings:
     """What a server goes by.
 
     Attributes:
-        settings: The settings.
         cluster: The deployment on Kafka that it is part of; None for none.
         origins: Where each setting came from, by name.
-        file: The configuration file; None for none.
     """
 
     settings: Settings

@@ -109,12 +109,7 @@ class _Turns:
 
 
 class FilterWorkers:
-    """The processes of one front; made when they are needed. Lives on one event loop.
-
-    Args:
-        command: Starts a process.
-        run_s: Seconds for one run.
-    """
+    """The processes of one front; made when they are needed. Lives on one event loop."""
 
     def __init__(self, command: Sequence[str] = _COMMAND, run_s: float = FILTER_RUN_S_MAX) -> None:
         self._command = command
@@ -142,11 +137,6 @@ class FilterWorkers:
 
     async def run(self, user: str, run: str, body: bytes) -> tuple[int, bytes]:
         """One run.
-
-        Args:
-            user: Whose.
-            run: One of RUNS.
-            body: Of the request.
 
         Returns:
             Status and body of the answer.
@@ -248,11 +238,7 @@ class FilterWorkers:
 
 
 class FiltersApi:
-    """The handlers.
-
-    Args:
-        workers: Where filters are tried.
-    """
+    """The handlers."""
 
     def __init__(self, workers: FilterWorkers) -> None:
         self._workers = workers

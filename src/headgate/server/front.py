@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 import uvloop
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
@@ -34,10 +35,11 @@ from headgate.ingress.producers import ProducerStreams
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
-from headgate.limits import CONNECTIONS_MAX, THREAD_SWITCH_S
+from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S, THREAD_SWITCH_S
 from headgate.log.writer import PartitionWriter
-from headgate.observe import tracing
-from headgate.server import child, health, local_http, parts, ready, retention, rpc, tending
+from headgate.observe import metrics, tracing
+from headgate.rpc.service import ServiceCalls
+from headgate.server import child, health, local_http, parts, ready, retention, rpc
 from headgate.server.authentication import Authentication, UsersOfFronts, audit_log_of, authenticator_of
 from headgate.server.authorization import Authorization, Rights
 from headgate.server.broker_news import news_route
@@ -45,18 +47,48 @@ from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
 from headgate.server.filter_workers import FiltersApi, FilterWorkers
 from headgate.server.front_log import front_log
-from headgate.server.handed_on_calls import CallsElsewhere
 from headgate.server.hosts import HostCheck, Hosts
 from headgate.server.http_listeners import HttpListeners
 from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
 from headgate.server.refusals import Gate, NoDeliveries, RoleAbsent
 from headgate.server.replays import ReplaysFront
-from headgate.server.sampling import sample
 from headgate.server.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, stats_paths
 from headgate.settings import Settings
 from headgate.subscriptions.api import METHODS as PULL_METHODS
 from headgate.subscriptions.api import PREFIX as PULL_PATH
+
+_log = structlog.get_logger(__name__)
+
+
+async def sample(
+    writers: Sequence[PartitionWriter], part: str, http: HttpListeners, on_sample: Callable[[], None]
+) -> None:
+    """Sets the front's gauges once a second, until it is cancelled; each sample says that the loop turns.
+
+    `writers` are this front's partitions of the event log: none where Kafka has them.
+    """
+    while True:
+        on_sample()
+        metrics.CONNECTIONS.set(http.connections())
+        if http.certificate is not None:
+            metrics.CERTIFICATE_EXPIRES.labels(part).set(http.certificate.ends_s())
+        if not writers:
+            await asyncio.sleep(METRICS_WRITE_S)
+            continue
+        metrics.LOG_RECORDS.labels("events").set(sum(w.next_offset - w.first_offset for w in writers))
+        try:
+            size_bytes = await asyncio.to_thread(lambda: sum(map(bytes_on_disk, writers)))
+            metrics.LOG_BYTES.labels("events").set(size_bytes)
+        except OSError as error:
+            _log.debug("gauges not sampled", error=str(error))
+        await asyncio.sleep(METRICS_WRITE_S)
+
+
+def bytes_on_disk(writer: PartitionWriter) -> int:
+    """Bytes of a partition's segments."""
+    return sum(path.stat().st_size for path in writer.directory.glob("*.seg"))
+
 
 _OTHER_FILES = 1_024
 """Segments, the database, the event loop's own."""
@@ -67,8 +99,6 @@ class FrontStore:
     """Where a front's events go.
 
     Attributes:
-        objects: The objects; this front only reads them.
-        partitions: Where events are stored.
         producers: Those that number their events.
         checks: What /readyz looks at in this process.
         work: What is done beside the requests; each lasts until it is cancelled.
@@ -92,7 +122,7 @@ class FrontStore:
     dispatchers: DispatcherReach | None = None
     fronts: int | None = None
     stored: Callable[[str], int] | None = None
-    calls: CallsElsewhere | None = None
+    calls: ServiceCalls | None = None
 
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]
@@ -105,12 +135,7 @@ def run(context: child.Context) -> None:
 
 
 def run_with(context: child.Context, opened: OpenStore) -> None:
-    """Serves until told to stop.
-
-    Args:
-        context: Of the process.
-        opened: Opens the store.
-    """
+    """Serves until told to stop."""
     sys.setswitchinterval(THREAD_SWITCH_S)
     uvloop.run(_serve(context, opened))
 
@@ -164,8 +189,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
         workers = FilterWorkers()
         stack.push_async_callback(workers.close)
-        answers = (store.checks, store.api, store.inquiries, store.dispatchers)
-        fallback = NoDeliveries(other_paths(settings, store.objects, rights.grants, *answers, workers))
+        fallback = NoDeliveries(other_paths(settings, store, rights.grants, workers))
         tracer = tracing.configure(context.part.name)
         events = EventGate(rights.events) if rights.events is not None else None
         intake = Intake(store.partitions, brokers.get, tracing=tracer, quotas=quotas, gate=events)
@@ -175,13 +199,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         mark = ready.Mark(settings.run_directory, context.part.name)
         await stack.enter_async_context(local_http.answering(UsersOfFronts(gate), settings.front_inward(number)))
         serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
-        sampling = sample(
-            store.writers,
-            part=context.part.name,
-            connections=http.connections,
-            certificate=http.certificate,
-            on_sample=mark.beat,
-        )
+        sampling = sample(store.writers, context.part.name, http, mark.beat)
         following = (brokers.follow(), quotas.follow(), quotas.share(), rights.follow())
         work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
@@ -199,28 +217,19 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
             mark.ready(False)
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         await http.stop()
-        failure = await tending.ended(*tasks)
+        failure = await child.ended(*tasks)
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
         if failure is not None:
             raise failure
 
 
-def other_paths(
-    settings: Settings,
-    objects: Store,
-    grants: Grants,
-    checks: Mapping[str, Callable[[], str]],
-    api: ASGIApp | None = None,
-    inquiries: ASGIApp | None = None,
-    dispatchers: DispatcherReach | None = None,
-    workers: FilterWorkers | None = None,
-) -> Starlette:
-    """Every path that is no publisher's: health, and what the other processes answer. See `FrontStore`."""
+def other_paths(settings: Settings, store: FrontStore, grants: Grants, workers: FilterWorkers) -> Starlette:
+    """Every path that is no publisher's: health, and what the other processes answer."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
     roles = parts.roles_of(settings)
-    reach = dispatchers or LocalDispatchers(settings)
-    group = DispatcherGroup(reach, objects)
+    reach = store.dispatchers or LocalDispatchers(settings)
+    group = DispatcherGroup(reach, store.objects)
     owner = reach.subscriptions(group)
     reading = [Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])]
     pulling = [Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()]
@@ -232,13 +241,12 @@ def other_paths(
         available=settings.has_authentication,
     )
     keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
-    control = api or ProcessProxy(settings.control_socket)
+    control = store.api or ProcessProxy(settings.control_socket)
     asked = (WHY_TRIGGER, *OF_BROKERS, *stats_paths(Kind.TRIGGER), SUMMARY, SUMMARY_OF_NAMESPACE)
-    asking = [Route(path, inquiries or control, methods=["GET"]) for path in asked]
-    workers = workers or FilterWorkers()
+    asking = [Route(path, store.inquiries or control, methods=["GET"]) for path in asked]
     return Starlette(
         routes=[
-            *health.routes(settings, checks),
+            *health.routes(settings, store.checks),
             *ConsoleRoutes(sign_in, on_open=workers.warm).routes(),
             *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
             *pulling,

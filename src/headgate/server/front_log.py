@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import Entries, Forwarded, check_events, event_commit
 from headgate.ingress.front_link import FrontOwner, OwnerLink, RemotePartition
 from headgate.ingress.partitions import Partitions
-from headgate.ingress.producers import Producers
+from headgate.ingress.producers import Elsewhere, Producers
 from headgate.ingress.stored_bytes import CountingWriter, StoredBytes
 from headgate.limits import LOG_PROBE_S
 from headgate.log.commit import GroupCommit
@@ -29,7 +29,6 @@ class FrontLog:
     Attributes:
         writers: Of this front's partitions, by number.
         commits: The same, as many requests share them.
-        partitions: All of the log's.
         producers: Those that number their events.
         stored: What namespaces have in this front's partitions.
     """
@@ -61,10 +60,6 @@ class FrontLog:
 async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
     """Opens the log for a front; at the block's end everything that waits is stored and closed.
 
-    Args:
-        settings: The server's settings.
-        number: Of the front.
-
     Raises:
         HeadgateError: A partition cannot be opened.
     """
@@ -82,8 +77,7 @@ async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
         owners = {
             one: OwnerLink(settings.front_log_socket(one), number) for one in range(settings.fronts) if one != number
         }
-        elsewhere = _Elsewhere(tuple(owners.values())).newest if owners else None
-        producers = Producers(directory, number, elsewhere)
+        producers = Producers(directory, number, _elsewhere(owners.values()) if owners else None)
         log = FrontLog(writers, commits, _partitions(settings, commits, owners, stack), producers, stored)
         await asyncio.to_thread(producers.recover, log.ends())
         stack.push_async_callback(_close, log)
@@ -119,27 +113,14 @@ def _partitions(
     return Partitions(logs, tuple(commits))
 
 
-class _Elsewhere:
-    """What the other fronts know.
+def _elsewhere(owners: Iterable[OwnerLink]) -> Elsewhere:
+    """What the other fronts know of a producer; all are asked at the same time."""
 
-    Args:
-        owners: The ways to them.
-    """
+    async def newest(broker: str, producer: str) -> dict[int, int]:
+        asked = [asyncio.to_thread(owner.newest, broker, producer) for owner in owners]
+        return {partition: number for one in await asyncio.gather(*asked) for partition, number in one.items()}
 
-    def __init__(self, owners: Sequence[OwnerLink]) -> None:
-        self._owners = owners
-
-    async def newest(self, broker: str, producer: str) -> dict[int, int]:
-        """See `ingress.producers.Elsewhere`; all are asked at the same time.
-
-        Raises:
-            FrontUnavailableError: One does not answer.
-        """
-        asked = [asyncio.to_thread(owner.newest, broker, producer) for owner in self._owners]
-        found: dict[int, int] = {}
-        for one in await asyncio.gather(*asked):
-            found |= one
-        return found
+    return newest
 
 
 def _writer(partition: Partition, settings: Settings, wakeups: Wakeups) -> PartitionWriter:

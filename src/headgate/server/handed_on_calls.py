@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc import aio
 
 from headgate.auth.context import USER_HEADER, current_user, header_of
 from headgate.auth.user import ANONYMOUS
 from headgate.errors import HeadgateError
+from headgate.ingress.partitions import partition_of_key
 from headgate.rpc.errors import ERROR, status
+from headgate.rpc.headgate_pb2 import PublishRequest
+from headgate.rpc.service import Answer, CallContext, ReadAgain, ServiceCalls
+from headgate.server.parts import front_of
 from headgate.server.proxy import PartUnavailableError
 
 Choose = Callable[[str, bytes], Awaitable[int]]
@@ -36,15 +40,7 @@ CHANNEL_OPTIONS: Final = (
 )
 
 
-class CallsElsewhere(grpc.GenericRpcHandler):
-    """The calls of one service, answered by other processes. Belongs to the event loop that runs it."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Ends what is under way."""
-
-
-class HandedOn(CallsElsewhere):
+class HandedOn(ServiceCalls):
     """The calls of one service, answered by another process. Belongs to the event loop that runs it.
 
     Args:
@@ -54,24 +50,25 @@ class HandedOn(CallsElsewhere):
     """
 
     def __init__(self, service: str, sockets: Sequence[Path], choose: Choose | None = None) -> None:
-        self._prefix = f"/{service}/"
+        super().__init__(service)
         self._sockets = sockets
         self._choose = choose if len(sockets) > 1 else None
         self._channels: dict[int, aio.Channel] = {}
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """Hands a call on; None when it is not of this service."""
-        method = details.method
-        if not method.startswith(self._prefix):
-            return None
+    @property
+    def count(self) -> int:
+        """How many processes answer calls."""
+        return len(self._sockets)
 
-        async def answer(_: object, context: aio.ServicerContext[bytes, bytes]) -> None:
-            await self.hand_on(method, context)
-
-        return grpc.stream_stream_rpc_method_handler(answer)
+    async def answer(self, details: grpc.HandlerCallDetails, context: CallContext) -> None:
+        number, first = 0, None
+        if self._choose is not None:
+            opening: object = await context.read()
+            first = opening if isinstance(opening, bytes) else None
+            number = await self._choose(details.method, first or b"")
+        await self.hand_on(number, details.method, context, first)
 
     async def close(self) -> None:
-        """Ends what is under way."""
         for channel in self._channels.values():
             await channel.close()
 
@@ -83,39 +80,18 @@ class HandedOn(CallsElsewhere):
             )
         return channel
 
-    async def hand_on(
-        self, method: str, context: aio.ServicerContext[bytes, bytes], first: bytes | None = None
-    ) -> None:
-        """Hands a call on.
-
-        Args:
-            method: Its path.
-            context: gRPC's.
-            first: The message that has been read of it; None for none.
-        """
-        number = 0
-        if self._choose is not None:
-            try:
-                opening = await context.read()
-                first = opening if isinstance(opening, bytes) else None
-                number = await self._choose(method, first or b"")
-            except HeadgateError as error:
-                await context.abort(*status(error))
+    async def hand_on(self, number: int, method: str, context: CallContext, first: bytes | None) -> None:
+        """Hands a call on to the process of a number; `first` is the message that has been read of it."""
         call: aio.StreamStreamCall[bytes, bytes] = self._channel(number).stream_stream(method)(
             timeout=context.time_remaining(), metadata=user_metadata()
         )
         await relayed(call, context, first)
 
 
-async def relayed(
-    call: aio.StreamStreamCall[bytes, bytes], context: aio.ServicerContext[bytes, bytes], first: bytes | None = None
-) -> None:
+async def relayed(call: aio.StreamStreamCall[bytes, bytes], context: CallContext, first: bytes | None = None) -> None:
     """Passes messages on between a client and who answers it, until one of them ends the call.
 
-    Args:
-        call: To who answers.
-        context: Of the client's call.
-        first: A message that has been read of it; None for none.
+    `first` is a message that has been read of it; None for none.
     """
     sending = asyncio.create_task(_send(context, call, first))
     try:
@@ -134,7 +110,7 @@ def is_gone(error: aio.AioRpcError) -> bool:
     return error.code() is grpc.StatusCode.UNAVAILABLE and all(name != ERROR for name, _ in metadata)
 
 
-async def aborted(context: aio.ServicerContext[bytes, bytes], error: aio.AioRpcError) -> None:
+async def aborted(context: CallContext, error: aio.AioRpcError) -> None:
     """Ends a client's call as who answered it has done."""
     if is_gone(error):
         gone = PartUnavailableError()
@@ -148,9 +124,7 @@ def user_metadata() -> Metadata:
     return () if user is ANONYMOUS else ((USER_HEADER.decode(), header_of(user).decode()),)
 
 
-async def _send(
-    context: aio.ServicerContext[bytes, bytes], call: aio.StreamStreamCall[bytes, bytes], first: bytes | None
-) -> None:
+async def _send(context: CallContext, call: aio.StreamStreamCall[bytes, bytes], first: bytes | None) -> None:
     """The client's messages, until its last one or the answer's end; the first one may have been read."""
     with contextlib.suppress(aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError):
         if first is not None:
@@ -162,3 +136,46 @@ async def _send(
             with contextlib.suppress(aio.AbortError):
                 await context.abort(*status(error))
         await call.done_writing()
+
+
+# --- publishers home ------------------------------------------------------------------------------
+
+
+class PublishersHome:
+    """The way of a producer's stream to its home: the front that writes the partition of the producer's name.
+
+    There is what is known of the producer's numbers, and there a new stream ends the old one, whichever front the
+    client has connected to. A stream without a producer's name is answered where it comes.
+
+    Args:
+        fronts: Hands a stream on to a front by its number.
+        own: The number of this one.
+        partitions: Of the log.
+    """
+
+    def __init__(self, fronts: HandedOn, own: int, partitions: int) -> None:
+        self._fronts = fronts
+        self._own = own
+        self._partitions = partitions
+
+    def behind(self, method: str, answer: Answer) -> Answer:
+        """See `CallsBehind`."""
+
+        async def at_home(request: object, context: CallContext) -> None:
+            first: object = await context.read()
+            if isinstance(first, bytes) and (home := self._home(first)) != self._own:
+                await self._fronts.hand_on(home, method, context, first)
+            else:
+                await answer(request, ReadAgain(context, first))
+
+        return at_home
+
+    def _home(self, first: bytes) -> int:
+        """Who answers a stream that begins so."""
+        try:
+            producer = PublishRequest.FromString(first).open.producer
+        except DecodeError:
+            return self._own  # refused as any such message is
+        if not producer:
+            return self._own
+        return front_of(partition_of_key(producer, self._partitions), self._fronts.count)

@@ -31,9 +31,7 @@ def routes(settings: Settings, checks: Mapping[str, Check]) -> list[Route]:
     the parts, with `?verbose` a line for each with what it says, and one where the server is open to everybody.
     `/metrics` is Prometheus' text format.
 
-    Args:
-        settings: The server's settings.
-        checks: Parts of this process by name; they run in a thread.
+    The checks are of parts of this process, by name; they run in a thread.
     """
     for part in parts.of_server(settings):
         RESTARTS.labels(part.name)  # 0 is a number, too

@@ -115,12 +115,7 @@ class Hosts:
 
 
 class HostCheck:
-    """An ASGI application before another one: answers by itself what was not meant for this server.
-
-    Args:
-        app: What answers everything else.
-        hosts: The server's names.
-    """
+    """An ASGI application before another one: answers by itself what was not meant for this server."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
         self._app = app

@@ -17,13 +17,7 @@ from headgate.settings import Settings, TlsMode
 
 
 class HttpListeners:
-    """The HTTP addresses of a front: bound when it is made, served from `serve` on.
-
-    Args:
-        settings: The server's settings.
-
-    Attributes:
-        certificate: The server's; None without TLS.
+    """The HTTP addresses of a front: bound when it is made, served from `serve` on. Without TLS no certificate.
 
     Raises:
         AddressError: An address cannot be listened on.

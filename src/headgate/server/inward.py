@@ -23,11 +23,7 @@ from headgate.settings import Settings
 
 
 class InwardTransport:
-    """A transport into the server itself.
-
-    Args:
-        sockets: Of the fronts, the preferred one first.
-    """
+    """A transport into the server itself, by the sockets of its fronts, the preferred one first."""
 
     def __init__(self, sockets: Sequence[Path]) -> None:
         self._sockets = sockets
@@ -57,12 +53,7 @@ class InwardTransport:
 
 
 class OwnTransport:
-    """A transport into the server that shows whose requests these are; clients cannot.
-
-    Args:
-        way: Into the server.
-        token: What fronts know its processes by.
-    """
+    """A transport into the server that shows whose requests these are; clients cannot."""
 
     def __init__(self, way: Transport, token: bytes) -> None:
         self._way = way

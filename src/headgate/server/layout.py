@@ -78,11 +78,6 @@ def by_cores(cores: int) -> int:
 def arrange(data: Path, dispatchers: int, rewrite: Rewrite) -> None:
     """Make the directories be for so many dispatchers; may be broken off at any instant and called again.
 
-    Args:
-        data: The data directory.
-        dispatchers: How many there will be.
-        rewrite: Writes everything anew for another number.
-
     Raises:
         LayoutError: They are not as this server leaves them.
         HeadgateError: What they hold cannot be read.

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.settings import OFF, ClientAuth, Settings, TlsMode
 
-# --- listening ------------------------------------------------------------------------------------
-# An address that cannot be had is refused in a sentence.
-
 
 class AddressError(UnavailableError):
     """An address cannot be listened on: taken, not this machine's, or reserved."""
@@ -70,7 +67,6 @@ def close(sockets: Sequence[socket.socket]) -> None:
 
 
 # --- addresses ------------------------------------------------------------------------------------
-# The addresses that a server listens on, by its settings, and those that are open to everybody.
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ class PeerAddress:
 
     Attributes:
         host: Its name or address, without brackets.
-        port: Of HTTP.
         tls: What it is known by; None for plain HTTP.
     """
 
@@ -50,13 +49,7 @@ class BrokenAnswerError(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class WholeAnswer:
-    """An answer that has come as a whole.
-
-    Attributes:
-        status: Of HTTP.
-        headers: Names in lower case.
-        body: All of it.
-    """
+    """An answer that has come as a whole. Names of headers are in lower case."""
 
     status: int
     headers: dict[bytes, bytes]
@@ -190,9 +183,6 @@ async def requested(
 
     Args:
         place: The socket of a process of this server, or the address of another server.
-        method: Of HTTP.
-        target: Path and query.
-        body: As a whole.
         headers: Beside those about the connection and the body's length.
 
     Raises:

@@ -16,14 +16,11 @@ from headgate.log.directory import LogDirectory
 from headgate.match.runner import serve
 from headgate.server import child, ready
 
-# --- matcher stop ---------------------------------------------------------------------------------
-# The stop of a matcher: at once while Spark starts, and in time whatever Spark does later.
-
 _log = structlog.get_logger(__name__)
 
 
 class MatcherStop:
-    """Listens for a stop from when it is made.
+    """Listens for a stop from when it is made: at once while Spark starts, and in time whatever Spark does later.
 
     It ends the process by itself where nothing else can. Nothing that a matcher keeps is lost by that: to those who
     take its matches it is one that was killed.
@@ -51,9 +48,6 @@ class MatcherStop:
         _log.warning("Spark does not stop in time and is left; the next matcher ends its runs")
         faulthandler.dump_traceback()
         os._exit(0)  # in the order of a stop, the main thread may wait for a run to begin, or to end
-
-
-# --- matcher --------------------------------------------------------------------------------------
 
 
 def run(context: child.Context) -> None:

@@ -86,13 +86,7 @@ class StatsPage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectStatsApi:
-    """The handlers.
-
-    Args:
-        store: The objects.
-        counters: Of what is delivered, for the client of a request.
-        history: Knows what brokers have taken.
-    """
+    """The handlers."""
 
     def __init__(self, store: Store, counters: Callable[[Request], TriggerCounters], history: NumbersHistory) -> None:
         self._store = store

@@ -42,7 +42,6 @@ class ServerPart:
     """One process of a server.
 
     Attributes:
-        role: What it does.
         number: Which one of its role it is, from 0; None of a role that has one process.
     """
 

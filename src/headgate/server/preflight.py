@@ -11,9 +11,9 @@ from typing import Final
 
 import structlog
 
-from headgate.errors import FatalError, InvalidInputError, UnavailableError
+from headgate.errors import FatalError, HeadgateError, InvalidInputError, UnavailableError
 from headgate.match.requirements import check_java, connector_jar
-from headgate.server import deployment, layout, listening, parts, tls
+from headgate.server import layout, listening, parts, tls
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.settings import ClientAuth, Settings, TlsMode
@@ -21,8 +21,48 @@ from headgate.storage import sqlite
 from headgate.storage.files import DispatcherDirectory
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import ClusterConfig
+from headgate.store.kafka.topics import Admin
+
+# --- deployment -----------------------------------------------------------------------------------
+
 
 _log = structlog.get_logger(__name__)
+
+
+class TopicsMisfitError(HeadgateError):
+    """Topics in Kafka are not as the configuration says."""
+
+    code = "topics-misfit"
+    retriable = True  # `headgate cluster init` may be under way elsewhere
+
+
+def check_topics(cluster: ClusterConfig) -> None:
+    """Asks Kafka whether it has the topics as they must be. What passes when a broker comes back is only told.
+
+    Raises:
+        TopicsMisfitError: A topic is missing, or differs.
+        KafkaUnreachableError: No broker answers.
+        KafkaDeniedError: We may not even look.
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+    found = Admin(cluster.kafka).check()
+    for one in found:
+        if one.passes:
+            _log.warning("a topic takes nothing now", topic=one.topic, what=one.setting, now=one.found, hint=one.hint)
+    lasting = [one for one in found if not one.passes]
+    if lasting:
+        first = lasting[0]
+        what = f"{first.topic} is missing"
+        if first.found:
+            what = f"{first.setting} of {first.topic} is {first.found} and must be {first.wanted}"
+        more = f", and {len(lasting) - 1} more" if len(lasting) > 1 else ""
+        raise TopicsMisfitError(
+            f"the topics in Kafka do not fit: {what}{more}",
+            hint="headgate cluster check shows all of them; headgate cluster init makes topics that are missing",
+        )
+
+
+# --- preflight ------------------------------------------------------------------------------------
 
 _TARGET_EPOCH_S: Final = 1_577_836_800
 """2020-01-01. Ids of targets have 31 bits: seconds since then are above all ids given so far, until 2088."""
@@ -30,10 +70,6 @@ _TARGET_EPOCH_S: Final = 1_577_836_800
 
 def check_settings(settings: Settings, cluster: ClusterConfig | None = None) -> None:
     """Checks settings, and the files that they name. Nothing is changed.
-
-    Args:
-        settings: The server's settings.
-        cluster: The deployment on Kafka that it is part of; None for none.
 
     Raises:
         InvalidInputError: A front would have no partition, an address would be open by accident, settings of TLS
@@ -66,10 +102,6 @@ def check_settings(settings: Settings, cluster: ClusterConfig | None = None) -> 
 def check_machine(settings: Settings, cluster: ClusterConfig | None = None) -> None:
     """Checks what the parts need of the machine and of Kafka; the data directory is checked by who holds it.
 
-    Args:
-        settings: The server's settings.
-        cluster: The deployment on Kafka that it is part of; None for none.
-
     Raises:
         HeadgateError: Kafka does not answer, or its topics do not fit.
         AuthFileError: The audit log cannot be used.
@@ -89,7 +121,7 @@ def check_machine(settings: Settings, cluster: ClusterConfig | None = None) -> N
     if Role.MATCHER in parts.roles_of(settings):
         check_spark()
     if cluster is not None:
-        deployment.check(cluster)
+        check_topics(cluster)
 
 
 def check_spark() -> None:

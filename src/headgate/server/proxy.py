@@ -47,7 +47,6 @@ class ProcessProxy:
     """An ASGI application that passes requests on, their bodies as a whole.
 
     Args:
-        socket: Of the process that answers.
         shown: What it is given of what a client has shown, by which it asks other servers; None where there is nothing.
     """
 
@@ -74,10 +73,8 @@ class WholeRequest:
     """A request that has come as a whole.
 
     Attributes:
-        method: Of HTTP.
         target: Path and query.
         headers: Those that are passed on.
-        body: All of it.
     """
 
     method: bytes
@@ -119,10 +116,6 @@ async def pass_on(
     """Asks another process, and passes its answer on as it comes; ends when the client or the other process does.
 
     Args:
-        place: Who answers.
-        request: What is asked.
-        receive: Of the client.
-        send: To the client.
         before: Is awaited when the answer's head has come, before it is passed on.
         patience_s: How long to wait for that head; None: as long as the client does.
 

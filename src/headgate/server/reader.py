@@ -21,7 +21,7 @@ from headgate.log.directory import LogDirectory
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.retained import RetainedLog
 from headgate.scan.source import ReadableLog
-from headgate.server import child, local_http, ready, rpc, tending
+from headgate.server import child, local_http, ready, rpc
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.reader_client import count_route, scan_route
 from headgate.stream.api import ReadApi
@@ -36,12 +36,7 @@ _OTHER_FILES = 1_024
 
 @dataclass(frozen=True, slots=True)
 class ReaderStore:
-    """What a reader reads.
-
-    Attributes:
-        objects: The objects; the reader only reads them.
-        log: The events; closed with the readers.
-    """
+    """What a reader reads; the log is closed with the readers."""
 
     objects: Store
     log: ReadableLog
@@ -59,12 +54,7 @@ def run(context: child.Context) -> None:
 
 
 def run_with(context: child.Context, opened: OpenLog) -> None:
-    """Serves readers until told to stop.
-
-    Args:
-        context: Of the process.
-        opened: Opens the store.
-    """
+    """Serves readers until told to stop."""
     uvloop.run(_serve(context, opened))
 
 
@@ -99,7 +89,7 @@ async def _serve(context: child.Context, opened: OpenLog) -> None:
                 await asyncio.wait(ends, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
             mark.ready(False)
         stopped.cancel()
-        failure = await tending.ended(*following)
+        failure = await child.ended(*following)
         await readers.close()
         if failure is not None:
             raise failure

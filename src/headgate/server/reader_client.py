@@ -40,11 +40,7 @@ class ReaderUnavailableError(UnavailableError):
 
 
 class ReaderScanner:
-    """Pages that the reader scans.
-
-    Args:
-        socket: Of the reader.
-    """
+    """Pages that the reader scans."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket

@@ -28,7 +28,6 @@ class PartState:
     """A part as it is now.
 
     Attributes:
-        ready: Whether it works.
         note: What it says, or what is seen of it; empty when there is nothing to say.
     """
 
@@ -41,10 +40,6 @@ class Mark:
 
     Nothing depends on the files but what is shown: one that the disk does not take is left, and tried again at every
     beat while it does not say what it should.
-
-    Args:
-        run_directory: Where the files are.
-        part: Which process it is, see `parts.ServerPart`.
     """
 
     def __init__(self, run_directory: Path, part: str) -> None:

@@ -18,9 +18,6 @@ from headgate.ingress.errors import retry_after_s, send_body, send_problem
 from headgate.server.health import PATHS
 from headgate.server.parts import Role
 
-# --- refusal --------------------------------------------------------------------------------------
-# Refusals of requests before any application of the server sees them, as the path's own application would answer.
-
 _CLOSE: Final = (b"connection", b"close")
 
 
@@ -36,7 +33,6 @@ async def send_refusal(error: HeadgateError, scope: Scope, send: Send, *headers:
 
 
 # --- absent ---------------------------------------------------------------------------------------
-# Answers for what a server of a deployment on Kafka does not do: an error that says so, and who does.
 
 
 class RoleAbsentError(HeadgateError):
@@ -51,11 +47,7 @@ class RoleAbsentError(HeadgateError):
 
 
 class RoleAbsent:
-    """An ASGI application in the place of a role that the server does not have.
-
-    Args:
-        role: Which.
-    """
+    """An ASGI application in the place of a role that the server does not have."""
 
     def __init__(self, role: Role) -> None:
         self._role = role
@@ -97,11 +89,7 @@ class DeliveryRefusedError(HeadgateError):
 
 
 class NoDeliveries:
-    """An ASGI application before another one that takes no events.
-
-    Args:
-        app: What answers everything else.
-    """
+    """An ASGI application before another one that takes no events."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -131,12 +119,7 @@ class ServerStoppingError(UnavailableError):
 
 
 class Gate:
-    """An ASGI application before another one; open until it is closed.
-
-    Args:
-        app: What answers.
-        token: What the dispatcher shows.
-    """
+    """An ASGI application before another one; open until it is closed."""
 
     def __init__(self, app: ASGIApp, token: bytes) -> None:
         self._app = app

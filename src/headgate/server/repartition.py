@@ -87,13 +87,7 @@ class _Old:
 def rewrite(
     data: Path, on_corrupt: OnCorrupt, before: Sequence[DispatcherDirectory], after: Sequence[DispatcherDirectory]
 ) -> None:
-    """Write what the dispatchers have for another number of them.
-
-    Args:
-        data: The data directory.
-        on_corrupt: What is done at damaged chunks.
-        before: Directories of those that were.
-        after: Directories of those that will be, empty.
+    """Write what the dispatchers have for another number of them. The directories of those that will be are empty.
 
     Raises:
         HeadgateError: Something cannot be read.

@@ -28,12 +28,7 @@ class _Target(msgspec.Struct, frozen=True):
 
 
 class ReplaysFront:
-    """The handlers.
-
-    Args:
-        group: The dispatchers.
-        grants: Who may send events where.
-    """
+    """The handlers."""
 
     def __init__(self, group: DispatcherGroup, grants: Grants) -> None:
         self._group = group

@@ -46,7 +46,6 @@ class RoutingCache:
     """The routing table in force.
 
     Args:
-        store: The control database.
         on_table: Called with each newer table, the first one included.
         shard: Which targets are this dispatcher's: the table has no others.
     """

@@ -5,21 +5,29 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
 import grpc
 from grpc import aio
 
 from headgate import limits
 from headgate.errors import TooLargeError, UnavailableError
-from headgate.rpc.errors import status
-from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, Service
-from headgate.server.authentication import Authentication, UsersOfCalls
+from headgate.rpc.service import (
+    PUBLISHER,
+    READER,
+    SUBSCRIPTIONS,
+    Answer,
+    CallContext,
+    CallsBehind,
+    ReadAgain,
+    Service,
+    ServiceCalls,
+)
+from headgate.server.authentication import Authentication, users_of_calls
 from headgate.server.authorization import Authorization
-from headgate.server.handed_on_calls import CallsElsewhere, Choose, HandedOn
+from headgate.server.handed_on_calls import Choose, HandedOn, PublishersHome
 from headgate.server.listening import addresses_of
 from headgate.server.parts import Role, roles_of
-from headgate.server.publishers_home import PublishersHome
 from headgate.server.ready import parts_ready
 from headgate.server.refusals import RoleAbsentError
 from headgate.server.rpc_meta import HealthService, reflection_services
@@ -42,9 +50,6 @@ _OPEN_TO_CLIENTS: Final = (
     ("grpc.max_connection_idle_ms", int(limits.RPC_IDLE_S_MAX * 1_000)),
     ("grpc.server_handshake_timeout_ms", int(limits.TLS_HANDSHAKE_S_MAX * 1_000)),
 )
-
-
-_Context = aio.ServicerContext[bytes, bytes]
 _BYTES_MAX: Final = {
     PUBLISHER: limits.RPC_REQUEST_BYTES_MAX,
     READER: limits.RPC_QUESTION_BYTES_MAX,
@@ -59,37 +64,27 @@ class MessageTooLargeError(TooLargeError):
     code = "message-too-large"
 
 
-class _ServedCalls(grpc.GenericRpcHandler):
-    """All calls of a handler: their messages are bounded before anybody decodes them, and end with the call."""
+def _served(method: str, answer: Answer) -> Answer:
+    """All calls: their messages are bounded before anybody decodes them, and end with the call."""
+    limit_bytes = _BYTES_MAX.get(method.split("/")[1], limits.RPC_META_BYTES_MAX)
+    is_bounded = limit_bytes == limits.RPC_REQUEST_BYTES_MAX  # by gRPC itself
 
-    def __init__(self, handler: grpc.GenericRpcHandler) -> None:
-        self._handler = handler
+    async def served(request: object, context: CallContext) -> None:
+        try:
+            await answer(request, context if is_bounded else _BoundedCall(context, limit_bytes))
+        except aio.AbortError as error:
+            # gRPC keeps it as long as the call, and it our frames, which hold messages and the call: a cycle. It is
+            # raised again behind us.
+            error.__traceback__ = error.__context__ = None
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """What answers a call; None when nobody here does."""
-        found = self._handler.service(details)
-        if found is None:
-            return None
-        answer = cast(Any, found).stream_stream
-        limit_bytes = _BYTES_MAX.get(details.method.split("/")[1], limits.RPC_META_BYTES_MAX)
-
-        async def served(request: object, context: _Context) -> None:
-            is_bounded = limit_bytes == limits.RPC_REQUEST_BYTES_MAX  # by gRPC itself
-            try:
-                await answer(request, context if is_bounded else _BoundedCall(context, limit_bytes))
-            except aio.AbortError as error:
-                # gRPC keeps it as long as the call, and it our frames, which hold messages and the call: a cycle. It is
-                # raised again behind us.
-                error.__traceback__ = error.__context__ = None
-
-        return grpc.stream_stream_rpc_method_handler(served)
+    return served
 
 
-class _BoundedCall:
+class _BoundedCall(ReadAgain):
     """A call whose messages are of a few bytes."""
 
-    def __init__(self, context: _Context, limit_bytes: int) -> None:
-        self._context = context
+    def __init__(self, context: CallContext, limit_bytes: int) -> None:
+        super().__init__(context)
         self._limit_bytes = limit_bytes
 
     async def read(self) -> object:
@@ -98,14 +93,11 @@ class _BoundedCall:
         Raises:
             MessageTooLargeError: It is too large for its method.
         """
-        message: object = await self._context.read()
+        message = await super().read()
         if isinstance(message, bytes) and len(message) > self._limit_bytes:
             size_bytes, message = len(message), None
             raise MessageTooLargeError(f"a message of {size_bytes} bytes is over this method's {self._limit_bytes}")
         return message
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._context, name)
 
 
 @contextlib.asynccontextmanager
@@ -120,7 +112,6 @@ async def serving(
     """Serve gRPC for as long as the block lasts; at its end calls are cut off after READ_DRAIN_S_MAX.
 
     Args:
-        handlers: What is answered.
         address: HOST:PORT, or `unix:` and a path; the socket is for this user only.
         shared: Whether other processes of this user listen there, too; else nobody can take half of the connections.
         option: The option of `headgate serve` that says the address, for the message.
@@ -131,8 +122,8 @@ async def serving(
     """
     is_ours = address.startswith("unix:")
     if is_ours:
-        handlers = [UsersOfCalls(one) for one in handlers]
-    handlers = [_ServedCalls(one) for one in handlers]
+        handlers = [CallsBehind(one, users_of_calls) for one in handlers]
+    handlers = [CallsBehind(one, _served) for one in handlers]
     options = (("grpc.so_reuseport", int(shared)), *_OPTIONS, *(() if is_ours else _OPEN_TO_CLIENTS))
     server = aio.server(handlers=handlers, options=options, maximum_concurrent_rpcs=limits.RPCS_MAX)
     try:
@@ -155,7 +146,7 @@ async def serving(
 async def front(
     settings: Settings,
     publisher: Service,
-    consuming: CallsElsewhere | None = None,
+    consuming: ServiceCalls | None = None,
     number: int = 0,
     certificate: CertificateKeeper | None = None,
     authentication: Authentication | None = None,
@@ -164,10 +155,7 @@ async def front(
     """Serve all of the contract, health and reflection where clients find it, unless that is switched off.
 
     Args:
-        settings: The server's settings.
-        publisher: What this process answers itself.
         consuming: Hands calls about subscriptions on; None: to the one dispatcher of this server.
-        number: Of this front.
         certificate: The server's; None without TLS.
         authentication: Who makes the calls; None: everybody is anonymous.
         authorization: What he may do; None: everything.
@@ -177,21 +165,17 @@ async def front(
         yield
         return
     has_reader = Role.READER in roles_of(settings)
-    # Producers have a home where fronts own partitions.
-    homes = range(0 if settings.is_on_kafka else settings.fronts)
-    others = {one: HandedOn(PUBLISHER, [settings.front_rpc(one)]) for one in homes if one != number}
-    handed_on = [consuming or to_dispatchers(settings)]
-    if has_reader:
-        handed_on.append(HandedOn(READER, [settings.reader_rpc]))
-    absent = [] if has_reader else [Absent(Role.READER, READER)]
+    reading = HandedOn(READER, [settings.reader_rpc]) if has_reader else Absent(Role.READER, READER)
+    handed_on: list[ServiceCalls] = [consuming or to_dispatchers(settings), reading]
+    homes = HandedOn(PUBLISHER, [settings.front_rpc(one) for one in range(settings.fronts)])
     health = HealthService(lambda: parts_ready(settings)).service()
     try:
         async with contextlib.AsyncExitStack() as stack:
             publishing: grpc.GenericRpcHandler = publisher
-            if others:
-                publishing = PublishersHome(publisher, others, settings.partitions)
+            if settings.fronts > 1 and not settings.is_on_kafka:  # producers have a home where fronts own partitions
+                publishing = CallsBehind(publisher, PublishersHome(homes, number, settings.partitions).behind)
                 await stack.enter_async_context(serving([publisher], f"unix:{settings.front_rpc(number)}"))
-            services = [publishing, *handed_on, *absent, health, *reflection_services()]
+            services = [publishing, *handed_on, health, *reflection_services()]
             handlers = (authentication or Authentication()).calls((authorization or Authorization()).calls(services))
             for address in addresses:
                 credentials = certificate.grpc_credentials() if certificate is not None and address.is_tls else None
@@ -200,38 +184,21 @@ async def front(
                 await stack.enter_async_context(server)
             yield
     finally:
-        for service in (*handed_on, *others.values()):
+        for service in (*handed_on, homes):
             await service.close()
 
 
 def to_dispatchers(settings: Settings, owner_of: Choose | None = None) -> HandedOn:
-    """Hands calls about subscriptions on to the dispatchers of this server.
-
-    Args:
-        settings: The server's settings.
-        owner_of: The number of the dispatcher that answers a call; None where there is one.
-    """
+    """Hands calls about subscriptions on to the dispatchers of this server."""
     return HandedOn(SUBSCRIPTIONS, [settings.dispatcher_rpc(one) for one in range(settings.dispatchers)], owner_of)
 
 
-class Absent(grpc.GenericRpcHandler):
-    """The calls of a service whose role this server does not have: refused, with the reason.
-
-    Args:
-        role: Which.
-        service: Its name in full.
-    """
+class Absent(ServiceCalls):
+    """The calls of a service whose role this server does not have: refused, with the reason."""
 
     def __init__(self, role: Role, service: str) -> None:
+        super().__init__(service)
         self._role = role
-        self._prefix = f"/{service}/"
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """Refuses a call; None when it is not of this service."""
-        if not details.method.startswith(self._prefix):
-            return None
-
-        async def refuse(_: object, context: aio.ServicerContext[bytes, bytes]) -> None:
-            await context.abort(*status(RoleAbsentError(self._role)))
-
-        return grpc.stream_stream_rpc_method_handler(refuse)
+    async def answer(self, details: grpc.HandlerCallDetails, context: CallContext) -> None:
+        raise RoleAbsentError(self._role)

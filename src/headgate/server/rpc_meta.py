@@ -35,11 +35,7 @@ ReflectionCall = RpcCall[ServerReflectionRequest, ServerReflectionResponse]
 
 
 class HealthService:
-    """The health service. Belongs to an event loop.
-
-    Args:
-        parts: Says of each part whether it is ready; runs in a thread.
-    """
+    """The health service. Belongs to an event loop. What it asks of parts runs in a thread."""
 
     def __init__(self, parts: Callable[[], Mapping[ServerPart, bool]]) -> None:
         self._parts = parts

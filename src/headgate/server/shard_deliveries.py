@@ -1,10 +1,16 @@
-"""The deliveries of one shard's targets: the parts that are the same wherever matches come from."""
+"""The deliveries of one shard's targets: the parts of a dispatcher that are the same wherever matches come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import structlog
+from starlette.routing import Route
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
@@ -14,6 +20,7 @@ from headgate.control.secret_store import SecretTable
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.signing_keys import SigningKeys
 from headgate.control.store import Store
+from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.clock import SYSTEM, Clocks
@@ -21,22 +28,75 @@ from headgate.delivery.cursors import CursorStore, Flusher
 from headgate.delivery.events import Events
 from headgate.delivery.journal import Journal
 from headgate.delivery.post import Transport
-from headgate.delivery.replies import Replies
+from headgate.delivery.replies import IngressReplies
 from headgate.delivery.scheduler import Scheduler, SchedulerListener
 from headgate.delivery.subscribers import SubscriberHealth
 from headgate.delivery.tokens import IdentityTokens
-from headgate.delivery.verdicts import FilterErrors, Judge, LastLook, evaluate
+from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
 from headgate.delivery.webhook_handshake import Handshakes
+from headgate.errors import UnavailableError
+from headgate.observe.logs import Recurring, tell_failure
 from headgate.observe.tracing import Tracing
 from headgate.outbox.reader import Backlog
 from headgate.outbox.shards import Shard
 from headgate.outbox.writer import WhenDurable, always_durable
-from headgate.server.inward import inside
+from headgate.replay.api import ReplaysApi
+from headgate.replay.sender import Replaying
+from headgate.scan.pages import Scanner
+from headgate.scan.source import ReadableLog
+from headgate.server.inward import inside, transports
 from headgate.server.policy import url_policy
-from headgate.server.reporting import TargetReporter
 from headgate.server.routing_cache import RoutingCache, RoutingStore, TargetReports
+from headgate.server.target_stats import TargetStatsApi
 from headgate.settings import Settings
 from headgate.storage.commit import Committer
+from headgate.subscriptions.sources import OutboxView, SubscriptionResources
+
+_log = structlog.get_logger(__name__)
+
+
+class TargetReporter:
+    """Tells what was seen of targets, for the status of their triggers, every REPORT_S_MIN at most.
+
+    That is filter errors, subscribers in trouble, and events that were dropped.
+    """
+
+    def __init__(self, store: TargetReports, errors: FilterErrors) -> None:
+        self._store = store
+        self._errors = errors
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """There may be something to report."""
+        if self._errors and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(limits.REPORT_S_MIN, self._start)
+
+    async def close(self) -> None:
+        """Report what is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        if self._errors:
+            await self._report()
+
+    def _start(self) -> None:
+        self._writing = asyncio.create_task(self._report())
+        self._writing.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._timer = self._writing = None
+        self.wake()
+        tell_failure(task, "reporting on targets failed")
+
+    async def _report(self) -> None:
+        reports = self._errors.take()
+        try:
+            await asyncio.to_thread(self._store.report, reports)
+        except UnavailableError as error:  # numbers for people: worth a line, not a restart
+            _log.warning("reports on targets were not written", error=str(error), targets=len(reports))
+            self._errors.untold(reports)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,28 +147,47 @@ class SenderIdentity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeliveryMeans:
-    """What deliveries are made with.
+class DeliveryOptions:
+    """What a dispatcher works with, wherever its matches come from.
 
     Attributes:
-        store: Routing.
-        transport: The HTTP client.
-        replies: For answers that are events.
-        journal: Remembers attempts for people.
-        identity: What receivers are shown.
-        judge_filter: Decides CANDIDATE rows.
+        token: 32 bytes that this server's processes know each other by.
+        identity: What receivers are shown: the server's own address, Secrets.
+        transport: The HTTP client; None for the real one.
+        inward: The way into the server itself; None for plain HTTP to its own address.
         tracing: Makes spans; None for none.
-        clocks: Time, and the jitter of pauses.
+        on_ready: Called once, when matches can come.
+        on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
     """
 
+    data: Path
+    token: bytes
     store: RoutingStore
-    transport: Transport
-    replies: Replies
-    journal: Journal
     identity: SenderIdentity = field(default_factory=SenderIdentity)
-    judge_filter: Judge = evaluate
+    transport: Transport | None = None
+    inward: Transport | None = None
     tracing: Tracing | None = None
+    on_ready: Callable[[], None] = lambda: None
+    on_look: Callable[[str], object] = lambda _: None
     clocks: Clocks = SYSTEM
+
+    def ways(self) -> AbstractAsyncContextManager[tuple[Transport, Transport]]:
+        """The way into this server and the way to receivers, open for as long as the block lasts."""
+        return transports(self.identity.policy, self.token, self.inward, self.transport)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliveryMeans:
+    """What attempts are made with.
+
+    Attributes:
+        ways: Into this server, where answers that are events go, and to receivers; see `DeliveryOptions.ways`.
+        journal: Remembers attempts for people.
+    """
+
+    options: DeliveryOptions
+    ways: tuple[Transport, Transport]
+    journal: Journal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +195,6 @@ class ShardState:
     """Where a shard's events, rows and state are.
 
     Attributes:
-        events: The log.
         backlog: The outbox, for targets that lag.
         cursors: Which deliveries have ended.
         dead_letters: `deadletters.db`.
@@ -142,21 +220,14 @@ class ShardDeliveries:
     """Everything between a shard's rows and its subscribers, on one event loop.
 
     Args:
-        shard: Which targets.
-        means: What attempts are made with.
-        state: Where events, rows and state are.
         listener: Hears what follows from rows and deliveries.
         on_table: Called with each newer routing table, after the scheduler.
         sharers: How many shards a process may have: each has that part of its limits.
 
     Attributes:
         look: Decides what the matcher left open.
-        routing: The shard's targets.
         reporter: Tells what was seen of targets.
-        service: Makes attempts.
-        dead_letters: The events that were given up.
-        scheduler: The deliveries.
-        flusher: Writes cursors.
+        target_stats: Answers what became of deliveries, counted from here on.
     """
 
     def __init__(
@@ -170,22 +241,26 @@ class ShardDeliveries:
         sharers: int = 1,
     ) -> None:
         errors = FilterErrors()
-        self._store = means.store
+        options, (inward, transport) = means.options, means.ways
+        identity, clocks = options.identity, options.clocks
+        self._shard = shard
+        self._options = options
+        self._state = state
         self._refreshed = -1
         self._on_table = on_table
-        self.look = LastLook(means.judge_filter, errors)
-        self.routing = RoutingCache(means.store, self._update, shard)
+        self.look = LastLook(evaluate, errors)
+        self.routing = RoutingCache(options.store, self._update, shard)
         self.reporter = TargetReporter(state.reports, errors)
         self.service = AttemptService(
-            means.transport,
-            means.replies,
+            transport,
+            IngressReplies(inward, identity.url),
             means.journal,
-            SubscriberHealth(errors.trouble, means.clocks),
-            secrets=means.identity.secrets,
-            identities=means.identity.tokens(means.clocks),
-            handshakes=means.identity.handshakes(means.transport, means.clocks),
-            tracing=means.tracing,
-            clocks=means.clocks,
+            SubscriberHealth(errors.trouble, clocks),
+            secrets=identity.secrets,
+            identities=identity.tokens(clocks),
+            handshakes=identity.handshakes(transport, clocks),
+            tracing=options.tracing,
+            clocks=clocks,
         )
         self.dead_letters = DeadLetters(
             state.dead_letters,
@@ -213,10 +288,67 @@ class ShardDeliveries:
             state.when_durable,
             state.flush_s,
         )
+        self.target_stats = TargetStatsApi(self.scheduler, state.events, state.dead_letters, clocks.now_us)
+
+    def replaying(self, path: Path, scanner: Scanner, committer: Committer | None = None) -> Replaying:
+        """The replays of the shard, in a file of theirs; the committer ends its transactions, None: SQLite alone."""
+        return Replaying(
+            path,
+            scanner=scanner,
+            events=self._state.events,
+            service=self.service,
+            dead_letters=self.dead_letters,
+            trigger=self.routing.trigger,
+            rule_of=self.routing.rule_of,
+            shard=self._shard,
+            committer=committer,
+        )
+
+    def subscription_resources(
+        self, outbox: OutboxView, log: ReadableLog, scanner: Scanner, in_force: Callable[[], dict[int, tuple[int, int]]]
+    ) -> SubscriptionResources:
+        """What the shard's subscriptions share; see there."""
+        return SubscriptionResources(
+            outbox=outbox,
+            log=log,
+            scanner=scanner,
+            rule_of=self.routing.rule_of,
+            events=self._state.events,
+            look=self.look,
+            in_force=in_force,
+            dead_letters=self.dead_letters,
+            clock_us=self._options.clocks.now_us,
+        )
+
+    def routes(self, replays: Replaying, log: ReadableLog, objects: Store | None) -> list[Route]:
+        """What fronts ask of counters, dead letters and replays; no replays where there are no objects."""
+        found = [*self.target_stats.routes(), *DeadLettersApi(self._state.dead_letters, self.dead_letters).routes()]
+        if objects is not None:
+            found += ReplaysApi(replays, log, objects, self._options.identity.policy).routes()
+        return found
+
+    async def watch(
+        self,
+        pause: Callable[[], Coroutine[Any, Any, None]],
+        on_look: Callable[[], object] = lambda: None,
+        **context: object,
+    ) -> None:
+        """Refreshes after each pause, until it is cancelled.
+
+        Args:
+            on_look: Called before each look.
+            **context: What the log says of a look that fails.
+        """
+        looks = Recurring(_log, "routing cannot be read", UnavailableError)
+        while True:
+            await pause()
+            on_look()
+            with looks.attempt(**context):
+                await self.refresh()
 
     async def refresh(self) -> None:
         """Takes up what has changed: routing, Secrets, permissions of receivers."""
-        version = self._store.data_version()
+        version = self._options.store.data_version()
         await self.routing.refresh()
         if version != self._refreshed:
             await self.service.refresh()

@@ -37,7 +37,6 @@ class StoredFormat:
     Attributes:
         part: Its place in the data directory.
         found: The version; 0 of a file that nobody has written.
-        known: What this Headgate writes.
     """
 
     part: str
@@ -61,11 +60,9 @@ class UpgradePlan:
 
     Attributes:
         written_by: The version that used it last; empty when that is not known.
-        formats: Of every part.
         plans: Compiled filters of triggers and subscriptions.
         stale_plans: Those that are compiled anew.
         needed_bytes: Free disk that it takes.
-        free_bytes: Free disk that there is.
     """
 
     written_by: str
@@ -84,8 +81,7 @@ class UpgradePlan:
 def formats(data: Path) -> Iterator[StoredFormat]:
     """The versions of all parts of a data directory; a part that cannot be read is left out: whoever opens it says why.
 
-    Args:
-        data: The data directory; a server may run on it.
+    A server may run on it.
     """
     for path in (data / _CONTROL, *sorted(data.glob("dispatcher/*/*.db"))):
         known = len(MIGRATIONS) if path.name == _CONTROL else sqlite.TABLES_VERSION
@@ -112,10 +108,7 @@ def check_formats(data: Path) -> None:
 
 
 def plan_upgrade(data: Path) -> UpgradePlan:
-    """What the first start of this version would do; changes nothing.
-
-    Args:
-        data: The data directory; a server may run on it.
+    """What the first start of this version would do; changes nothing. A server may run on it.
 
     Raises:
         sqlite3.DatabaseError: control.db cannot be read.

@@ -86,7 +86,6 @@ class SummaryView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The answer.
 
     Attributes:
-        ready: Whether all parts are.
         rates: Of the last minute: received, delivered and failed a second.
         latency: Of the last minute: p50 and p99, seconds; empty without deliveries.
         objects: How many there are, by plural.
@@ -116,10 +115,7 @@ class SummaryApi:
     """The handlers.
 
     Args:
-        store: The objects.
         parts: The processes of all servers; may block.
-        dispatchers: Know what is not delivered.
-        history: The numbers of all servers.
         letters: Each dispatcher's `deadletters.db`, for when it does not answer; empty where they are not here.
         clock_s: Seconds since 1970.
     """

@@ -42,9 +42,7 @@ class Supervisor:
     """Runs the server's processes until it is told to stop.
 
     Args:
-        settings: The server's settings.
         on_ready: Called once, when every part is ready for the first time, with the seconds that it took.
-        cluster: The deployment on Kafka that the server is part of; None for none.
     """
 
     def __init__(

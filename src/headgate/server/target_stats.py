@@ -132,14 +132,7 @@ class Undelivered(msgspec.Struct, frozen=True):
 
 
 class TargetStatsApi:
-    """The handlers, in a dispatcher.
-
-    Args:
-        scheduler: The deliveries.
-        events: The log, for the age of what waits.
-        dead_letters: `deadletters.db`.
-        clock_us: Microseconds since 1970 UTC.
-    """
+    """The handlers, in a dispatcher."""
 
     def __init__(self, scheduler: Scheduler, events: Events, dead_letters: Path, clock_us: Callable[[], int]) -> None:
         self._scheduler = scheduler
@@ -238,7 +231,6 @@ class AskedStats:
     """See `TriggerCounters`; of one request.
 
     Args:
-        reach: The dispatchers.
         target_id: The id of a trigger's target; None where there is none. May block.
         client: The request, whose client must have the right to it at every server that is asked.
     """
@@ -249,7 +241,6 @@ class AskedStats:
         self._client = client
 
     async def stats(self, names: frozenset[str]) -> dict[str, TargetStats]:
-        """See `TriggerCounters`."""
         owned = await asyncio.to_thread(self._owned, names)
         found = await asyncio.gather(*(self._of_dispatcher(number, targets) for number, targets in owned.items()))
         return {name: stats for one in found for name, stats in one.items()}
@@ -279,8 +270,6 @@ async def undelivered(reach: DispatcherReach, client: Request, files: Sequence[P
     """What all dispatchers have not delivered, of the namespace that a request for a summary is about, or of all.
 
     Args:
-        reach: The dispatchers.
-        client: The request.
         files: Each dispatcher's `deadletters.db`, read for one that does not answer; empty where they are not here.
     """
     question = DispatcherQuestion("GET", sent_path(client.scope), b"", client)

@@ -54,7 +54,6 @@ class TlsFiles:
 
     Attributes:
         certificate: The server's certificate, then those between it and the CA.
-        key: Of the server's certificate.
         client_ca: CAs of client certificates; None when none are asked for.
         client_auth: Whether clients show certificates.
     """
@@ -146,10 +145,6 @@ def read_ca(path: Path) -> str:
 
 class CertificateKeeper:
     """The certificate in force. Any thread may read it; `look` is for one at a time.
-
-    Args:
-        files: Where it is.
-        clock_s: Seconds since 1970.
 
     Raises:
         TlsFileError: It does not work.

@@ -44,7 +44,6 @@ class ForkedPart:
     """A running part, as `asyncio.subprocess.Process` shows a process.
 
     Attributes:
-        pid: Its process id.
         returncode: None while it runs; below 0: the signal that ended it.
     """
 
@@ -89,11 +88,6 @@ class ForkedPart:
 
 class Zygote:
     """Starts parts. Belongs to the supervisor's event loop; one start at a time.
-
-    Args:
-        settings: The server's settings.
-        token: See `child.Context`.
-        cluster: The deployment on Kafka; None for none.
 
     Attributes:
         settings: May be replaced before the first start.
@@ -185,11 +179,7 @@ def become_subreaper() -> None:
 
 
 def reap_orphans(known: frozenset[int]) -> None:
-    """Lets those of our children go that have ended and that nobody waits for: what a killed part had started.
-
-    Args:
-        known: Process ids that somebody waits for.
-    """
+    """Lets those of our children go that have ended and that nobody waits for: what a killed part had started."""
     states = os.WEXITED | os.WNOHANG | os.WNOWAIT
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, states)) is not None and ended.si_pid not in known:

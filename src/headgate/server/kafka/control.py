@@ -12,49 +12,51 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import structlog
 import uvloop
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
-from headgate.control.bootstrap import bootstrap, load
+from headgate.control.bootstrap import bootstrap
 from headgate.control.copies import ServedBrokers
 from headgate.control.egress import UrlPolicy
-from headgate.control.http import ERROR_HANDLERS
 from headgate.control.quota_rules import NOT_ON_KAFKA
 from headgate.control.reconciler import Reconciler
 from headgate.control.signing_keys import tend_signing_keys
-from headgate.control.status import ServerUrls
 from headgate.control.store import Store
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.inspect.api import CATALOGUE, InspectApi
-from headgate.inspect.backtest import BacktestApi, Backtests
+from headgate.inspect.backtest import Backtests
 from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
 from headgate.observe.history import NumbersHistory
 from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.retained import RetainedLog
-from headgate.server import child, local_http, parts, ready, tending, tls
+from headgate.server import child, local_http, parts, ready
 from headgate.server.authentication import UsersOfFronts
-from headgate.server.authorization import Rights, default_mode
-from headgate.server.broker_news import BrokerNews
-from headgate.server.control import ControlState, recompile_stored, reseal_stored
+from headgate.server.authorization import Rights
+from headgate.server.broker_news import tell_fronts
+from headgate.server.control import (
+    ControlState,
+    application,
+    apply_manifests,
+    recompile_stored,
+    reseal_stored,
+    urls_of,
+)
 from headgate.server.kafka import instance
 from headgate.server.kafka.numbers import ServersNumbers, tell_numbers
 from headgate.server.kafka.partition_owners import PartitionOwners
 from headgate.server.kafka.partition_questions import AskedRecords
 from headgate.server.kafka.peers import PeerServers
-from headgate.server.object_stats import ObjectStatsApi
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
 from headgate.server.summary import SummaryApi, keep
-from headgate.server.target_stats import AskedStats
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import KafkaConfig
@@ -94,7 +96,7 @@ def run(context: child.Context) -> None:
 
 async def _serve(context: child.Context) -> None:
     settings, config = context.settings, context.on_kafka.kafka
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    stop = asyncio.Event()
     child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
     path, changed = settings.data / "control.db", asyncio.Event()
     told = child.setter(changed)
@@ -105,8 +107,7 @@ async def _serve(context: child.Context) -> None:
         child.on_stop(child.setter(stop))  # not before: a signal ends a process that waits for Kafka
         store = Store.open(path, committer=objects, keys=keyring_of(settings))
         stack.callback(store.close)
-        fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]
-        store.on_broker(BrokerNews(fronts, loop).tell)
+        tell_fronts(store, settings)
         policy = url_policy(settings)
         rights = Rights(settings, store)
         await asyncio.to_thread(rights.refresh)
@@ -124,8 +125,16 @@ async def _serve(context: child.Context) -> None:
         counts = stack.enter_context(ThreadPoolExecutor(1, "counts"))
         numbers = ServersNumbers(settings)
         history = NumbersHistory(numbers.counted)
-        counter = own_counter(settings, log, brokers, counts)
-        answers = paths(settings, config, store, api, log, counter, numbers, history)
+        owners = PartitionOwners(
+            settings, config.topics.outbox.partitions, GroupMembers(config).owners, PeerServers(settings)
+        )
+        backtests = Backtests(store, log, own_counter(settings, log, brokers, counts))
+        routes = (
+            Route(CATALOGUE, _not_yet, methods=["GET"]),
+            *InspectApi(partial(AskedRecords, InspectedTopic(log), owners), store).routes(),
+            *SummaryApi(store, numbers.parts, owners, history).routes(),
+        )
+        answers = application(store, api, owners, history, *routes, backtests=backtests)
         await stack.enter_async_context(local_http.answering(UsersOfFronts(answers), settings.control_socket))
         works = (
             leadership.run(duties),
@@ -137,62 +146,12 @@ async def _serve(context: child.Context) -> None:
         )
         tasks = [asyncio.create_task(one) for one in works]
         hearing = partial(hear_numbers, config, numbers.hear)
-        await _until_stopped(stop, tasks, (objects.follow, leadership.take_part, hearing), state, api)
 
-
-async def _until_stopped(
-    stop: asyncio.Event,
-    tasks: Sequence[asyncio.Task[None]],
-    loops: Sequence[Callable[[threading.Event], None]],
-    state: ControlState,
-    api: ControlApi,
-) -> None:
-    """Works until told to stop, or until a task or a loop, each of which has a thread, fails; raises its error."""
-    enough = threading.Event()
-    with ThreadPoolExecutor(len(loops), "objects") as threads:
-        apart = [asyncio.get_running_loop().run_in_executor(threads, one, enough) for one in loops]
-        ends: list[asyncio.Future[Any]] = [*tasks, *apart, asyncio.create_task(stop.wait())]
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
+        def on_end() -> None:
             state.stopping()
             api.close()
-            enough.set()
-            failure = await tending.ended(*tasks)
-            await asyncio.wait(apart)
-    for one in apart:
-        one.result()
-    if failure is not None:
-        raise failure
 
-
-def paths(
-    settings: Settings,
-    config: KafkaConfig,
-    store: Store,
-    api: ControlApi,
-    log: KafkaLog,
-    counter: EventCounter,
-    numbers: ServersNumbers,
-    history: NumbersHistory,
-) -> Starlette:
-    """What the fronts pass on: the API of objects, and what became of events.
-
-    Fronts ask the leader for writes; who does not lead refuses them.
-    """
-    owners = PartitionOwners(
-        settings, config.topics.outbox.partitions, GroupMembers(config).owners, PeerServers(settings)
-    )
-    topic = InspectedTopic(log)
-    routes = [
-        Route(CATALOGUE, _not_yet, methods=["GET"]),
-        *InspectApi(lambda request: AskedRecords(topic, owners, request), store).routes(),
-        *BacktestApi(Backtests(store, log, counter)).routes(),
-        *SummaryApi(store, numbers.parts, owners, history).routes(),
-        *ObjectStatsApi(store, partial(AskedStats, owners, store.target_id), history).routes(),
-        Mount("/", api.app),
-    ]
-    return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+        await child.until_stopped(stop, tasks, (objects.follow, leadership.take_part, hearing), on_end)
 
 
 async def _not_yet(_: Request) -> Response:
@@ -211,10 +170,6 @@ def leader_duties(
 ) -> Sequence[Duty]:
     """What the leader does: each begins when it takes the lead, is cancelled when it loses it, and never ends."""
 
-    async def reconcile() -> None:
-        ca_certs = tls.read_ca(settings.tls_ca) if settings.tls_ca is not None else ""
-        await Reconciler(store, server=ServerUrls(settings.urls, ca_certs, default_mode(settings))).run(asyncio.Event())
-
     async def prepare() -> None:
         """What every start brings; then the statuses, which it may change."""
         await asyncio.to_thread(store.secrets.check_keys)
@@ -222,11 +177,8 @@ def leader_duties(
         await asyncio.to_thread(bootstrap, Admission(store, policy))
         await asyncio.to_thread(store.set_public_url, settings.url)
         await asyncio.to_thread(store.handshakes.prepare)
-        if settings.manifests is not None:
-            admission = Admission(store, policy, not_counted=NOT_ON_KAFKA)
-            counts = await asyncio.to_thread(load, admission, settings.manifests)
-            _log.info("manifests applied", **counts)
-        await reconcile()
+        await apply_manifests(settings, Admission(store, policy, not_counted=NOT_ON_KAFKA))
+        await Reconciler(store, server=urls_of(settings)).run(asyncio.Event())
 
     async def write_generations() -> None:
         """What the matcher has brought into force."""
@@ -259,8 +211,6 @@ class Leadership:
     """Takes the lead of the objects while this process is elected.
 
     Args:
-        objects: What is led.
-        config: Of the deployment.
         changed: Set whenever the election or the lead may have changed.
         told: Sets it, from any thread.
     """

@@ -22,7 +22,8 @@ from headgate.server import child, local_http, parts, ready, rpc
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.inward import inward_of
 from headgate.server.kafka import instance
-from headgate.server.kafka.group import KafkaDispatcherOptions, kafka_dispatcher
+from headgate.server.kafka.group import kafka_dispatcher
+from headgate.server.kafka.partition import KafkaDispatcherOptions
 from headgate.server.kafka.partition_pulls import PartitionCalls
 from headgate.server.kafka.partition_questions import partitions_api
 from headgate.server.parts import Role
@@ -49,29 +50,22 @@ def run(context: child.Context) -> None:
 
 
 class FollowedRouting:
-    """Routing as the cache of the objects has it; see `RoutingStore`. One snapshot serves all partitions.
-
-    Args:
-        store: The cache.
-    """
+    """Routing as the cache of the objects has it; see `RoutingStore`. One snapshot serves all partitions."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: tuple[int, RoutingTable] | None = None
 
     def data_version(self) -> int:
-        """See `RoutingStore`."""
         return self._store.data_version()
 
     def snapshot(self) -> RoutingTable:
-        """See `RoutingStore`."""
         version, known = self._store.data_version(), self._known
         if known is None or known[0] != version:
             known = self._known = version, self._store.snapshot()
         return known[1]
 
     def served(self, path: str) -> ServedBroker | None:
-        """See `RoutingStore`."""
         return self._store.served(path)
 
 

@@ -13,14 +13,14 @@ from headgate.errors import UnavailableError
 from headgate.ingress.partitions import EventPartitions
 from headgate.limits import LOG_PROBE_S
 from headgate.server import child, front, parts
-from headgate.server.broker_news import BrokerNews
+from headgate.server.broker_news import tell_fronts
 from headgate.server.dispatcher_group import DispatcherGroup
 from headgate.server.front import FrontStore
 from headgate.server.kafka import instance
+from headgate.server.kafka.instance import quota_sharers
 from headgate.server.kafka.leader import ObjectRequests
 from headgate.server.kafka.partition_owners import PartitionOwners
 from headgate.server.kafka.peers import PeerServers
-from headgate.server.kafka.sharing import quota_sharers
 from headgate.server.kafka.subscription_calls import SubscriptionCalls
 from headgate.server.parts import Role
 from headgate.server.proxy import ProcessProxy
@@ -45,8 +45,7 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
         stack.push_async_callback(appender.close)
         producers = FencedProducers(config)
         stack.push_async_callback(producers.stop)
-        fronts = [settings.front_socket(one.index) for one in parts.of_role(settings, Role.FRONT)]
-        objects.on_broker(BrokerNews(fronts, asyncio.get_running_loop()).tell)
+        tell_fronts(objects, settings)
         has_control = Role.CONTROL in parts.roles_of(settings)
         control = ProcessProxy(settings.control_socket) if has_control else None
         peers = PeerServers(settings)

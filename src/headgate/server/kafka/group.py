@@ -8,32 +8,19 @@ goes: attempts in flight end or are broken off, cursors and commit are stored, a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
 from headgate import limits
-from headgate.control.store import Store
-from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.journal import Journal
-from headgate.delivery.post import Transport
-from headgate.delivery.replies import IngressReplies
-from headgate.delivery.verdicts import Judge, evaluate
 from headgate.errors import HeadgateError
-from headgate.observe.tracing import Tracing
 from headgate.scan.pages import LogScanner
-from headgate.server import tending
-from headgate.server.inward import transports
-from headgate.server.kafka.partition import PartitionDispatcher, PartitionOptions
-from headgate.server.routing_cache import RoutingStore
-from headgate.server.shard_deliveries import DeliveryMeans, SenderIdentity
-from headgate.storage.files import PARENT
-from headgate.store.config import KafkaConfig
+from headgate.server import child
+from headgate.server.kafka.partition import KafkaDispatcherOptions, PartitionDispatcher, PartitionMeans
 from headgate.store.kafka.changelog import ChangelogWriter, group_identity
 from headgate.store.kafka.events import TopicEvents
 from headgate.store.kafka.outbox_reader import OutboxMember
@@ -46,73 +33,6 @@ _READ_S: Final = 0.2
 _READ_PAUSED_S: Final = 0.02
 _WRITERS_AT_ONCE: Final = 8
 _log = structlog.get_logger(__name__)
-
-
-class RunObserver(Protocol):
-    """Hears which runs count in the partitions of this process. Every method returns at once; one thread calls."""
-
-    def assigned(self, partition: int, state: OutboxState) -> None:
-        """This process has the partition now."""
-
-    def take(self, page: OutboxPage) -> None:
-        """A page was read; nothing of it is delivered yet."""
-
-    def revoked(self, partition: int) -> None:
-        """Another process may have the partition from here on."""
-
-
-class NoRunObserver:
-    """Hears nothing."""
-
-    def assigned(self, partition: int, state: OutboxState) -> None:
-        """See `RunObserver`."""
-
-    def take(self, page: OutboxPage) -> None:
-        """See `RunObserver`."""
-
-    def revoked(self, partition: int) -> None:
-        """See `RunObserver`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KafkaDispatcherOptions:
-    """What a dispatcher on Kafka works with.
-
-    Attributes:
-        config: Of the deployment.
-        data: The data directory.
-        store: Routing, as new as this process's cache of the objects is.
-        token: What front knows a dispatcher by.
-        identity: What receivers are shown: the server's own address, where replies are stored, and Secrets.
-        judge_filter: Decides CANDIDATE rows.
-        transport: The HTTP client; None for the real one.
-        inward: The way to the fronts; None for plain HTTP.
-        runs: Hears which runs count.
-        tracing: Makes spans; None for none.
-        on_ready: Called when the process is in the group.
-        on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
-        name: By which the group knows this process: the URL of its server; empty for none.
-        objects: Which replays ask for; None where nobody asks.
-        drain_s: How long attempts in flight may last when a partition goes.
-        clocks: Time, and the jitter of pauses.
-    """
-
-    config: KafkaConfig
-    data: Path
-    store: RoutingStore
-    token: bytes = b""
-    identity: SenderIdentity = field(default_factory=SenderIdentity)
-    judge_filter: Judge = evaluate
-    transport: Transport | None = None
-    inward: Transport | None = None
-    runs: RunObserver = field(default_factory=NoRunObserver)
-    tracing: Tracing | None = None
-    on_ready: Callable[[], None] = lambda: None
-    on_look: Callable[[str], object] = lambda _: None
-    name: str = ""
-    objects: Store | None = None
-    drain_s: float = limits.REBALANCE_DRAIN_S_MAX
-    clocks: Clocks = SYSTEM
 
 
 def without_room(waiting_bytes: Mapping[int, int], paused: Set[int]) -> frozenset[int]:
@@ -136,46 +56,30 @@ def without_room(waiting_bytes: Mapping[int, int], paused: Set[int]) -> frozense
 async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event) -> AsyncIterator[KafkaDispatcher]:
     """A dispatcher that is about to join the group; at the block's end it has left it, and everything is stored.
 
-    Args:
-        options: What it works with.
-        stop: Set to end it; it sets it by itself when a part fails.
+    `stop` ends it; it sets that by itself when a part fails.
 
     Raises:
         HeadgateError: It could not start.
         Exception: What a part failed with unexpectedly.
     """
-    with tending.failing(stop, "dispatcher fails"):
+    with child.failing(stop, "dispatcher fails"):
         async with AsyncExitStack() as stack:
-            ways = transports(options.identity.policy, options.token, options.inward, options.transport)
-            inward, transport = await stack.enter_async_context(ways)
-            attempts = options.data / PARENT / "attempts"
-            journal = stack.enter_context(closing(Journal(attempts, clock_us=options.clocks.now_us)))
-            means = DeliveryMeans(
-                store=options.store,
-                transport=transport,
-                replies=IngressReplies(inward, options.identity.url),
-                journal=journal,
-                identity=options.identity,
-                judge_filter=options.judge_filter,
-                tracing=options.tracing,
-                clocks=options.clocks,
-            )
+            ways = await stack.enter_async_context(options.ways())
+            journal = stack.enter_context(closing(Journal(options.attempts, clock_us=options.clocks.now_us)))
             events = stack.enter_context(closing(TopicEvents(options.config)))
             thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="outbox"))
             log = stack.enter_context(closing(KafkaLog(options.config, "skip")))
             scans = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="scan"))
-            shared = PartitionOptions(
-                config=options.config,
-                data=options.data,
-                means=means,
+            means = PartitionMeans(
+                options=options,
+                ways=ways,
+                journal=journal,
                 events=events,
                 log=log,
                 scanner=LogScanner(log, scans),
                 lookups=stack.enter_context(closing(OutboxLookups(options.config))),
-                attempts=attempts,
-                objects=options.objects,
             )
-            dispatcher = KafkaDispatcher(options, shared, thread, stop)
+            dispatcher = KafkaDispatcher(means, thread, stop)
             stack.push_async_callback(dispatcher.leave)
             await dispatcher.join()
             yield dispatcher
@@ -188,16 +92,10 @@ class KafkaDispatcher:
         partitions: Those that it has now, by number.
     """
 
-    def __init__(
-        self,
-        options: KafkaDispatcherOptions,
-        shared: PartitionOptions,
-        thread: ThreadPoolExecutor,
-        stop: asyncio.Event,
-    ) -> None:
-        self._options = options
-        self._config = options.config
-        self._shared = shared
+    def __init__(self, means: PartitionMeans, thread: ThreadPoolExecutor, stop: asyncio.Event) -> None:
+        self._means = means
+        self._options = means.options
+        self._config = means.options.config
         self._thread = thread
         self._stop = stop
         self._loop = asyncio.get_running_loop()
@@ -246,8 +144,9 @@ class KafkaDispatcher:
             member.pause(paused)
         self._paused = set(full)
         pages = member.read(_READ_PAUSED_S if full else _READ_S)
-        for page in pages:
-            self._options.runs.take(page)
+        if (runs := self._options.runs) is not None:
+            for page in pages:
+                runs.take(page)
         return pages
 
     def _leave(self) -> None:
@@ -266,25 +165,24 @@ class KafkaDispatcher:
             self._writers.update(zip(partitions, made, strict=True))
 
     def assigned(self, partition: int, state: OutboxState) -> None:
-        """See `OutboxListener`."""
-        self._options.runs.assigned(partition, state)
+        if (runs := self._options.runs) is not None:
+            runs.assigned(partition, state)
         self._on_loop(self._begin(partition, self._writers.pop(partition)))
 
     def revoked(self, partitions: Sequence[int], *, is_lost: bool) -> None:
         """See `OutboxListener`: their deliveries end before this returns."""
-        for partition in partitions:
-            self._options.runs.revoked(partition)
+        if (runs := self._options.runs) is not None:
+            for partition in partitions:
+                runs.revoked(partition)
         if (paused := self._paused & set(partitions)) and self._member is not None:
             self._member.resume(paused)  # it may come back
             self._paused -= paused
         self._on_loop(self._end(partitions, is_lost=is_lost))
 
     def passed_over(self, partition: int, offset: int, error: RecordError) -> None:
-        """See `OutboxListener`."""
         _log.error("a record of the outbox is passed over", partition=partition, offset=offset, error=error.message)
 
     def removed(self, partition: int, first: int, end: int) -> None:
-        """See `OutboxListener`."""
         _log.error("the outbox was trimmed before it was read", partition=partition, first=first, end=end)
 
     def _on_loop(self, work: Coroutine[Any, Any, None]) -> None:
@@ -294,7 +192,7 @@ class KafkaDispatcher:
     # --- on the event loop ------------------------------------------------------------------------------
 
     async def _begin(self, partition: int, writer: ChangelogWriter) -> None:
-        self.partitions[partition] = PartitionDispatcher(partition, writer, self._shared)
+        self.partitions[partition] = PartitionDispatcher(partition, writer, self._means)
 
     async def _end(self, partitions: Sequence[int], *, is_lost: bool) -> None:
         ending = [self.partitions.pop(number) for number in partitions if number in self.partitions]

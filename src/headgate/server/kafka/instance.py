@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from headgate.server import child, parts
 from headgate.server.listening import addresses_of
+from headgate.server.parts import Role
 from headgate.settings import Settings
 from headgate.storage.files import replace_whole
 
@@ -79,3 +81,15 @@ def _is_every(host: str) -> bool:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+def quota_sharers(context: child.Context) -> int:
+    """How many processes have an equal part of each quota: as the configuration says, else those of this server.
+
+    A process of sources counts as a front.
+    """
+    settings, config = context.settings, context.on_kafka
+    own = len(parts.of_role(settings, Role.FRONT))
+    if config.sources:
+        own += len(parts.of_role(settings, Role.SOURCE))
+    return config.quotas.fronts or own

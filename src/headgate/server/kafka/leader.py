@@ -76,9 +76,6 @@ class ObjectRequests:
     fronts of this server know a new broker.
 
     Args:
-        settings: The server's settings.
-        peers: The other servers.
-        store: This server's cache.
         here: This server's control process; None where it has none: then the leader answers reads as well.
     """
 

@@ -50,12 +50,7 @@ async def tell_numbers(settings: Settings, config: KafkaConfig) -> None:
 
 
 class ServersNumbers:
-    """What is known of all servers. For any thread.
-
-    Args:
-        settings: This server's settings; its own numbers are read, and not heard.
-        clock_s: Seconds since 1970.
-    """
+    """What is known of all servers. For any thread. This server's own numbers are read, and not heard."""
 
     def __init__(self, settings: Settings, clock_s: Callable[[], float] = time.time) -> None:
         self._settings = settings

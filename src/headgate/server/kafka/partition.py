@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import structlog
+from starlette.routing import Router
 from starlette.types import ASGIApp
 
 from headgate import limits
 from headgate.control.routing import Target
 from headgate.control.store import Store
-from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.scheduler import Scheduler
@@ -33,16 +33,14 @@ from headgate.observe import metrics
 from headgate.observe.logs import Recurring, tell_failure
 from headgate.outbox.shards import Shard
 from headgate.outbox.writer import OutboxChunk, RowGroup
-from headgate.replay.api import ReplaysApi
 from headgate.replay.sender import Replaying
 from headgate.replay.store import ReplayStore
 from headgate.scan.pages import LogScanner
 from headgate.scan.source import ReadableLog
 from headgate.server.kafka.partition_pulls import PartitionPulls
-from headgate.server.kafka.partition_questions import PartitionRecordsApi, api_of
-from headgate.server.shard_deliveries import DeliveryMeans, ShardDeliveries, ShardState
-from headgate.server.target_stats import TargetStatsApi
-from headgate.storage.files import DispatcherDirectory
+from headgate.server.kafka.partition_questions import PartitionRecordsApi
+from headgate.server.shard_deliveries import DeliveryMeans, DeliveryOptions, ShardDeliveries, ShardState
+from headgate.storage.files import PARENT, DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, restore
 from headgate.store.kafka.events import TopicEvents, shared_event
@@ -55,8 +53,9 @@ from headgate.store.kafka.partition_views import (
     RowsAhead,
     in_force,
 )
+from headgate.store.kafka.runs import RunReports
 from headgate.store.kafka.target_reports import PartitionReports
-from headgate.subscriptions.sources import OutboxView, SubscriptionResources
+from headgate.subscriptions.sources import OutboxView
 from headgate.subscriptions.store import SubscriptionStore
 
 _EVENTS_PER_TURN: Final = 64
@@ -65,39 +64,48 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionOptions:
+class KafkaDispatcherOptions(DeliveryOptions):
+    """What a dispatcher on Kafka works with; its `store` is as new as this process's cache of the objects is.
+
+    Attributes:
+        runs: Hears which runs count; None where nobody asks.
+        name: By which the group knows this process: the URL of its server; empty for none.
+        objects: Which replays ask for; None where nobody asks.
+        drain_s: How long attempts in flight may last when a partition goes.
+    """
+
+    config: KafkaConfig
+    runs: RunReports | None = None
+    name: str = ""
+    objects: Store | None = None
+    drain_s: float = limits.REBALANCE_DRAIN_S_MAX
+
+    @property
+    def attempts(self) -> Path:
+        """Directory of the journal."""
+        return self.data / PARENT / "attempts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionMeans(DeliveryMeans):
     """What the partitions of a process share.
 
     Attributes:
-        config: Of the deployment.
-        data: The data directory; what is in it of a partition is made anew.
-        means: What attempts are made with.
         events: The log, for events by their place.
         log: The log, for scans.
         scanner: Looks through it for replays.
         lookups: Looks for rows of the outbox, for people.
-        attempts: Directory of the journal.
-        objects: Which replays ask for; None where nobody asks.
     """
 
-    config: KafkaConfig
-    data: Path
-    means: DeliveryMeans
+    options: KafkaDispatcherOptions
     events: TopicEvents
     log: ReadableLog
     scanner: LogScanner
     lookups: OutboxLookups
-    attempts: Path
-    objects: Store | None
 
 
 class PartitionDispatcher:
-    """Begins at once; `close` ends it. Lives on one event loop.
-
-    Args:
-        number: Of the partition.
-        writer: Of its changelog; this object's own.
-        options: What the partitions of a process share.
+    """Begins at once; `close` ends it. Lives on one event loop. The writer of its changelog is its own.
 
     Attributes:
         api: Answers questions about what it keeps; None until its state is read, and once it goes.
@@ -109,10 +117,11 @@ class PartitionDispatcher:
     pulls: PartitionPulls | None
     waiting_bytes: int
 
-    def __init__(self, number: int, writer: ChangelogWriter, options: PartitionOptions) -> None:
+    def __init__(self, number: int, writer: ChangelogWriter, means: PartitionMeans) -> None:
         self._number = number
         self._writer = writer
-        self._options = options
+        self._means = means
+        self._options = options = means.options
         self._loop = asyncio.get_running_loop()
         self._count = options.config.topics.outbox.partitions
         self.api = self.pulls = None
@@ -135,6 +144,11 @@ class PartitionDispatcher:
         self._task.add_done_callback(partial(tell_failure, what="a partition of the outbox has ended"))
 
     @property
+    def _at_work(self) -> ShardDeliveries:
+        assert self._deliveries is not None, "`_begin` made it"
+        return self._deliveries
+
+    @property
     def scheduler(self) -> Scheduler | None:
         """The deliveries; None until the partition's state is read."""
         return self._deliveries.scheduler if self._deliveries is not None else None
@@ -155,7 +169,6 @@ class PartitionDispatcher:
 
         Args:
             is_lost: Another process has it already: attempts are broken off, nothing is stored.
-            drain_s: How long attempts in flight may last.
         """
         self._stopped.set()
         self.api = self.pulls = None
@@ -205,9 +218,9 @@ class PartitionDispatcher:
         return restore(self._options.config, self._number, files, self._stopped)
 
     async def _begin(self, own: DispatcherDirectory, records: int) -> None:
-        options, stack = self._options, self._stack
+        means, stack = self._means, self._stack
         backlog = TopicBacklog(
-            options.config,
+            self._options.config,
             self._number,
             self._checkpoints,
             on_event=self._keep_soon,
@@ -221,7 +234,7 @@ class PartitionDispatcher:
         reports = PartitionReports(own.reports, self._find, self._writer.committer())
         stack.callback(reports.close)
         state = ShardState(
-            events=options.events,
+            events=means.events,
             backlog=backlog,
             cursors=cursors,
             dead_letters=own.dead_letters,
@@ -231,7 +244,7 @@ class PartitionDispatcher:
         )
         deliveries = ShardDeliveries(
             Shard(self._number, self._count),
-            options.means,
+            means,
             state,
             self,
             on_table=lambda table: pulls.subscriptions.update(table),
@@ -239,11 +252,13 @@ class PartitionDispatcher:
         )
         stack.push_async_callback(deliveries.dead_letters.close)
         self._deliveries = deliveries
-        pulls = self._pulls = self._pulling(
-            own, deliveries, CheckpointRowPlaces(self._checkpoints, stored_end), backlog
-        )
+        places = CheckpointRowPlaces(self._checkpoints, stored_end)
+        rows = OutboxView(places, RowsAhead(backlog), lambda: deliveries.scheduler.handed)
+        known = partial(in_force, self._checkpoints)
+        resources = deliveries.subscription_resources(rows, means.log, means.scanner, known)
+        pulls = self._pulls = PartitionPulls(own.subscriptions, resources, self._writer.committer())
         stack.push_async_callback(pulls.close)
-        replays = self._replaying(own, deliveries)
+        replays = deliveries.replaying(own.replays, means.scanner, self._writer.committer())
         stack.push_async_callback(asyncio.to_thread, replays.close)
         found = cursors.load()
         await self._routed(cursors.generation)
@@ -252,7 +267,8 @@ class PartitionDispatcher:
         self._begins_at = self._position = found.position
         deliveries.dead_letters.start()
         stack.push_async_callback(self._stop)  # not before: what has not been read must not be written
-        self._tend(self._watch_routing(), "routing is not watched any more")
+        watching = deliveries.watch(lambda: asyncio.sleep(limits.ROUTING_POLL_S), partition=self._number)
+        self._tend(watching, "routing is not watched any more")
         self._tend(replays.run(), "replays have ended")
         self._tend(pulls.tend(), "subscriptions are not looked after any more")
         self.api, self.pulls = self._answers(own, deliveries, replays, pulls), pulls
@@ -260,52 +276,18 @@ class PartitionDispatcher:
             "partition begins", partition=self._number, position=found.position, behind=len(found.targets), rows=records
         )
 
-    def _replaying(self, own: DispatcherDirectory, deliveries: ShardDeliveries) -> Replaying:
-        options = self._options
-        return Replaying(
-            own.replays,
-            scanner=options.scanner,
-            events=options.events,
-            service=deliveries.service,
-            dead_letters=deliveries.dead_letters,
-            trigger=deliveries.routing.trigger,
-            rule_of=deliveries.routing.rule_of,
-            shard=Shard(self._number, self._count),
-            committer=self._writer.committer(),
-        )
-
-    def _pulling(
-        self, own: DispatcherDirectory, deliveries: ShardDeliveries, places: CheckpointRowPlaces, backlog: TopicBacklog
-    ) -> PartitionPulls:
-        options = self._options
-        resources = SubscriptionResources(
-            outbox=OutboxView(places, RowsAhead(backlog), lambda: deliveries.scheduler.handed),
-            log=options.log,
-            scanner=options.scanner,
-            rule_of=deliveries.routing.rule_of,
-            events=options.events,
-            look=deliveries.look,
-            in_force=partial(in_force, self._checkpoints),
-            dead_letters=deliveries.dead_letters,
-            clock_us=options.means.clocks.now_us,
-        )
-        return PartitionPulls(own.subscriptions, resources, self._writer.committer())
-
     def _answers(
         self, own: DispatcherDirectory, deliveries: ShardDeliveries, replays: Replaying, pulls: PartitionPulls
     ) -> ASGIApp:
-        """The same paths as those of a dispatcher of one machine."""
-        options = self._options
-        routes = [*DeadLettersApi(own.dead_letters, deliveries.dead_letters).routes(), *pulls.routes()]
-        lookups = options.lookups
-        records = PartitionRecords(self._number, own, options.attempts, self._checkpoints, lookups, self._count)
-        routes += PartitionRecordsApi(records, lookups, options.events, options.means.store).routes()
-        clock_us = options.means.clocks.now_us
-        routes += TargetStatsApi(deliveries.scheduler, options.events, own.dead_letters, clock_us).routes()
-        if options.objects is not None:
-            policy = options.means.identity.policy
-            routes += ReplaysApi(replays, options.log, options.objects, policy).routes()
-        return api_of(routes)
+        """The same paths as those of a dispatcher of one machine; and, for `why` and `trace`, its records."""
+        means, options = self._means, self._options
+        records = PartitionRecords(self._number, own, options.attempts, self._checkpoints, means.lookups, self._count)
+        routes = [
+            *pulls.routes(),
+            *deliveries.routes(replays, means.log, options.objects),
+            *PartitionRecordsApi(records, means.lookups, means.events, options.store).routes(),
+        ]
+        return Router(routes)  # its errors are those of `partitions_api`
 
     def _tend(self, work: Coroutine[Any, Any, None], failure: str) -> None:
         """Works beside the deliveries, for as long as the partition is here."""
@@ -319,8 +301,7 @@ class PartitionDispatcher:
         self._stack.push_async_callback(end)
 
     async def _stop(self) -> None:
-        assert self._deliveries is not None, "`_begin` made it"
-        await self._deliveries.stop(self._drain_s)
+        await self._at_work.stop(self._drain_s)
 
     def _find(self, target: int) -> Target | None:
         """A target as routing has it; for any thread."""
@@ -341,8 +322,7 @@ class PartitionDispatcher:
 
     async def _routed(self, generation: int) -> None:
         """Waits until the targets of a generation are known: their rows would end as those of deleted ones."""
-        assert self._deliveries is not None, "`_begin` made it"
-        routing, told = self._deliveries.routing, False
+        routing, told = self._at_work.routing, False
         looks = Recurring(_log, "routing cannot be read", UnavailableError)
         while True:
             with looks.attempt(partition=self._number):
@@ -354,30 +334,20 @@ class PartitionDispatcher:
                 _log.info("waits for newer objects", partition=self._number, generation=generation)
             await asyncio.sleep(limits.ROUTING_POLL_S)
 
-    async def _watch_routing(self) -> None:
-        assert self._deliveries is not None, "`_begin` made it"
-        looks = Recurring(_log, "routing cannot be read", UnavailableError)
-        while True:
-            await asyncio.sleep(limits.ROUTING_POLL_S)
-            with looks.attempt(partition=self._number):
-                await self._deliveries.refresh()
-
     # --- rows -------------------------------------------------------------------------------------------
 
     async def _walk(self, page: OutboxPage) -> None:
         """Hands a page's rows over; returns when all of them have a place in their targets' queues, or none."""
-        deliveries, cursors = self._deliveries, self._cursors
-        assert deliveries is not None, "`_begin` made it"
+        scheduler, cursors = self._at_work.scheduler, self._cursors
         assert cursors is not None, "`_begin` made it"
         generation = max((event.generation for event in page.events), default=0)
         await self._routed(generation)
         cursors.generation = max(cursors.generation, generation)
-        scheduler = deliveries.scheduler
         for number, event in enumerate(page.events):
             if event.position < self._begins_at:
                 continue  # the cursors know of it: its place in the group was committed later than it was read
             self._keep(event)
-            metrics.MATCH_SECONDS.observe((self._options.means.clocks.now_us() - event.stored_us) / 1e6)
+            metrics.MATCH_SECONDS.observe((self._options.clocks.now_us() - event.stored_us) / 1e6)
             rows = [(event.offset, target, verdict) for target, verdict in event.targets]
             group = RowGroup(event.source, event.generation, rows)
             self._position = event.position + 1
@@ -398,7 +368,7 @@ class PartitionDispatcher:
             await asyncio.sleep(0)
 
     def _keep(self, event: OutboxEvent) -> None:
-        events = self._options.events
+        events = self._means.events
         if events.kept(event.source, event.offset) is None:
             shared = shared_event(event.stored, event.source, event.offset, event.stored_us)
             events.keep(event.source, event.offset, shared)
@@ -408,39 +378,33 @@ class PartitionDispatcher:
 
     def _removed(self, target: int, start: int, end: int) -> None:
         """Retention has taken rows that a target had not read; how many of them were its own is not known."""
-        assert self._deliveries is not None, "`_begin` made it"
         if start == 0 and self._pulls is not None and self._pulls.subscriptions.has(target):
             return  # it goes to the earliest row that is kept
         words = f"the outbox was trimmed from offset {start} to {end} before it was read"
         _log.error("events of a lagging target are lost", partition=self._number, target=target, why=words)
-        self._deliveries.look.errors.dropped(target, words)
-        self._deliveries.reporter.wake()
+        self._at_work.look.errors.dropped(target, words)
+        self._at_work.reporter.wake()
 
     # --- what the scheduler tells -----------------------------------------------------------------------
 
     def target_unknown(self) -> None:
-        """See `scheduler.SchedulerListener`."""
-        assert self._deliveries is not None, "`_begin` made it"
-        self._deliveries.routing.refresh_now()
+        self._at_work.routing.refresh_now()
 
     def cursors_changed(self) -> None:
-        """See `scheduler.SchedulerListener`."""
         if not self._is_progress_alone:
             self._wake_flusher()
         elif self._progress_timer is None:
             self._progress_timer = self._loop.call_later(limits.CHANGELOG_PROGRESS_S, self._wake_flusher)
 
     def _wake_flusher(self) -> None:
-        assert self._deliveries is not None, "`_begin` made it"
         if self._progress_timer is not None:
             self._progress_timer.cancel()
             self._progress_timer = None
-        self._deliveries.flusher.wake()
+        self._at_work.flusher.wake()
 
     def rows_walked(self) -> None:
         """See `scheduler.SchedulerListener`."""
 
     def row_kept(self, target: int) -> None:
-        """See `scheduler.SchedulerListener`."""
         if self._pulls is not None:
             self._pulls.subscriptions.wake(target)

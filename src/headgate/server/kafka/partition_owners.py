@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,15 +24,14 @@ from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate.limits import PARTITION_OWNER_S_MAX
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherGroup, DispatcherQuestion, asked
 from headgate.server.kafka import instance
-from headgate.server.kafka.partition_questions import MISDIRECTED, partition_path
+from headgate.server.kafka.partition_questions import MISDIRECTED, PARTITION, partition_path
 from headgate.server.kafka.peers import PeerServers
 from headgate.server.local_http import Header, LocalResponse, PeerAddress
 from headgate.server.proxy import FORWARDED, PartUnavailableError, WholeRequest, pass_on, whole_request
 from headgate.settings import Settings
 
-PARTITION: Final = b"headgate-partition"
-"""A header of a question that another server has passed on: the partition whose owner is asked."""
 _DIGITS_MAX: Final = 5
+_ELSEWHERE: Final = DispatcherAnswer(MISDIRECTED, b"{}")
 _LOOK_S: Final = 0.25
 """Between two looks for the owner of a partition that moves."""
 _P = TypeVar("_P")
@@ -68,10 +66,7 @@ class PartitionOwners:
     """Each partition of the outbox is a dispatcher, wherever it is; see `DispatcherReach`.
 
     Args:
-        settings: This server's settings.
-        count: How many partitions the outbox has.
         look: The name of each partition's owner (`instance.advertised_name`), as it is now; may block.
-        peers: The other servers.
 
     Attributes:
         sockets: Of the processes of this server that may be owners, for HTTP.
@@ -93,22 +88,26 @@ class PartitionOwners:
 
         What another server has passed on goes no further: its partition is asked here, or it is MISDIRECTED.
         """
-        passed_on = partition_of(question.client.scope["headers"], self.count)
-        if passed_on is not None:
-            return await self.ask_here(passed_on, question)
+        scope = question.client.scope
+        if (passed_on := partition_of(scope["headers"], self.count)) is not None:
+            return await self.ask_here(passed_on, question) or _ELSEWHERE
 
-        async def ask_at(owner: str) -> DispatcherAnswer | None:
-            answer = await self._ask_at(instance.urls_of_name(owner)[0], number, question)
-            return answer if answer.status != MISDIRECTED else None
+        async def there(url: str, _: str) -> DispatcherAnswer | None:
+            return await _asked(self._peers.place(url), question, self.passed_on(url, number, self._peers.shown(scope)))
 
-        return await self.reached(number, ask_at)
+        return await self.reached(number, lambda: self.ask_here(number, question), there)
 
-    async def reached(self, number: int, ask_at: Callable[[str], Awaitable[_T | None]]) -> _T:
+    async def reached(
+        self,
+        number: int,
+        here: Callable[[], Awaitable[_T | None]],
+        there: Callable[[str, str], Awaitable[_T | None]],
+    ) -> _T:
         """What the owner of a partition answers; waits PARTITION_OWNER_S_MAX for one of a partition that moves.
 
         Args:
-            number: Of the partition.
-            ask_at: Asks an owner by its name; None where it is the owner no more, and has done nothing.
+            here: Asks this server; None where it is the owner no more, and has done nothing.
+            there: The same of another one, by its URL and that of its gRPC address, empty without one.
 
         Raises:
             PartitionWithoutOwnerError: There is none.
@@ -120,7 +119,9 @@ class PartitionOwners:
             asked_at, owner = time.monotonic(), self._owners.get(number)
             if owner is not None:
                 try:
-                    answer = await self._while_owner(number, owner, ask_at(owner))
+                    url, calls = instance.urls_of_name(owner)
+                    asking = here() if url == self._peers.own_url else there(url, calls)
+                    answer = await self._while_owner(number, owner, asking)
                 except PartUnavailableError:
                     self._owners.pop(number, None)  # it may have died: the next question looks for another one
                     raise
@@ -155,58 +156,42 @@ class PartitionOwners:
         return [Route(one.path, _PassedOn(self, one.app), methods=list(one.methods or ())) for one in routes]
 
     def subscriptions(self, group: DispatcherGroup) -> ASGIApp:
-        """See `DispatcherReach.subscriptions`."""
         return _SubscriptionOwner(self, group)
 
-    async def ask_here(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
-        """What the owner of a partition answers where it is a process of this server, else MISDIRECTED.
+    async def ask_here(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer | None:
+        """What the owner of a partition answers where it is a process of this server; None where it is not.
 
         Raises:
             PartUnavailableError: A process may be the owner, and does not answer.
         """
         path = partition_path(number, question.target)
         local = DispatcherQuestion(question.method, path, question.body, question.client)
+        return await asked_in_turn(self.sockets, lambda socket: _asked(socket, local, local.user))
 
-        async def ask(socket: Path) -> DispatcherAnswer | None:
-            answer = await asked(socket, local, local.user)
-            return answer if answer.status != MISDIRECTED else None
-
-        return await asked_in_turn(self.sockets, ask) or DispatcherAnswer(MISDIRECTED, b"{}")
-
-    async def _ask_at(self, url: str, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
-        if url == self._peers.own_url:
-            return await self.ask_here(number, question)
-        return await asked(self._peers.place(url), question, self._passed_on(url, number, question.client.scope))
-
-    def _passed_on(self, url: str, number: int, scope: Scope) -> list[Header]:
-        """The headers by which another server judges the client of a request, and knows the partition.
+    @staticmethod
+    def passed_on(url: str, number: int, shown: list[Header] | None) -> list[Header]:
+        """The headers by which another server judges a client, and knows the partition; see `PeerServers.shown`.
 
         Raises:
             ClientNotPassedOnError: The client cannot be shown there.
         """
-        shown = self._peers.shown(scope)
         if shown is None:
             raise ClientNotPassedOnError(url)
         return [*shown, (FORWARDED, b"1"), (PARTITION, str(number).encode())]
 
     # --- answers that are passed on as they come --------------------------------------------------------
 
-    async def stream(
-        self, url: str, number: int, request: WholeRequest, scope: Scope, receive: Receive, send: Send
-    ) -> bool | None:
-        """Passes a request on to the server with a URL, and its answer as it comes; None where it is MISDIRECTED.
+    async def stream(self, number: int, request: WholeRequest, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on to the owner of a partition, and its answer as it comes; raises as `reached` does."""
 
-        Raises:
-            PartUnavailableError: Nobody answers there.
-            ClientNotPassedOnError: The client cannot be shown there.
-        """
-        if url == self._peers.own_url:
-            return await self.stream_here(number, request, receive, send)
-        headers = (*request.headers, *self._passed_on(url, number, scope))
-        return await _streamed(self._peers.place(url), replace(request, headers=headers), receive, send)
+        async def there(url: str, _: str) -> bool | None:
+            headers = (*request.headers, *self.passed_on(url, number, self._peers.shown(scope)))
+            return await _streamed(self._peers.place(url), replace(request, headers=headers), receive, send)
+
+        await self.reached(number, lambda: self.stream_here(number, request, receive, send), there)
 
     async def stream_here(self, number: int, request: WholeRequest, receive: Receive, send: Send) -> bool | None:
-        """The same, to the process of this server that owns a partition."""
+        """The same where the owner is a process of this server; None where it is not."""
         target = partition_path(number, request.target.decode("latin-1")).encode("latin-1")
         local = replace(request, target=target)
         return await asked_in_turn(self.sockets, lambda socket: _streamed(socket, local, receive, send))
@@ -223,7 +208,6 @@ async def asked_in_turn(places: Iterable[_P], ask: Callable[[_P], Awaitable[_T |
     """What the one of several processes answers that owns a partition; None where none of them does.
 
     Args:
-        places: Of the processes.
         ask: Asks one; None where it is not the owner, and has done nothing.
 
     Raises:
@@ -241,6 +225,14 @@ async def asked_in_turn(places: Iterable[_P], ask: Callable[[_P], Awaitable[_T |
     if failed is not None:
         raise failed
     return None
+
+
+async def _asked(
+    place: Path | PeerAddress, question: DispatcherQuestion, headers: Sequence[Header]
+) -> DispatcherAnswer | None:
+    """What a process or a server answers; None where that is MISDIRECTED."""
+    answer = await asked(place, question, headers)
+    return answer if answer.status != MISDIRECTED else None
 
 
 class _MisdirectedError(Exception):
@@ -263,10 +255,6 @@ async def _streamed(place: Path | PeerAddress, request: WholeRequest, receive: R
 
 def partition_of(given: Iterable[Header], count: int) -> int | None:
     """The partition that a request is about which another server has passed on; None for a client's own.
-
-    Args:
-        given: Headers of a request, or metadata of a call.
-        count: How many partitions the outbox has.
 
     Raises:
         InvalidInputError: There is no such partition.
@@ -302,9 +290,8 @@ class _PassedOn:
             return
         target = request.target.decode("latin-1")
         question = DispatcherQuestion(request.method.decode(), target, request.body, Request(scope))
-        answer = await self._owners.ask_here(number, question)
-        response: Response = answer.response()
-        await response(scope, receive, send)
+        answer = await self._owners.ask_here(number, question) or _ELSEWHERE
+        await answer.response()(scope, receive, send)
 
 
 class _SubscriptionOwner:
@@ -317,19 +304,13 @@ class _SubscriptionOwner:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request; the path names `namespace` and `name`."""
         here = partition_of(scope["headers"], self._owners.count)
-        whole = await whole_request(scope, receive)
-        if whole is None:
+        request = await whole_request(scope, receive)
+        if request is None:
             return
-        request: WholeRequest = whole
         if here is not None:
             if not await self._owners.stream_here(here, request, receive, send):
-                await DispatcherAnswer(MISDIRECTED, b"{}").response()(scope, receive, send)
+                await _ELSEWHERE.response()(scope, receive, send)
             return
         named = scope["path_params"]
         number = await self._group.owner(Kind.SUBSCRIPTION, named["namespace"], named["name"])
-
-        async def ask_at(owner: str) -> bool | None:
-            url, _ = instance.urls_of_name(owner)
-            return await self._owners.stream(url, number, request, scope, receive, send)
-
-        await self._owners.reached(number, ask_at)
+        await self._owners.stream(number, request, scope, receive, send)

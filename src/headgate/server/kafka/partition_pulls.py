@@ -10,20 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Protocol, cast
 
 import grpc
 import structlog
-from grpc import aio
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate import limits
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.observe.logs import Recurring
-from headgate.rpc.errors import status
-from headgate.rpc.service import SUBSCRIPTIONS
-from headgate.server.kafka.partition_questions import PartitionElsewhereError
+from headgate.rpc.service import SUBSCRIPTIONS, CallContext, ServiceCalls, headers_of
+from headgate.server.kafka.partition_questions import PARTITION, PartitionElsewhereError
 from headgate.server.proxy import PartUnavailableError
 from headgate.storage.commit import Committer
 from headgate.subscriptions.api import SubscriptionsApi
@@ -32,22 +30,11 @@ from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
 
-PARTITION_METADATA: Final = "headgate-partition"
-"""Metadata of a call that is handed on: the outbox partition whose owner is asked."""
 _log = structlog.get_logger(__name__)
 
 
 class PartitionPulls:
-    """The subscriptions of a partition. Lives on one event loop.
-
-    Args:
-        path: `subscriptions.db`, which holds what the changelog has.
-        resources: What subscriptions read.
-        committer: Makes the file's transactions durable.
-
-    Attributes:
-        subscriptions: The subscriptions.
-    """
+    """The subscriptions of a partition. Lives on one event loop. Its file holds what the changelog has."""
 
     def __init__(self, path: Path, resources: SubscriptionResources, committer: Committer) -> None:
         self._store = SubscriptionStore(path, committer)
@@ -61,7 +48,7 @@ class PartitionPulls:
         for route in SubscriptionsApi(self.subscriptions).routes():
             yield Route(route.path, self._guarded(route.app), methods=list(route.methods or ()))
 
-    async def answer(self, details: grpc.HandlerCallDetails, request: object, context: _Context) -> None:
+    async def answer(self, details: grpc.HandlerCallDetails, context: CallContext) -> None:
         """Answers a call of the service `Subscriptions`.
 
         Raises:
@@ -71,7 +58,7 @@ class PartitionPulls:
         handler = self._calls.service(details)
         if handler is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "there is no such method")
-        await self._during(lambda: cast(Any, handler).stream_stream(request, context))
+        await self._during(lambda: cast(Any, handler).stream_stream(None, context))
 
     async def tend(self) -> None:
         """Looks after the subscriptions, until it is cancelled."""
@@ -142,36 +129,17 @@ class PullingPartition(Protocol):
         ...
 
 
-_Context = aio.ServicerContext[bytes, bytes]
-
-
-class PartitionCalls(grpc.GenericRpcHandler):
-    """The service `Subscriptions` of a process: a call names its partition by PARTITION_METADATA.
-
-    Args:
-        partitions: Those that the process has at the time.
-    """
+class PartitionCalls(ServiceCalls):
+    """The service `Subscriptions` of a process: a call names its partition by the metadata PARTITION."""
 
     def __init__(self, partitions: Mapping[int, PullingPartition]) -> None:
+        super().__init__(SUBSCRIPTIONS)
         self._partitions = partitions
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """What answers a call; None when it is not of this service."""
-        if not details.method.startswith(f"/{SUBSCRIPTIONS}/"):
-            return None
-
-        async def answer(request: object, context: _Context) -> None:
-            try:
-                await self._pulls(context).answer(details, request, context)
-            except HeadgateError as error:
-                await context.abort(*status(error))
-
-        return grpc.stream_stream_rpc_method_handler(answer)
-
-    def _pulls(self, context: _Context) -> PartitionPulls:
-        named = next((value for key, value in context.invocation_metadata() or () if key == PARTITION_METADATA), "")
-        partition = self._partitions.get(int(named)) if str(named).isdecimal() else None
+    async def answer(self, details: grpc.HandlerCallDetails, context: CallContext) -> None:
+        named = dict(headers_of(context)).get(PARTITION, b"")
+        partition = self._partitions.get(int(named)) if named.isdigit() else None
         pulls = partition.pulls if partition is not None else None
         if pulls is None:
-            raise PartitionElsewhereError(f"partition {str(named)[:8]} of the outbox is not here")
-        return pulls
+            raise PartitionElsewhereError(f"partition {named[:8].decode('latin-1')} of the outbox is not here")
+        await pulls.answer(details, context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
@@ -11,7 +11,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.control.http import ERROR_HANDLERS, JSON
@@ -43,14 +43,7 @@ class NoSuchEventError(NotFoundError):
 
 
 class PartitionRecordsApi:
-    """The handlers.
-
-    Args:
-        records: Of the partition.
-        lookups: Of the process.
-        events: The topic, by places.
-        store: Routing.
-    """
+    """The handlers."""
 
     def __init__(self, records: PartitionRecords, lookups: OutboxLookups, events: Events, store: RoutingStore) -> None:
         self._records = records
@@ -99,7 +92,7 @@ def _named(request: Request) -> str:
 
 
 # --- asked records --------------------------------------------------------------------------------
-# What became of an event in a deployment on Kafka: the owners of the outbox's partitions are asked for it.
+
 
 _decode: Final = msgspec.json.Decoder(EventRecords).decode
 
@@ -114,8 +107,6 @@ class AskedRecords:
     """See `headgate.inspect.records.Records`; of one request, made on the event loop, used in other threads.
 
     Args:
-        log: The topic `events`.
-        reach: The owners of partitions.
         client: The request, whose client must have the right to it at every owner.
     """
 
@@ -158,6 +149,8 @@ def _records(number: int, answer: DispatcherAnswer) -> EventRecords:
 # answered with 421 (Misdirected Request): nothing was done, and who asks looks for its owner anew.
 
 MISDIRECTED: Final = 421
+PARTITION: Final = b"headgate-partition"
+"""A header of a question that another server has passed on, and metadata of a call: the partition that it is about."""
 _PREFIX: Final = "/partitions/"
 
 
@@ -175,11 +168,6 @@ class AnsweringPartition(Protocol):
     def api(self) -> ASGIApp | None:
         """Answers questions; None before its state is read and once it goes."""
         ...
-
-
-def api_of(routes: Iterable[BaseRoute]) -> ASGIApp:
-    """The answers about one partition; its errors are those of `partitions_api`."""
-    return Router(routes=list(routes))
 
 
 def partition_path(partition: int, target: str) -> str:

@@ -35,9 +35,6 @@ class _SharedChannel:
 class PeerServers:
     """Ways to other servers, which judge a client by what it has shown here.
 
-    Args:
-        settings: This server's settings.
-
     Attributes:
         own_url: By which the others reach this one.
     """

@@ -17,7 +17,7 @@ from headgate.observe.metrics import SOURCE_RECORDS_ADMITTED, SOURCE_RECORDS_REF
 from headgate.server import child, ready
 from headgate.server.authorization import default_mode
 from headgate.server.kafka import instance
-from headgate.server.kafka.sharing import quota_sharers
+from headgate.server.kafka.instance import quota_sharers
 from headgate.store.kafka.objects import open_cache
 from headgate.store.kafka.source import SourceGates, SourceReader
 

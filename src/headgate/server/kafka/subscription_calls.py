@@ -8,43 +8,34 @@ ends with an error that the client can retry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import Final
 
 import grpc
 from grpc import aio
 
 from headgate.auth.context import current_user
-from headgate.errors import HeadgateError, UnavailableError
-from headgate.rpc.errors import ERROR, ProtocolError, status
-from headgate.rpc.service import SUBSCRIPTIONS
+from headgate.errors import UnavailableError
+from headgate.rpc.errors import ERROR, ProtocolError
+from headgate.rpc.service import SUBSCRIPTIONS, CallContext, ServiceCalls, headers_of
 from headgate.server.dispatcher_group import DispatcherGroup
 from headgate.server.handed_on_calls import (
     CHANNEL_OPTIONS,
-    CallsElsewhere,
     Metadata,
     aborted,
     is_gone,
     relayed,
     user_metadata,
 )
-from headgate.server.kafka import instance
 from headgate.server.kafka.partition_owners import (
-    PARTITION,
-    ClientNotPassedOnError,
     PartitionOwners,
     asked_in_turn,
     partition_of,
 )
-from headgate.server.kafka.partition_questions import PartitionElsewhereError
+from headgate.server.kafka.partition_questions import PARTITION, PartitionElsewhereError
 from headgate.server.kafka.peers import PeerServers
-from headgate.server.local_http import Header
-from headgate.server.proxy import FORWARDED, PartUnavailableError
+from headgate.server.proxy import PartUnavailableError
 from headgate.settings import Settings
-
-_Context = aio.ServicerContext[bytes, bytes]
-_PREFIX: Final = f"/{SUBSCRIPTIONS}/"
 
 
 class PeerWithoutCallsError(UnavailableError):
@@ -59,44 +50,23 @@ class PeerWithoutCallsError(UnavailableError):
         )
 
 
-class SubscriptionCalls(CallsElsewhere):
-    """The service `Subscriptions` of a front on Kafka.
-
-    Args:
-        settings: This server's settings.
-        owners: Of the outbox's partitions.
-        group: Knows the partition of a subscription.
-        peers: The other servers.
-    """
+class SubscriptionCalls(ServiceCalls):
+    """The service `Subscriptions` of a front on Kafka."""
 
     def __init__(self, settings: Settings, owners: PartitionOwners, group: DispatcherGroup, peers: PeerServers) -> None:
+        super().__init__(SUBSCRIPTIONS)
         self._sockets = [settings.dispatcher_rpc(number) for number in range(settings.dispatchers)]
         self._channels: list[aio.Channel] = []
         self._owners = owners
         self._group = group
         self._peers = peers
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """Hands a call on; None when it is not of this service."""
-        method = details.method
-        if not method.startswith(_PREFIX):
-            return None
-
-        async def answer(_: object, context: _Context) -> None:
-            try:
-                await self._hand_on(method, context)
-            except HeadgateError as error:
-                await context.abort(*status(error))
-
-        return grpc.stream_stream_rpc_method_handler(answer)
-
     async def close(self) -> None:
-        """See `CallsElsewhere.close`."""
         for channel in self._channels:
             await channel.close()
 
-    async def _hand_on(self, method: str, context: _Context) -> None:
-        headers = _headers(context)
+    async def answer(self, details: grpc.HandlerCallDetails, context: CallContext) -> None:
+        method, headers = details.method, headers_of(context)
         here = partition_of(headers, self._owners.count)
         first: object = await context.read()
         if not isinstance(first, bytes):
@@ -108,19 +78,17 @@ class SubscriptionCalls(CallsElsewhere):
             return
         number = await self._group.owner_of_call(method, message)
 
-        async def ask_at(owner: str) -> bool | None:
-            url, calls = instance.urls_of_name(owner)
-            if url == self._peers.own_url:
-                return await self._ask_here(number, method, context, message)
+        async def there(url: str, calls: str) -> bool | None:
             if not calls:
                 raise PeerWithoutCallsError(url)
-            metadata = self._passed_on(url, number, headers)
+            shown = self._owners.passed_on(url, number, self._peers.shown_by(current_user.get(), headers))
+            metadata = tuple((name.decode(), value.decode("latin-1")) for name, value in shown)
             with self._peers.channel(calls) as channel:
                 return await _ask(channel, method, context, message, metadata)
 
-        await self._owners.reached(number, ask_at)
+        await self._owners.reached(number, lambda: self._ask_here(number, method, context, message), there)
 
-    async def _ask_here(self, number: int, method: str, context: _Context, first: bytes) -> bool | None:
+    async def _ask_here(self, number: int, method: str, context: CallContext, first: bytes) -> bool | None:
         """Asks the processes of this server; None where none of them has the partition."""
         metadata = (*user_metadata(), (PARTITION.decode(), str(number)))
         return await asked_in_turn(
@@ -132,15 +100,10 @@ class SubscriptionCalls(CallsElsewhere):
             self._channels = [aio.insecure_channel(f"unix:{one}", options=CHANNEL_OPTIONS) for one in self._sockets]
         return self._channels
 
-    def _passed_on(self, url: str, number: int, headers: Iterable[Header]) -> Metadata:
-        shown = self._peers.shown_by(current_user.get(), headers)
-        if shown is None:
-            raise ClientNotPassedOnError(url)
-        more = [*shown, (FORWARDED, b"1"), (PARTITION, str(number).encode())]
-        return tuple((name.decode(), value.decode("latin-1")) for name, value in more)
 
-
-async def _ask(channel: aio.Channel, method: str, context: _Context, first: bytes, metadata: Metadata) -> bool | None:
+async def _ask(
+    channel: aio.Channel, method: str, context: CallContext, first: bytes, metadata: Metadata
+) -> bool | None:
     """Hands a call on; None where the partition is not there, of which the client has heard nothing.
 
     Raises:
@@ -166,10 +129,3 @@ async def _ask(channel: aio.Channel, method: str, context: _Context, first: byte
             await context.write(answer)
             await relayed(call, context)
     return True
-
-
-def _headers(context: _Context) -> list[Header]:
-    return [
-        (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1", "replace"))
-        for name, value in context.invocation_metadata() or ()
-    ]
