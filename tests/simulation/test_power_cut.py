@@ -10,7 +10,6 @@ import asyncio
 import random
 from bisect import bisect_right
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -69,14 +68,10 @@ def test_a_power_cut_repeats_the_deliveries_of_two_seconds_at_most(tmp_path: Pat
         cutting.cancel()
         await flusher.close()
 
-    clock = SimpleNamespace(monotonic=loop.time)
     asyncio.set_event_loop(loop)
     try:
-        with (
-            mock.patch("headgate.delivery.cursors.ThreadPoolExecutor", executors(lambda: disk)),
-            mock.patch("headgate.storage.commit.time", clock),
-        ):
-            store = PoweredStore(tmp_path / "dispatch.db")
+        with mock.patch("headgate.delivery.cursors.ThreadPoolExecutor", executors(lambda: disk)):
+            store = PoweredStore(tmp_path / "dispatch.db", clock=loop.time)
             loop.run_until_complete(work())
             store.close()
     finally:

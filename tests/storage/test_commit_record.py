@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class Rows(StoreFile):
     """A file of rows, as those of a dispatcher are."""
 
     def __init__(self, path: Path, *, synced: bool = True) -> None:
-        super().__init__(path, SCHEMA, synced=synced)
+        super().__init__(path, SCHEMA, clock=None if synced else time.monotonic)
 
     def put(self, *ids: int) -> None:
         with self._transaction() as connection:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -106,10 +107,22 @@ class CursorChange:
 
 
 class CursorStore(StoreFile):
-    """The file `dispatch.db`, made when absent. Blocking; one thread at a time."""
+    """The file `dispatch.db`, made when absent. Blocking; one thread at a time.
 
-    def __init__(self, path: Path, schema: str = "", committer: Committer | None = None) -> None:
-        super().__init__(path, _SCHEMA + schema, synced=False, committer=committer)
+    Args:
+        schema: Of further tables.
+        committer: Makes transactions durable; None for SQLite alone, which syncs one every CURSOR_SYNC_S.
+        clock: Monotonic seconds, by which it does.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        schema: str = "",
+        committer: Committer | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(path, _SCHEMA + schema, clock=clock, committer=committer)
 
     @classmethod
     def read(cls, path: Path) -> Cursors:

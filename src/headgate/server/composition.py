@@ -140,28 +140,23 @@ class DispatcherFiles:
 
 
 @asynccontextmanager
-async def dispatcher_files(
-    own: DispatcherDirectory, log: LogDirectory, files: FileOps | None, clock_us: Callable[[], int]
-) -> AsyncIterator[DispatcherFiles]:
+async def dispatcher_files(options: DispatcherOptions) -> AsyncIterator[DispatcherFiles]:
     """Opens them; the outbox is recovered first.
-
-    Args:
-        files: The outbox's system calls; None for the real ones.
-        clock_us: Microseconds since 1970 UTC.
 
     Raises:
         HeadgateError: One is damaged, or taken.
     """
+    own, log, clocks = options.own, options.log, options.clocks
     partition = Partition(own.outbox, log.on_corrupt)
-    writer = await asyncio.to_thread(partial(PartitionWriter, files=files), partition, OUTBOX_SCHEMA)
+    writer = await asyncio.to_thread(partial(PartitionWriter, files=options.files), partition, OUTBOX_SCHEMA)
     with (
         closing(writer),
         closing(OutboxReader(partition)) as backlog,
-        closing(CursorStore(own.cursors)) as cursors,
+        closing(CursorStore(own.cursors, clock=clocks.now)) as cursors,
         closing(SubscriptionStore(own.subscriptions)) as subscriptions,
         closing(LogEnds(log)) as ends,
         closing(LogEvents(log)) as events,
-        closing(Journal(own.attempts, clock_us=clock_us)) as journal,
+        closing(Journal(own.attempts, clock_us=clocks.now_us)) as journal,
     ):
         yield DispatcherFiles(log, writer, backlog, cursors, subscriptions, ends, events, journal)
 
@@ -219,8 +214,7 @@ async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterat
     """
     with child.failing(stop, "dispatcher fails"):
         async with contextlib.AsyncExitStack() as stack:
-            clock_us = options.clocks.now_us
-            files = await stack.enter_async_context(dispatcher_files(options.own, options.log, options.files, clock_us))
+            files = await stack.enter_async_context(dispatcher_files(options))
             threads = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="scan"))
             scanner = options.scanner or LogScanner(ChunkLog(files.log), threads)
             ways = await stack.enter_async_context(options.ways())

@@ -21,10 +21,9 @@ import sqlite3
 import struct
 import sys
 import threading
-import time
 import zlib
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -314,12 +313,12 @@ class SqliteCommitter:
 
     Args:
         path: The database; whoever makes this has looked by `sqlite.check_commits` whether commits are gone.
-        synced: Whether each commit is on disk when it returns; else one every CURSOR_SYNC_S is.
+        clock: Monotonic seconds, by which one commit every CURSOR_SYNC_S is on disk when it returns; None: each is.
     """
 
-    def __init__(self, path: Path, *, synced: bool = True) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] | None = None) -> None:
         self._path = path
-        self._synced = synced
+        self._clock = clock
         self._record = CommitRecord(path)
         self._due_s = 0.0
         self._syncs = True
@@ -332,7 +331,7 @@ class SqliteCommitter:
         connection.execute(SCHEMA)
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        syncs = self._synced or time.monotonic() >= self._due_s
+        syncs = self._clock is None or self._clock() >= self._due_s
         if syncs is not self._syncs:
             connection.execute(f"PRAGMA synchronous = {'FULL' if syncs else 'NORMAL'}")
             self._syncs = syncs
@@ -344,7 +343,7 @@ class SqliteCommitter:
         self._has_written, self.is_synced = True, self._syncs
         try:
             if self._syncs:
-                self._due_s = time.monotonic() + limits.CURSOR_SYNC_S
+                self._due_s = self._clock() + limits.CURSOR_SYNC_S if self._clock is not None else 0.0
                 self._record.committed(number)
             if self._record.wants_checkpoint:
                 self._record.checkpoint(connection)

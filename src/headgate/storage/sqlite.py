@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -323,8 +323,8 @@ class StoreFile:
         path: Made when absent.
         schema: Statements that make what is not there.
         version: Of the tables; a file with a higher one is refused.
-        synced: Whether a commit is on disk when it returns; else it is whole after a crash, but those of the last
-            CURSOR_SYNC_S may be gone.
+        clock: Monotonic seconds, by which one commit every CURSOR_SYNC_S is on disk when it returns: after a power cut
+            those since may be gone. None: each is.
         committer: Ends its transactions; None for SQLite alone.
 
     Raises:
@@ -339,14 +339,14 @@ class StoreFile:
         schema: str,
         *,
         version: int = TABLES_VERSION,
-        synced: bool = True,
+        clock: Callable[[], float] | None = None,
         committer: Committer | None = None,
     ) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         if committer is None:
             check_commits(path)  # before anything is written: that would take the place of what can still be saved
-        self._committer = committer or SqliteCommitter(path, synced=synced)
+        self._committer = committer or SqliteCommitter(path, clock)
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             found = version_of(self._connection, path, version)
