@@ -25,7 +25,7 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner
 from headgate.scan.search import EventFinder, FilterSearch
-from headgate.scan.starts import NEXT, start_offsets
+from headgate.scan.source import NEXT, start_offsets
 
 TSO = 449_320_000_000_000
 WAYS = {

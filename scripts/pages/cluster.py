@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from headgate.store import config
-from headgate.store.config_schema import meanings
+from headgate.store.config_file import meanings
 from headgate.store.kafka.topics import wanted_topics
 from scripts.pages.cell import row
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headgate.settings import Settings
-from headgate.store.config_schema import config_schema, meanings
+from headgate.store.config_file import config_schema, meanings
 from scripts.pages.cell import row
 
 HEAD: Final = """# Settings

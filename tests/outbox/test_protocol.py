@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.outbox.errors import LinkProtocolError
 from headgate.outbox.protocol import (
     HELLO_BYTES,
     FrameParser,
     Hello,
+    LinkProtocolError,
     decode_hello,
     encode_hello,
     encode_passed,

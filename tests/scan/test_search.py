@@ -19,8 +19,7 @@ from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import Located, LogScanner, ScanRequest
 from headgate.scan.scan import Scan
 from headgate.scan.search import EventFinder, FilterSearch, offsets_at_event
-from headgate.scan.source import Query
-from headgate.scan.starts import NEXT, start_offsets
+from headgate.scan.source import NEXT, Query, start_offsets
 
 BROKER = "ns/a"
 RULE = filter_value_rule("type")

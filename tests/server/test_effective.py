@@ -16,8 +16,7 @@ from jsonschema import Draft202012Validator
 from headgate.errors import InvalidInputError
 from headgate.server.effective import SettingOrigin, effective
 from headgate.settings import Settings
-from headgate.store.config_file import FILE_SETTINGS, SettingsError
-from headgate.store.config_schema import config_schema
+from headgate.store.config_file import FILE_SETTINGS, SettingsError, config_schema
 from tests.support import REPOSITORY
 
 HEADGATE = Path(sys.executable).with_name("headgate")

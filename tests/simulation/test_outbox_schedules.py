@@ -15,8 +15,7 @@ import pytest
 
 from headgate import limits
 from headgate.outbox.protocol import Hello, Row
-from headgate.outbox.takeover import Accepted, Step, Takeover, _Contender, _Partition
-from headgate.outbox.takeover_state import TakeoverState
+from headgate.outbox.takeover import Accepted, Step, Takeover, TakeoverState, _Contender, _Partition
 from headgate.store.kafka.outbox_records import EventRecord, OverRecord, PassedRecord
 from headgate.store.kafka.outbox_takeover import OutboxTakeover, Outcome
 from tests import support

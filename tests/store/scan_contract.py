@@ -37,8 +37,7 @@ from headgate.scan import scan as scan_module
 from headgate.scan.pages import Located, LogScanner
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.search import EventFinder, FilterSearch, latest
-from headgate.scan.source import Query, ReadableLog
-from headgate.scan.starts import EARLIEST, NEXT, start_offsets
+from headgate.scan.source import EARLIEST, NEXT, Query, ReadableLog, start_offsets
 from headgate.stream import follow
 from headgate.stream.api import ReadApi
 from headgate.stream.readers import Readers

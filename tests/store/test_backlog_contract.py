@@ -13,11 +13,10 @@ import pytest
 from clusters.kafka import Kafka
 from confluent_kafka import TopicPartition
 
-from headgate.delivery.events import Events, LogEvents
+from headgate.delivery.events import EventGoneError, Events, LogEvents
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import Backlog, OutboxReader, OutboxRow
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk

@@ -9,7 +9,7 @@ import pytest
 
 from headgate import limits
 from headgate.delivery.cursors import CursorChange, TargetCursor
-from headgate.outbox.takeover_state import PartitionState, TakeoverState
+from headgate.outbox.takeover import PartitionState, TakeoverState
 from headgate.store.kafka.outbox_records import OutboxState
 from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace
 

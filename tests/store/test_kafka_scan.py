@@ -16,8 +16,7 @@ from confluent_kafka.admin import AdminClient
 from headgate.control.specs import DEFAULT_RULE
 from headgate.errors import UnavailableError
 from headgate.scan.scan import Scan
-from headgate.scan.source import Query
-from headgate.scan.starts import EARLIEST, start_offsets
+from headgate.scan.source import EARLIEST, Query, start_offsets
 from headgate.store.kafka import scan as kafka_scan
 from headgate.store.kafka.client import KafkaUnreachableError
 from headgate.store.kafka.records import RecordError

@@ -16,7 +16,7 @@ from headgate.limits import (
     TAKEOVER_NEAR_MISSES_MAX,
 )
 from headgate.outbox.shards import dispatcher_of
-from headgate.outbox.takeover_state import PartitionState, RunState, TakeoverState
+from headgate.outbox.takeover import PartitionState, RunState, TakeoverState
 from headgate.store.config import TopicsConfig
 from headgate.store.kafka.outbox_records import (
     EVENT,

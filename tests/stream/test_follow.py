@@ -14,7 +14,7 @@ import pytest
 
 from headgate.limits import READ_POLL_S
 from headgate.log.directory import LogDirectory
-from headgate.log.ends import LogEnds
+from headgate.log.reader import LogEnds
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, ScanRequest
 from headgate.scan.scan import Piece, Scan

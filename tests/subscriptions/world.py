@@ -11,12 +11,11 @@ from typing import Any
 
 from headgate.control.routing import PullRules, PullType, RoutingTable, Target
 from headgate.delivery.dead_letter import DeadLetterQueue
-from headgate.delivery.events import SharedEvent
+from headgate.delivery.events import EventGoneError, SharedEvent
 from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.directory import LogDirectory
-from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner

@@ -21,7 +21,7 @@ from headgate import limits
 from headgate.delivery import encoding
 from headgate.delivery.attempt_service import TURN_S, AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetterQueue, dead_letter_of, give_up
-from headgate.delivery.events import Events, SharedEvent, load_or_none
+from headgate.delivery.events import EventGoneError, Events, SharedEvent, load_or_none
 from headgate.delivery.lifecycle import Attempt, Delivery
 from headgate.delivery.permits import PermitCounts, Permits
 from headgate.delivery.retry import UNSENT, Fate, Outcome, judge, left_s
@@ -30,7 +30,6 @@ from headgate.delivery.verdicts import LastLook
 from headgate.event.hops import hops_of
 from headgate.observe import metrics
 from headgate.observe.logs import tell_failure
-from headgate.outbox.errors import EventGoneError
 
 Members = list[tuple[Delivery, SharedEvent]]
 Results = list[tuple[Delivery, str]]

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from headgate import limits
 from headgate.delivery.encoding import Wire, binary, structured
+from headgate.errors import UnavailableError
 from headgate.event.arrow import from_batch_all
 from headgate.event.hops import place_root, root_of
 from headgate.event.http import canonical
@@ -19,11 +20,17 @@ from headgate.filter.cel.evaluate import EventView
 from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
 from headgate.log.lookup import RecordLookup
-from headgate.outbox.errors import EventGoneError
 
 _OVERHEAD_BYTES: Final = 2_048
 _NEIGHBOURS: Final = 16
 _NEIGHBOUR_BYTES_MAX: Final = 4_096
+
+
+class EventGoneError(UnavailableError):
+    """The log no longer holds an event that the outbox names (retention took it, or it is damaged and passed over)."""
+
+    code = "event-gone"
+    retriable = False
 
 
 class SharedEvent:

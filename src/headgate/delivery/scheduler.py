@@ -29,14 +29,13 @@ from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.attempts import Attempts
 from headgate.delivery.cursors import CursorChange, TargetCursor
 from headgate.delivery.dead_letter import DeadLetterQueue
-from headgate.delivery.events import Events
+from headgate.delivery.events import EventGoneError, Events
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.permits import PermitCounts
 from headgate.delivery.targets import GIVEN_UP, Lag, TargetState
 from headgate.delivery.verdicts import LastLook
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
-from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import Backlog
 from headgate.outbox.writer import OutboxChunk
 

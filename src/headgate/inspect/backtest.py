@@ -36,8 +36,7 @@ from headgate.limits import BACKTEST_SHARE_MIN, BACKTEST_TRIGGERS_MAX, BACKTESTS
 from headgate.log import positions
 from headgate.log.errors import PositionError
 from headgate.scan.counting import HOUR_US, CountPage, CountRequest, EventCounter
-from headgate.scan.source import ReadableLog
-from headgate.scan.starts import EARLIEST, NEXT, start_offsets
+from headgate.scan.source import EARLIEST, NEXT, ReadableLog, start_offsets
 from headgate.shares import FairPlaces
 
 _FILTER: Final = "filter"

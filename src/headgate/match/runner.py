@@ -14,7 +14,7 @@ from headgate.control.routing import RoutingTable
 from headgate.control.store import Store
 from headgate.limits import JVM_HEAP_MIB
 from headgate.log.directory import LogDirectory
-from headgate.log.ends import end_offsets
+from headgate.log.reader import end_offsets
 from headgate.match.dataframe import match_events
 from headgate.match.driver_link import LinkAddress
 from headgate.match.errors import SparkGoneError

@@ -18,7 +18,6 @@ import msgspec
 import structlog
 
 from headgate import limits
-from headgate.outbox.errors import LinkProtocolError
 from headgate.outbox.protocol import (
     ADDRESS_FILE,
     HELLO_ACCEPTED,
@@ -27,6 +26,7 @@ from headgate.outbox.protocol import (
     FrameParser,
     Hello,
     LinkEndpoint,
+    LinkProtocolError,
     Resume,
     RunActive,
     RunRejected,

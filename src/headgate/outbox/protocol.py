@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from headgate import limits
-from headgate.outbox.errors import LinkProtocolError
+from headgate.errors import HeadgateError
 
 HELLO_MAGIC: Final = b"HGM1"
 HELLO_BYTES: Final = 84
@@ -34,6 +34,12 @@ ADDRESS_FILE: Final = "match-link-{}.json"
 
 Row = tuple[int, int, int]
 """(offset, target, verdict) of one match; tuples because a busy link makes 40,000 of them a second."""
+
+
+class LinkProtocolError(HeadgateError):
+    """A peer of the match link sent what docs/spec/match-link.md does not allow; its connection is closed."""
+
+    code = "link-protocol"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,49 @@ from dataclasses import dataclass, field
 from headgate import limits
 from headgate.outbox.protocol import Hello, Row, RunActive, RunRejected
 from headgate.outbox.shards import dispatcher_of
-from headgate.outbox.takeover_state import PartitionState, RunState, TakeoverState
+
+# --- state ----------------------------------------------------------------------------------------
+# A takeover that holds no rows, as data: what a reader of a log needs to go on after a restart.
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """A run that is alive; active once it has owned all of its partitions."""
+
+    run: int
+    generation: int
+    partitions: int
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One partition between two steps, nothing being held.
+
+    Attributes:
+        watermark: W.
+        contenders: Runs, in order.
+        retired: Runs that are alive and were followed here, in order.
+        owned: Whether the first contender is the owner.
+        near_misses: How often the last contender ended near W and below it.
+    """
+
+    watermark: int
+    contenders: tuple[int, ...] = ()
+    retired: tuple[int, ...] = ()
+    owned: bool = False
+    near_misses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TakeoverState:
+    """All that a takeover without held rows is: the runs that are alive, in order, and each partition by number."""
+
+    runs: tuple[RunState, ...] = ()
+    partitions: Mapping[int, PartitionState] = field(default_factory=dict)
+
+
+# --- takeover -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,7 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.log import positions
 from headgate.replay.sender import Replaying
 from headgate.replay.store import Replay, ReplaySpec
-from headgate.scan.source import ReadableLog
-from headgate.scan.starts import NEXT, start_offsets
+from headgate.scan.source import NEXT, ReadableLog, start_offsets
 
 BASE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/replays"
 

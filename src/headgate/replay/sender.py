@@ -30,7 +30,7 @@ from headgate.delivery import encoding
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.cursors import Tried
 from headgate.delivery.dead_letter import DeadLetterQueue, give_up
-from headgate.delivery.events import Events, SharedEvent
+from headgate.delivery.events import EventGoneError, Events, SharedEvent
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, left_s
@@ -41,7 +41,6 @@ from headgate.event.identity import path_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring, tell_failure
-from headgate.outbox.errors import EventGoneError
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore
 from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest

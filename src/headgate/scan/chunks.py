@@ -14,9 +14,8 @@ from headgate.filter.skipping.prune import ChunkSummary, Prospect, Pruning, prun
 from headgate.limits import PRUNE_VALUES_MAX, SCAN_CHUNKS_MAX
 from headgate.log.bloom import hash_value, might_contain
 from headgate.log.directory import LogDirectory
-from headgate.log.ends import LogEnds
 from headgate.log.format import ChunkHeader, Codec
-from headgate.log.reader import Chunk, PartitionReader
+from headgate.log.reader import Chunk, LogEnds, PartitionReader
 from headgate.scan.source import Query, ScanCounters
 
 _NOTHING_PRUNED: Final = Pruning()

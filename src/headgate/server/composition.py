@@ -30,9 +30,8 @@ from headgate.delivery.post import Transport
 from headgate.delivery.scheduler import Scheduler
 from headgate.errors import UnavailableError
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
-from headgate.log.ends import LogEnds
 from headgate.log.files import FileOps
-from headgate.log.reader import PartitionReader
+from headgate.log.reader import LogEnds, PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
 from headgate.observe.logs import tell_failure

@@ -20,8 +20,7 @@ from headgate.filter.skipping.prune import Pruning, pruning
 from headgate.log.directory import LogDirectory, OnCorrupt
 from headgate.match.query import SOURCE
 from headgate.scan.chunks import ChunkLog
-from headgate.scan.source import ReadableLog
-from headgate.scan.starts import EARLIEST, start_offsets
+from headgate.scan.source import EARLIEST, ReadableLog, start_offsets
 from headgate.spark.connector import use_connector
 from headgate.spark.errors import EventsAddressError
 from headgate.spark.matching import ADDED, MATCH, match

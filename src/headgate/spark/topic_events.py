@@ -23,7 +23,7 @@ from headgate.log import positions
 from headgate.log.directory import OnCorrupt
 from headgate.log.errors import PositionError
 from headgate.match.kafka_columns import log_columns
-from headgate.scan.starts import EARLIEST, NEXT
+from headgate.scan.source import EARLIEST, NEXT
 from headgate.spark.errors import ConnectorMissingError, EventsAddressError, EventsUnreachableError
 
 # --- addresses ------------------------------------------------------------------------------------

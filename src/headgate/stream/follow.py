@@ -21,8 +21,7 @@ from headgate.rpc.service import Credits
 from headgate.scan.pages import LogScanner, scanning
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.search import EventFinder, FilterSearch, latest, offsets_at_event
-from headgate.scan.source import ReadableLog, ScanCounters
-from headgate.scan.starts import EARLIEST, LATEST, NEXT, start_offsets
+from headgate.scan.source import EARLIEST, LATEST, NEXT, ReadableLog, ScanCounters, start_offsets
 from headgate.stream.request import ReadRequest
 
 

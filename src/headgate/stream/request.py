@@ -17,8 +17,7 @@ from headgate.limits import (
     READ_WAIT_S_MAX,
     URL_CHARS_MAX,
 )
-from headgate.scan.source import Query
-from headgate.scan.starts import EARLIEST
+from headgate.scan.source import EARLIEST, Query
 
 
 class QueryError(InvalidInputError):

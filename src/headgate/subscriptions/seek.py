@@ -15,7 +15,7 @@ from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
 from headgate.event.identity import path_of
 from headgate.scan.search import EventFinder, FilterSearch, OnProgress, offsets_at_event
-from headgate.scan.starts import EARLIEST, LATEST, NEXT, start_offsets
+from headgate.scan.source import EARLIEST, LATEST, NEXT, start_offsets
 from headgate.subscriptions.errors import BrokerGoneError, PlaceNotFoundError, SeekCancelledError
 from headgate.subscriptions.messages import SeekGoal
 from headgate.subscriptions.sources import SubscriptionResources

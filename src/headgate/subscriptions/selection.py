@@ -30,7 +30,7 @@ from headgate.log.errors import CorruptChunkError, PositionError
 from headgate.observe import metrics
 from headgate.outbox.reader import OutboxRow
 from headgate.scan.pages import ScanRequest
-from headgate.scan.starts import EARLIEST, start_offsets
+from headgate.scan.source import EARLIEST, start_offsets
 from headgate.subscriptions.registry import SubscriptionState
 from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.store import UnackedEvent, history_position

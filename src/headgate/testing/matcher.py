@@ -22,8 +22,7 @@ from headgate.event.arrow import from_batch_all
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, program
 from headgate.filter.compile.plan import Verdict
 from headgate.log.directory import LogDirectory
-from headgate.log.ends import end_offsets
-from headgate.log.reader import PartitionReader
+from headgate.log.reader import PartitionReader, end_offsets
 from headgate.match.driver_link import LinkAddress
 from headgate.match.errors import DriverLinkError
 from headgate.match.matcher import Matcher

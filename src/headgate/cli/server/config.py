@@ -131,6 +131,6 @@ def schema() -> None:
     Examples:
       headgate config schema > headgate.schema.json
     """  # noqa: D301 - click reads \b as "keep these lines"
-    from headgate.store.config_schema import config_schema  # here: no other command needs it
+    from headgate.store.config_file import config_schema  # here: no other command needs it
 
     typer.echo(json.dumps(config_schema(), indent=2))

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headgate.delivery.events import EventCache, SharedEvent
+from headgate.delivery.events import EventCache, EventGoneError, SharedEvent
 from headgate.event.arrow import StoredEvent, to_batch
 from headgate.event.hops import place_root, root_of
 from headgate.limits import COMMIT_BATCH_BYTES_MAX, KAFKA_READ_EVENTS
-from headgate.outbox.errors import EventGoneError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import Came, TopicConsumer, offset_of
 from headgate.store.kafka.records import RecordError, decode_stored
