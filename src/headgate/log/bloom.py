@@ -91,13 +91,7 @@ def _mask(digest: int, m: int, k: int) -> int:
 
 
 def might_contain(bits: bytes, k: int, wanted: Iterable[ValueHash]) -> bool:
-    """False: none of `wanted` is in the chunk. True: perhaps. An empty filter holds nothing.
-
-    Args:
-        bits: The filter's bytes as stored.
-        k: The stored hash count.
-        wanted: Hashes of the wanted values.
-    """
+    """False: none of `wanted` is in the chunk. True: perhaps. An empty filter holds nothing; `k` is its hash count."""
     m = len(bits) * 8
     if not m:
         return False

@@ -43,8 +43,7 @@ class Appender(Protocol):
 class SubmitChain:
     """Submits that may not overtake each other: once one has failed, those behind it fail as well, untried.
 
-    Attributes:
-        problem: Why the first of them failed; None while none has. Whoever sets it ends the chain.
+    `problem` says why the first of them failed; None while none has. Whoever sets it ends the chain.
     """
 
     __slots__ = ("problem",)
@@ -86,10 +85,8 @@ class GroupCommit(Generic[T]):
         writer: Called in one thread, never twice at a time. Its owner closes it, after `close()`.
         encode: Makes a chunk of the items of several submits, in order. Pure; called in that thread. When it fails for
             a group, each submit of the group is tried alone, so that no submit fails for another one's items.
-        queue_items_max: Items that may wait or be in the making; beyond it submits are refused.
-        queue_bytes_max: The same in bytes.
-        batch_items_max: Items of one chunk, unless one submit alone has more.
-        batch_bytes_max: Bytes of one chunk, unless one submit alone has more.
+        queue_items_max: Items that may wait or be in the making; beyond it, or `queue_bytes_max`, submits are refused.
+        batch_items_max: Items of one chunk, unless one submit alone has more; `batch_bytes_max` likewise.
     """
 
     def __init__(

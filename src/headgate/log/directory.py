@@ -24,12 +24,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition; it need not exist.
-
-    Attributes:
-        on_corrupt: What readers do at damaged chunks: stop there, or skip them and log it.
-        reported: Places that were logged.
-    """
+    """A partition; it need not exist. By `on_corrupt` readers stop at damaged chunks, or skip and log them."""
 
     directory: Path
     on_corrupt: OnCorrupt

@@ -62,8 +62,7 @@ class CorruptChunkError(UnreadableEventsError):
     """Bytes of the log are not what was written.
 
     Attributes:
-        byte: Where in it the bad chunk (0: the segment header) starts.
-        reason: What is wrong there.
+        byte: Where in `path` the bad chunk (0: the segment header) starts.
         first_offset: Of the first record that cannot be read for it; None when that is not known.
     """
 

@@ -59,11 +59,7 @@ class UnsyncedFileOps(FileOps):
 
 
 def write_all(files: FileOps, fd: int, parts: Sequence[Bytes], position: int) -> int:
-    """Write all parts, however little one call takes.
-
-    Returns:
-        Bytes written.
-    """
+    """Write all parts, however little one call takes; returns the bytes written."""
     size = sum(memoryview(part).nbytes for part in parts)
     done = files.pwritev(fd, parts, position)
     if done < size:

@@ -159,13 +159,7 @@ def segment_header_bytes(schema_bytes: int) -> int:
 
 
 def unpack_segment_header(data: bytes) -> tuple[pa.Schema, int]:
-    """Read a segment header.
-
-    Args:
-        data: The file from byte 0, at least the whole header.
-
-    Returns:
-        The schema and the position of the first chunk.
+    """The schema and the position of the first chunk, from at least the whole header of a file.
 
     Raises:
         FormatError: The header is cut off or damaged.
@@ -265,10 +259,7 @@ def pack_chunk(
 
 
 def unpack_chunk_header(data: bytes) -> ChunkHeader:
-    """Read and check a chunk header.
-
-    Args:
-        data: At least the chunk's first 64 bytes.
+    """Read and check a chunk header, from at least the chunk's first 64 bytes.
 
     Raises:
         FormatError: Cut off, wrong checksum, or a field that the format does not allow.

@@ -28,8 +28,7 @@ class Chunk:
         header: The stored header, of the whole chunk.
         first_offset: Offset of row 0 of `batch`.
         record_count: Rows of `batch`.
-        schema: Columns of `batch`.
-        byte: Where in it the chunk starts.
+        byte: Where in `path` the chunk starts.
         body: The stored Arrow message of the whole chunk, its checksum compared.
     """
 

@@ -57,8 +57,6 @@ class Recovered:
         schema: Its schema; None: the writer does not go on with it, but starts a new one.
         data_start: Byte of its first chunk.
         end: Byte behind its last chunk.
-        first_offset: First offset kept.
-        next_offset: Offset of the next record.
         append_time_us: Append time of the last chunk, NO_APPEND_TIME without one.
         cut_bytes: Bytes of a torn tail that were removed.
     """

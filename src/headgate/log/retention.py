@@ -16,11 +16,7 @@ from headgate.log.writer import PartitionWriter
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """What retention did.
-
-    Attributes:
-        first_offset: First offset kept now.
-    """
+    """What retention did; `first_offset` is the first one kept now."""
 
     first_offset: int
     segments_removed: int

@@ -87,9 +87,7 @@ def newest_of_all(
 ) -> Iterator[tuple[int, Chunk]]:
     """Chunks of all partitions of a log, each with its partition's number, the newest first.
 
-    Args:
-        before: Per partition, as in `newest_first`; a partition that is not named is read from its end.
-        not_before_us: As in `newest_first`.
+    `before` and `not_before_us` are as in `newest_first`; a partition that `before` does not name is read from its end.
     """
 
     def chunks(number: int) -> Iterator[tuple[int, int, Chunk]]:

@@ -33,13 +33,7 @@ class SegmentIndex:
         self._times_us = array("q", [0])  # the first chunk's is not known, and not needed
 
     def note(self, offset: int, position: int, time_us: int) -> None:
-        """Remember a durable chunk, if it is far enough behind the last one that is remembered.
-
-        Args:
-            offset: Of its first record.
-            position: Its first byte in the file.
-            time_us: When it was appended.
-        """
+        """Remember a durable chunk, if it is far enough behind the last one that is remembered."""
         if position - self._positions[-1] < INDEX_STRIDE_BYTES:
             return
         with self._lock:
@@ -66,13 +60,7 @@ class SegmentIndexes:
         self._indexes: OrderedDict[tuple[Path, int], SegmentIndex] = OrderedDict()
 
     def of(self, path: Path, fd: int, first_offset: int, data_start: int) -> SegmentIndex:
-        """The index of a segment.
-
-        Args:
-            fd: The file, open: one that was removed and made anew has another index.
-            first_offset: Offset of its first record.
-            data_start: Byte of its first chunk.
-        """
+        """The index of a segment that is open as `fd`: one that was removed and made anew has another index."""
         key = path, os.fstat(fd).st_ino
         with self._lock:
             index = self._indexes.get(key)

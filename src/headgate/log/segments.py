@@ -43,11 +43,10 @@ class SegmentFile:
     """One open segment file.
 
     Args:
-        first_offset: Offset of its first record.
+        first_offset: Of its first record.
         indexes: Of all segments of the log; None for a file that nothing is searched in.
 
     Attributes:
-        first_offset: Offset of its first record.
         data_start: Byte of its first chunk.
         index: Where some of its chunks are.
     """
@@ -225,14 +224,10 @@ class Segments:
         return segment
 
     def locate(self, offset: int, committed: int) -> ChunkLocation | None:
-        """Find the chunk that holds `offset`.
+        """The chunk that holds `offset`; None when retention has removed its segment.
 
         Args:
-            offset: Below `committed`.
-            committed: Next offset as read before this call.
-
-        Returns:
-            None when retention has removed the record's segment.
+            committed: Next offset as read before this call; above `offset`.
 
         Raises:
             CorruptChunkError: The way there is damaged.

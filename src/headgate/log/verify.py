@@ -39,12 +39,9 @@ class PartitionReport:
     """What a partition holds and what is wrong with it.
 
     Attributes:
-        first_offset: First offset kept.
         next_offset: Offset behind the last durable record.
-        segments: Files.
-        bytes: Their size together.
-        chunks: Good chunks.
-        records: Records in them.
+        bytes: Of all segments.
+        chunks: Good ones; `records` are theirs.
         chunks_without_filter: Good chunks that store no Bloom filter.
         tail_bytes: Bytes behind the last durable record: an append in the making, or a torn one that opening will cut.
         append_time_us: Of the first and the last good chunk; None without one.
@@ -105,11 +102,7 @@ def partitions(path: Path) -> list[Path]:
 
 
 def inspect(directory: Path, *, bodies: bool) -> PartitionReport:
-    """Read a partition from end to end.
-
-    Args:
-        bodies: True: compare every checksum and decode every record. False: read headers only (fast).
-    """
+    """Read a partition from end to end: with `bodies` every checksum and every record, else headers only (fast)."""
     report = PartitionReport(directory)
     committed = Committed(directory)
     published = committed.next_offset() if (directory / COMMITTED_NAME).is_file() else _ALL

@@ -47,8 +47,7 @@ class Wakeups:
     async def listening(self, path: Path) -> AsyncIterator[None]:
         """Takes questions for as long as the block lasts; where the socket cannot be made, readers look by themselves.
 
-        Args:
-            path: Of the socket; a file that is there is replaced.
+        The socket replaces a file at `path`.
         """
         try:
             listener = _listener(path)

@@ -175,10 +175,7 @@ class PartitionWriter:
         return self._schema
 
     def append(self, chunk: Encoded) -> int:
-        """Writes one chunk; blocks until it is durable and published.
-
-        Returns:
-            The offset of the batch's first record.
+        """Writes one chunk, and returns the offset of its first record; blocks until it is durable and published.
 
         Raises:
             LogUnavailableError: Nothing was stored; a later call may work.

@@ -87,13 +87,7 @@ def encode_hello(hello: Hello, token: bytes) -> bytes:
 
 
 def decode_hello(data: bytes) -> tuple[Hello, bytes]:
-    """Read a hello.
-
-    Args:
-        data: Exactly `HELLO_BYTES` bytes.
-
-    Returns:
-        The hello and the token that came with it, which the caller compares.
+    """Read a hello of `HELLO_BYTES` bytes, and the token that came with it, which the caller compares.
 
     Raises:
         LinkProtocolError: Wrong magic, or a number out of its range.
@@ -173,11 +167,7 @@ class RunRejected(msgspec.Struct, frozen=True, tag="rejected", tag_field="op"):
 
 
 class FrameParser:
-    """Bytes of one connection in, complete events out.
-
-    Args:
-        start: The hello's start offset: no frame may be of an event below it.
-    """
+    """Bytes of one connection in, complete events out; no frame may be of an event below the hello's start offset."""
 
     __slots__ = ("_open", "_open_offset", "_passed", "_rest")
 

@@ -19,13 +19,7 @@ _TARGET: Final = OUTBOX_SCHEMA.get_field_index("target")
 
 
 class OutboxRow(NamedTuple):
-    """A row of one target.
-
-    Attributes:
-        position: Of the row in the outbox.
-        partition: Of the event in the log.
-        offset: Of the event in its partition.
-    """
+    """A row of one target: its position in the outbox, and the event's partition and offset in the log."""
 
     position: int
     partition: int
@@ -35,12 +29,7 @@ class OutboxRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowPage:
-    """A piece of a target's backlog.
-
-    Attributes:
-        rows: In order of position.
-        reached: Everything of the target below it has been read.
-    """
+    """A piece of a target's backlog, in order of position; everything of the target below `reached` has been read."""
 
     rows: list[OutboxRow]
     reached: int
@@ -57,12 +46,9 @@ class Backlog(Protocol):
     async def read(
         self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
     ) -> RowPage:
-        """Reads a target's next rows.
+        """Reads a target's next rows, from `start` up to before `upto`; about `count_max` at most.
 
         Args:
-            start: First position to look at.
-            upto: Position to stop before.
-            count_max: How many rows at most, about.
             wants: Whether the row at a position is wanted; its answers must not change while this runs.
         """
 

@@ -18,11 +18,7 @@ _MASK: Final = (1 << 32) - 1
 
 
 def dispatcher_of(target: int, dispatchers: int) -> int:
-    """The number of the dispatcher that owns a target, from 0 on.
-
-    Args:
-        target: The target's number, from 0 to 2^31 - 1.
-    """
+    """The number, from 0 on, of the dispatcher that owns a target; targets have numbers from 0 to 2^31 - 1."""
     return ((target * _MULTIPLIER & _MASK) * dispatchers) >> 32
 
 
@@ -34,11 +30,7 @@ def dispatchers_of(targets: pa.Array, dispatchers: int) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The targets of one dispatcher.
-
-    Attributes:
-        index: The dispatcher's number, from 0 on.
-    """
+    """The targets of one dispatcher, whose number is `index`, from 0 on."""
 
     index: int = 0
     count: int = 1

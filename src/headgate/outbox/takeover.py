@@ -254,8 +254,6 @@ class Takeover:
         """Complete events from one connection.
 
         Args:
-            run: The connection's run.
-            partition: The connection's partition.
             rows: In order of offset, all below `passed`, none below an earlier `passed`.
             passed: P of this connection now.
             is_once: False of a frame that may come again with a later state: it is no near miss.

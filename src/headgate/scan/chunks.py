@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import lru_cache
 from itertools import repeat
 from typing import Final
@@ -15,7 +16,7 @@ from headgate.limits import PRUNE_VALUES_MAX, SCAN_CHUNKS_MAX
 from headgate.log.bloom import hash_value, might_contain
 from headgate.log.directory import LogDirectory
 from headgate.log.format import ChunkHeader, Codec
-from headgate.log.reader import Chunk, LogEnds, PartitionReader
+from headgate.log.reader import Chunk, LogEnds, PartitionReader, end_offsets
 from headgate.scan.source import Query, ScanCounters
 
 _NOTHING_PRUNED: Final = Pruning()
@@ -39,19 +40,12 @@ class ChunkLog:
 
     def first_offsets(self) -> dict[int, int]:
         """See `ReadableLog`."""
-        return self._bounds(first=True)
+        with closing(LogEnds(self._directory)) as ends:
+            return {partition: ends.first_offset(partition) for partition in ends.partitions()}
 
     def end_offsets(self) -> dict[int, int]:
         """See `ReadableLog`."""
-        return self._bounds(first=False)
-
-    def _bounds(self, *, first: bool) -> dict[int, int]:
-        ends = LogEnds(self._directory)
-        try:
-            bound = ends.first_offset if first else ends.end_offset
-            return {partition: bound(partition) for partition in self.partitions()}
-        finally:
-            ends.close()
+        return end_offsets(self._directory, self.partitions())
 
     def offsets_at_time(self, partitions: Sequence[int], time_us: int) -> dict[int, int]:
         """See `ReadableLog`: the first chunk of each partition stored at or after a time."""
@@ -98,11 +92,7 @@ class ChunkPage:
 
 
 class ChunkSource:
-    """See `ScanSource`; passes over chunks whose header or Bloom filter rules out what is wanted.
-
-    Args:
-        start: First offset by partition.
-    """
+    """See `ScanSource`; passes over chunks whose header or Bloom filter rules out what is wanted."""
 
     def __init__(self, log: LogDirectory, query: Query, start: Mapping[int, int]) -> None:
         self._query = query

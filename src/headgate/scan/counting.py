@@ -38,7 +38,6 @@ class CountRequest(msgspec.Struct, frozen=True):
     """What one page counts.
 
     Attributes:
-        rule: How the broker's events get their filter values.
         beside: CEL text of a second one, asked of every event that the filter takes; None for none.
         others: CEL texts of filters asked of as many of these events as there is time for.
         first: Where the whole count begins, by partition: windows are laid out from here.
@@ -103,11 +102,7 @@ class EventCounter(Protocol):
 
 
 class LogCounter:
-    """Counts in threads of this process.
-
-    Args:
-        threads: Shared with others: a turn holds one for SCAN_TURN_S at a time.
-    """
+    """Counts in threads of this process, shared with others: a turn holds one for SCAN_TURN_S at a time."""
 
     def __init__(self, log: ReadableLog, threads: Executor) -> None:
         self._log = log
@@ -129,7 +124,6 @@ def windows(first: int, start: int, end: int, share: float, partition: int) -> I
     Args:
         first: Where the whole count begins: the layout depends on it.
         start: Stretches and parts of them before it are left out.
-        end: Where the whole count ends.
         share: Of the events that are looked at.
         partition: Its number: partitions are not looked at in step.
     """

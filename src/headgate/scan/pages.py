@@ -64,7 +64,6 @@ class ScanRequest(msgspec.Struct, frozen=True):
     """What one page is to hold.
 
     Attributes:
-        rule: How the broker's events get their filter values.
         cel: CEL text of a filter that must be true; None takes every event of the broker.
         start: First offset to look at, by partition.
         end: Offset behind the last one, for each of them.
@@ -82,13 +81,7 @@ class ScanRequest(msgspec.Struct, frozen=True):
 
 
 class Located(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """Where an event stands; in the order of storing.
-
-    Attributes:
-        stored_us: When it was stored, microseconds since 1970 UTC.
-        partition: Of the log.
-        offset: In it.
-    """
+    """Where an event stands, with when it was stored, microseconds since 1970 UTC; in the order of storing."""
 
     stored_us: int
     partition: int
@@ -122,11 +115,7 @@ class Scanner(Protocol):
 
 
 class LogScanner:
-    """Scans in threads of this process.
-
-    Args:
-        threads: Shared with others: a turn holds one for SCAN_TURN_S at a time.
-    """
+    """Scans in threads of this process, shared with others: a turn holds one for SCAN_TURN_S at a time."""
 
     def __init__(self, log: ReadableLog, threads: Executor) -> None:
         self._log = log

@@ -117,7 +117,6 @@ class Piece:
     """Events of one page that are wanted.
 
     Attributes:
-        partition: Of the log.
         offsets: One an event, ascending.
         append_times_us: When each was stored, microseconds since 1970 UTC.
         batch: Their rows, of `EVENT_SCHEMA`.

@@ -26,7 +26,6 @@ class FilterSearch:
     """What is searched for.
 
     Attributes:
-        rule: How the broker's events get their filter values.
         cel: CEL text that must be true; None for every event.
         last: The last event instead of the first one.
         count: With `last`, in each partition: the count-th last one, or the first of those that there are.
@@ -53,11 +52,7 @@ class EventFinder:
         end: Mapping[int, int],
         on_progress: OnProgress = lambda _, __: None,
     ) -> Located | None:
-        """The event, None when there is none.
-
-        Args:
-            start: First offset to look at, by partition.
-            end: Offset behind the last one, by partition.
+        """The event from `start` up to before `end`, by partition; None when there is none.
 
         Raises:
             UnreadableEventsError: A chunk is damaged, or a record is none of ours.
@@ -120,10 +115,7 @@ async def latest(
 ) -> dict[int, int]:
     """The offset of the last event found in each partition, or of the count-th last; the end where there is none.
 
-    Args:
-        search: What to search for; `last` is set.
-        start: First offset to look at, by partition.
-        end: Offset behind the last one, by partition.
+    `search.last` is set.
 
     Raises:
         UnreadableEventsError: A chunk is damaged, or a record is none of ours.

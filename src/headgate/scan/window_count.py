@@ -9,7 +9,6 @@ class WindowCount(msgspec.Struct, frozen=True):
     """What a window of a sample, or a part of it, counted.
 
     Attributes:
-        partition: Of the log.
         number: Of the window in the partition, from 0.
         scanned: Stored events of all brokers that were looked at, or passed over because the filter rules them out.
         taken: Of these, events of the broker of which the filter is true.

@@ -73,12 +73,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What the file holds.
-
-    Attributes:
-        number: Commits that are on disk; more may be.
-        seal: None where there is none, or none that is whole.
-    """
+    """What the file holds: how many commits are on disk, at least, and the seal; None without one that is whole."""
 
     number: int
     seal: Seal | None

@@ -71,8 +71,7 @@ def directories_of(data: Path, dispatchers: int) -> tuple[DispatcherDirectory, .
 def replace_whole(path: Path, data: bytes) -> None:
     """Put a new file in the place of one; a reader sees the old or the new one. Not synced: it may be lost with power.
 
-    Args:
-        path: Only its owner may read it.
+    Only its owner may read it.
 
     Raises:
         OSError: The disk does not take it; the old file stays.

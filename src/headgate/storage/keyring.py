@@ -166,11 +166,9 @@ def keyring_of(settings: Settings) -> Keyring | None:
 
 
 def parsed(text: bytes, source: str) -> Keyring:
-    """Keys from lines NAME:BASE64; empty lines and those that begin with # say nothing.
+    """Keys from lines NAME:BASE64 in ASCII; empty lines and those that begin with # say nothing.
 
-    Args:
-        text: ASCII.
-        source: How messages call it.
+    Messages call the text `source`.
 
     Raises:
         SecretsKeyError: A line is no key, or there are too many or none.

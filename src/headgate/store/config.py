@@ -298,11 +298,7 @@ def _secret(name: str, path: Path) -> str:
 
 
 def read_bounded(path: Path, bytes_max: int, what: str) -> bytes:
-    """The content of a small file.
-
-    Args:
-        bytes_max: How large it may be.
-        what: What it is, for the error.
+    """The content of a small file; errors call it `what`.
 
     Raises:
         InvalidInputError: It cannot be read, or is larger.

@@ -72,11 +72,7 @@ class SettingFault:
 
 
 class SettingsError(InvalidInputError):
-    """Settings cannot be used.
-
-    Args:
-        faults: Of which ones, and why; at least one.
-    """
+    """Settings cannot be used; at least one fault says which, and why."""
 
     code = "settings"
 

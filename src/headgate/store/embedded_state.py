@@ -34,11 +34,7 @@ _PARTITION, _OFFSET, _TARGET, _VERDICT = (
 
 
 class UndeliveredRows:
-    """Deliveries that have not ended, by the place of their event.
-
-    Args:
-        pieces: Columns partition, offset, target and verdict of some rows each.
-    """
+    """Deliveries that have not ended, by the place of their event; from columns partition, offset, target, verdict."""
 
     def __init__(self, pieces: Sequence[pa.Table]) -> None:
         self._offsets: dict[int, array[int]] = {}
@@ -78,21 +74,13 @@ class LeftBehindError(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """What cannot go over, in numbers.
-
-    Attributes:
-        unread: Events that consumers of subscriptions have not acknowledged.
-    """
+    """How many replays, and events that consumers of subscriptions have not acknowledged (unread), cannot go over."""
 
     unread: int
     replays: int
 
     def check(self, *, is_accepted: bool) -> None:
-        """Refuses to leave something behind unless that is accepted.
-
-        Raises:
-            LeftBehindError: It is not.
-        """
+        """Raises LeftBehindError where something would be left behind, unless that is accepted."""
         if is_accepted or not (self.unread or self.replays):
             return
         raise LeftBehindError(
@@ -135,13 +123,9 @@ class EmbeddedState:
         self.events: Final = sum(self._length(number) for number in partitions)
 
     def chunks(self, *, matched: bool) -> Iterator[tuple[int, Chunk, range]]:
-        """Chunks of all partitions, in the order of storing.
+        """Chunks of all partitions, in the order of storing: partition, chunk, and the rows of it that are meant.
 
-        Args:
-            matched: Events below `passed`; else the others.
-
-        Yields:
-            Partition, chunk, and the rows of it that are meant.
+        Those are of matched events, which are below `passed`, or of the others.
         """
         chunks = (self._chunks(number, matched=matched) for number in self.log.partitions())
         for _, number, chunk in merge(*chunks, key=lambda one: one[0]):
@@ -155,7 +139,7 @@ class EmbeddedState:
     def objects(self) -> dict[str, int]:
         """How many there are of each kind."""
         with read_only(self.control) as connection:
-            return dict(connection.execute("SELECT kind, count(*) FROM objects GROUP BY kind ORDER BY kind"))
+            return objects_by_kind(connection)
 
     # --- inside -------------------------------------------------------------------------------------
 
@@ -210,6 +194,11 @@ class EmbeddedState:
                 for position, target in enumerate(chunk.batch.column(_TARGET).to_pylist(), chunk.first_offset):
                     waiting += target in next_ and position >= next_[target]
         return waiting
+
+
+def objects_by_kind(connection: sqlite3.Connection) -> dict[str, int]:
+    """How many objects a file has of each kind."""
+    return dict(connection.execute("SELECT kind, count(*) FROM objects GROUP BY kind ORDER BY kind"))
 
 
 def subscription_targets(control: Path) -> frozenset[int]:

@@ -91,11 +91,7 @@ class ChangelogWriter:
         self._writer = FencedWriter(config, office)
 
     def committer(self, place: Callable[[], Checkpoint | None] = lambda: None) -> ChangelogCommitter:
-        """The committer of one file.
-
-        Args:
-            place: What the group is to commit with the file's next transaction; None for nothing.
-        """
+        """The committer of one file; `place` says what the group is to commit with its next transaction."""
         return ChangelogCommitter(self, place)
 
     @contextmanager
@@ -185,15 +181,12 @@ class ChangelogCommitter:
 
 
 def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: threading.Event) -> int:
-    """Reads a partition's rows into files that have their tables, and no rows of the topic; blocking.
+    """Reads a partition's rows into files that have their tables, and no rows of the topic; returns how many. Blocking.
 
     Whoever wrote the partition before is fenced: nothing comes behind the end that is found.
 
     Args:
         stop: Set where the files are not needed any more.
-
-    Returns:
-        How many records there were.
 
     Raises:
         RowRecordError: One is none that this version can apply.

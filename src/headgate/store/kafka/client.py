@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 
 # --- library --------------------------------------------------------------------------------------
-# The Kafka library, which is an optional dependency, and its errors in our words.
 
 ClientT = TypeVar("ClientT", bound="Consumer | Producer | AdminClient")
 _RECENT_S: Final = 60.0
@@ -204,8 +203,7 @@ _ROOM_S: Final = 0.1
 class KafkaClient(Generic[ClientT]):
     """A client of librdkafka, what its connections report, and what fails by its errors.
 
-    Args:
-        doing: What fails, as the beginning of a sentence.
+    `doing` is what fails, as in `translated`.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
@@ -302,12 +300,9 @@ class TopicConsumer(KafkaClient["Consumer"]):
     def committed(
         cls, config: KafkaConfig, doing: str, group: str = "reader", *, fetch_wait_ms: int = _FETCH_WAIT_MS
     ) -> TopicConsumer:
-        """One that reads committed records and tells the end of a partition; it joins no group.
+        """One that reads committed records and tells the end of a partition.
 
-        Args:
-            doing: What fails by its errors, as the beginning of a sentence.
-            group: Whose commits it can be asked for.
-            fetch_wait_ms: How long a broker keeps a fetch that finds nothing new.
+        It joins no group, and can be asked for the commits of `group`.
         """
         own = {
             "group.id": config.topic(group),  # demanded by the library; no group is joined, nothing is committed
@@ -412,11 +407,7 @@ def offset_of(message: Message) -> int:
 
 
 def unfinished_partitions(places: Iterable[tuple[str, int]], config: KafkaConfig, doing: str) -> list[tuple[str, int]]:
-    """Those of some partitions in which a transaction is open; blocking, raises as `TopicConsumer.bounds`.
-
-    Args:
-        doing: What fails without an answer, as the beginning of a sentence.
-    """
+    """Those of some partitions in which a transaction is open; blocking, raises as `TopicConsumer.bounds`."""
     own = {"group.id": config.topic("reader"), "isolation.level": "read_uncommitted"}
     with ExitStack() as stack:
         committed = stack.enter_context(closing(TopicConsumer.committed(config, doing)))
@@ -460,13 +451,13 @@ class TopicProducer(KafkaClient["Producer"]):
     ) -> None:
         """Hands a record over.
 
-        Args:
-            topic: Its name in Kafka.
-            partition: Of it; negative where the record's key decides.
-            on_delivery: Called by whatever serves callbacks, once it is stored or that is not known.
+        Where Kafka names no offset it is not known whether it is stored: a broker to which a producer is new takes
+        whichever batch comes first, and once the library hears of one it takes those before it for stored, also one
+        that was refused.
 
-        Where Kafka names no offset it is not known: a broker to which a producer is new takes whichever batch comes
-        first, and once the library hears of one it takes those before it for stored, also one that was refused.
+        Args:
+            partition: Negative where the record's key decides.
+            on_delivery: Called by whatever serves callbacks, once it is stored or that is not known.
 
         Raises:
             BufferError: The queue is full.
@@ -503,17 +494,12 @@ class TopicProducer(KafkaClient["Producer"]):
 
 
 # --- lost topics ----------------------------------------------------------------------------------
-# What is said where a topic is no longer the one that was read.
 
 _HINT: Final = "was the topic deleted and created again?"
 
 
 class TopicLostError(FatalError):
-    """A topic of state is not the one that was read, or has lost its end while it was read.
-
-    Args:
-        topic: Its name in Kafka.
-    """
+    """A topic of state is not the one that was read, or has lost its end while it was read."""
 
     remedy: ClassVar[str] = ""
 

@@ -40,7 +40,7 @@ from headgate.replay.store import ReplayStore
 from headgate.scan.source import StoredPage
 from headgate.storage.files import DispatcherDirectory
 from headgate.store.config import KafkaConfig
-from headgate.store.embedded_state import LeftBehind, running_replays, subscription_targets
+from headgate.store.embedded_state import LeftBehind, objects_by_kind, running_replays, subscription_targets
 from headgate.store.kafka.changelog import restore
 from headgate.store.kafka.client import unfinished_partitions
 from headgate.store.kafka.cluster_import import Moved, MoveIncompleteError, Tell
@@ -91,7 +91,6 @@ def export_state(
 
     Args:
         own: Of its one dispatcher.
-        tell: Is told how far it is.
         leave_behind: Whether unread events of subscriptions and replays that have not ended are forgotten.
 
     Returns:
@@ -144,7 +143,7 @@ def _export_objects(config: KafkaConfig, data: Path) -> dict[str, int]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for table in ("topic_leader", POSITION_TABLE):  # of a cache alone
             connection.execute(f"DROP TABLE {table}")
-        return dict(connection.execute("SELECT kind, count(*) FROM objects GROUP BY kind ORDER BY kind"))
+        return objects_by_kind(connection)
 
 
 # --- what is unfinished ---------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from headgate.limits import (
 from headgate.log.reader import Chunk
 from headgate.outbox.shards import Shard, dispatcher_of
 from headgate.store.config import KafkaConfig
-from headgate.store.embedded_state import EmbeddedState, UndeliveredRows
+from headgate.store.embedded_state import EmbeddedState, UndeliveredRows, objects_by_kind
 from headgate.store.kafka.changelog import ChangelogWriter, group_identity, restore
 from headgate.store.kafka.client import BOUNDED_SEND, Delivered, TopicConsumer, TopicProducer
 from headgate.store.kafka.objects import OBJECT_ROWS, KafkaObjects
@@ -139,11 +139,7 @@ class MovedEvents:
         self._finish(piece, tell)
 
     def end(self, passed: Mapping[int, int]) -> None:
-        """Everything below these offsets has been matched, and the run is over.
-
-        Args:
-            passed: By partition of the topic `events`.
-        """
+        """Everything below these offsets of the topic `events` has been matched, and the run is over."""
         for source, offset in passed.items():
             self._say(encode_passed(run=self._run, generation=self._generation, partition=source, passed=offset))
         self._say(encode_over(run=self._run, generation=self._generation))
@@ -269,9 +265,6 @@ def check_fresh(config: KafkaConfig) -> None:
 def import_state(config: KafkaConfig, state: EmbeddedState, tell: Tell) -> Moved:
     """Moves everything into a fresh deployment of which no server runs. Blocking.
 
-    Args:
-        tell: Is told how far it is.
-
     Returns:
         What has come, counted in Kafka.
 
@@ -383,10 +376,7 @@ def _copy_rows(connection: sqlite3.Connection, table: RowTable, first: int) -> N
 
 
 def count_moved(config: KafkaConfig, folder: Path) -> Moved:
-    """What a deployment has that no server has touched yet. Blocking.
-
-    Args:
-        folder: For files that are thrown away.
+    """What a deployment has that no server has touched yet; `folder` is for files that are thrown away. Blocking.
 
     Raises:
         UnavailableError: Kafka does not answer.
@@ -394,7 +384,7 @@ def count_moved(config: KafkaConfig, folder: Path) -> Moved:
     with closing(KafkaObjects.open(folder / "counted.db", config, "")):
         pass
     with closing(sqlite3.connect(folder / "counted.db")) as connection:
-        objects = dict(connection.execute("SELECT kind, count(*) FROM objects GROUP BY kind ORDER BY kind"))
+        objects = objects_by_kind(connection)
     with closing(TopicConsumer.committed(config, _DOING)) as consumer:
         numbers = range(config.topics.events.partitions)
         bounds = [consumer.bounds(config.topic("events"), number) for number in numbers]

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 class GroupMembers:
-    """Asks Kafka for the members of a group, each by the name that it gave itself (`client.id`).
-
-    Args:
-        group: The group, without the prefix.
+    """Asks Kafka for the members of a group, named without the prefix; each gave itself its name (`client.id`).
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
@@ -124,9 +121,7 @@ class Election:
             "group.protocol": "classic",  # of the newer one the broker decides the session's length
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": round(ELECTION_SESSION_S * 1_000),
-            "heartbeat.interval.ms": round(
-                ELECTION_SESSION_S * 1_000 / 12
-            ),  # by its answer the others hear of an election
+            "heartbeat.interval.ms": round(ELECTION_SESSION_S * 1_000 / 12),  # by its answer others hear of an election
             "max.poll.interval.ms": round(ELECTION_POLL_S_MAX * 1_000),
             "enable.auto.offset.store": False,
             **({"client.id": name} if name else {}),

@@ -32,13 +32,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """Events of one partition that were read together, in the order of their offsets.
+    """Events of one partition that were read together; see `headgate.scan.source.StoredPage`.
 
-    Attributes:
-        offsets: One an event; ascending. In Kafka numbers may be left out.
-        append_times_us: When each was stored: microseconds since 1970 UTC. Kafka knows milliseconds.
-        batch: The events, a row each; columns of `EVENT_SCHEMA`.
-        next_offset: Where reading goes on; above the last of `offsets`.
+    Kafka knows milliseconds of `append_times_us`. Reading goes on at `next_offset`, above the last of `offsets`.
     """
 
     offsets: Sequence[int]
@@ -48,7 +44,7 @@ class EventPage:
 
     @property
     def message(self) -> bytes | None:
-        """None: see `headgate.scan.source.StoredPage`, which this is."""
+        """See `StoredPage`: there are no such bytes."""
         return None
 
     def behind(self, offset: int) -> EventPage:
@@ -140,14 +136,7 @@ _POLL_S: Final = 0.5
 
 
 def shared_event(stored: StoredEvent, partition: int, offset: int, stored_us: int) -> SharedEvent:
-    """An event on its way to its targets.
-
-    Args:
-        stored: As it was stored.
-        partition: Of the topic `events`.
-        offset: In that partition.
-        stored_us: When, in microseconds since 1970 UTC.
-    """
+    """An event of the topic `events` on its way to its targets; `stored_us` is in microseconds since 1970 UTC."""
     root = root_of(stored.event) or place_root(stored.event, partition, offset)
     return SharedEvent(stored.broker, stored.event, stored_us, root)
 

@@ -160,11 +160,7 @@ _log = structlog.get_logger(__name__)
 
 
 def check_slots(slots: int, partitions: int) -> None:
-    """Checks that every task of two runs has a slot. Without one a task waits for ever, and its run is silent.
-
-    Args:
-        slots: Tasks that the session can run at once.
-        partitions: Source partitions: each is a task of a run.
+    """Checks that two runs have a slot for each source partition. Without one a task waits for ever, its run silent.
 
     Raises:
         InvalidInputError: There are too few.
@@ -338,7 +334,6 @@ def start_kafka_run(
     Args:
         filters: From `queries.build`.
         start: The first offset of every partition of `events`.
-        driver: Writes beside the query.
         registry: Hears of its end; None: nobody.
         run: Grows with every run, and from driver to driver.
 
@@ -512,11 +507,6 @@ class KafkaRuns:
 
     Each run has a number that the topic `runs` has taken first. What dispatchers say is in that topic, and in what they
     commit.
-
-    Args:
-        registry: Of the driver that leads.
-        driver: Writes into the outbox beside the queries.
-        places: Where runs begin.
     """
 
     address = _NO_ADDRESS

@@ -49,16 +49,12 @@ from headgate.store.kafka.spark_jars import spark_jars
 REHEARSAL_RUN: Final = (1 << 63) - 1
 """The number of all rehearsals."""
 _LOOK_S: Final = 0.1
+"""Between two looks of a stand-by."""
 _log = structlog.get_logger(__name__)
 
 
 class Rehearsal:
-    """Rehearses now and then; blocking, for the thread that would lead.
-
-    Args:
-        places: Where events are.
-        clock: Monotonic seconds.
-    """
+    """Rehearses now and then; blocking, for the thread that would lead."""
 
     def __init__(
         self, queries: OutboxQueries, places: OutboxPlaces, clock: Callable[[], float] = time.monotonic
@@ -124,7 +120,6 @@ STANDS_BY: Final = "stands by: another matcher leads"
 """The note of a matcher that does not lead begins so."""
 REHEARSED: Final = "has rehearsed"
 """A part of the note of one that is warm."""
-"""Between two looks of a stand-by."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +156,6 @@ class KafkaMatcher:
     Args:
         spark: A session with the jars of `spark_jars`.
         filters: The store over a cache of the objects that another thread follows.
-        hooks: Whom it tells.
         name: By which the group of the matchers knows it; empty for none.
     """
 
@@ -324,10 +318,7 @@ def serve_kafka(
     Args:
         filters: The store over a cache of the objects that another process or thread follows.
         scratch: Directory for Spark's temporary files.
-        stop: Set it to end.
-        hooks: Whom it tells.
         on_started: Called once, when Spark has started: from then on `stop` is looked at.
-        heap_mib: The JVM's heap.
         name: By which the group of the matchers knows it, the same after a restart; empty for none.
 
     Raises:
@@ -378,10 +369,6 @@ def is_followed(config: KafkaConfig, name: str) -> bool:
 
 def wait_slots(spark: SparkSession, partitions: int, stop: threading.Event) -> None:
     """Waits until Spark has a task slot for every task: executors of a cluster come one after the other.
-
-    Args:
-        partitions: Source partitions.
-        stop: Ends the wait.
 
     Raises:
         SparkSlotsError: There are too few, at once where there is no cluster, else after RUN_TASKS_S_MAX.

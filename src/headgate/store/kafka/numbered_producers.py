@@ -73,10 +73,7 @@ class NumberedWriter:
         self.newest = {place.partition: int(place.metadata or 0) for place in found if place.offset >= 0}
 
     def store(self, parts: Mapping[int, Sequence[KafkaRecord]], newest: Mapping[int, int]) -> None:
-        """Stores events with their numbers, all or none.
-
-        Args:
-            newest: The number of the last one, by partition.
+        """Stores events with their numbers, all or none; `newest` has the last one's, by partition.
 
         Raises:
             ProducerReplacedError: There is a newer stream.

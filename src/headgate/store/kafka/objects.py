@@ -192,9 +192,6 @@ class KafkaObjects:
     ) -> KafkaObjects:
         """Opens the cache, making it when it is missing, and reads everything that the topic has now.
 
-        Args:
-            clock_s: Seconds since 1970.
-
         Raises:
             UnavailableError: Kafka or SQLite does not work.
             ObjectsLostError: The topic is not the one that the cache was read from.
@@ -242,10 +239,7 @@ class KafkaObjects:
             self._apply(start, end)
 
     def catch_up(self) -> int:
-        """Applies every change that is in the topic now and not yet in the cache, in one transaction.
-
-        Returns:
-            How many records that were.
+        """Applies every change that is in the topic and not yet in the cache, in one transaction; returns how many.
 
         Raises:
             UnavailableError: Kafka or SQLite does not work.
@@ -491,12 +485,9 @@ class ReaderCommitter:
 
 
 def open_cache(path: Path, is_stopped: Callable[[], bool], keys: Keyring | None = None) -> Store:
-    """Opens the cache for reading, once the process that follows the topic has made it; blocking.
+    """Opens the cache control.db for reading, once the process that follows the topic has made it; blocking.
 
-    Args:
-        path: control.db of this server.
-        is_stopped: Whether to wait no longer.
-        keys: Of Secrets; None: none can be read.
+    Without `keys` no Secret can be read.
 
     Raises:
         UnavailableError: The wait was ended.

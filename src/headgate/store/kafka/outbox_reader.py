@@ -97,10 +97,7 @@ class OutboxMember:
         return sorted(self._assigned)
 
     def read(self, timeout_s: float) -> list[OutboxPage]:
-        """Takes what has come.
-
-        Args:
-            timeout_s: How long to wait for the first record.
+        """Takes what has come; waits `timeout_s` for the first record.
 
         Returns:
             A page for each partition of which records were read; empty when none came. A partition that is revoked
@@ -295,11 +292,7 @@ def _checkpoint(partition: int, assigned: _Assigned) -> Checkpoint:
 
 
 def matched_event(matched: Matched, position: int) -> OutboxEvent:
-    """An event that counts, with what its record holds.
-
-    Args:
-        matched: What the takeover gave.
-        position: Offset of the record that it gave it for.
+    """An event that counts, with what its record holds; `position` is the offset of the record that decided it.
 
     Raises:
         RecordError: The event cannot be read.

@@ -1,7 +1,4 @@
-"""Records of the topic `outbox`, and the state that a reader commits beside its place. Pure.
-
-See docs/spec/outbox-topic.md.
-"""
+"""Records of the topic `outbox` (docs/spec/outbox-topic.md), and the state that a reader commits. Pure."""
 
 from __future__ import annotations
 
@@ -24,10 +21,8 @@ from headgate.outbox.takeover import PartitionState, RunState, TakeoverState
 from headgate.store.kafka.records import RecordError, decode_stored
 
 # --- outbox records -------------------------------------------------------------------------------
-# The header of records of the topic `outbox`: its numbers, and the records that a driver writes.
-#
-# docs/spec/outbox-topic.md has every byte. Events and their progress are written in Java (`kafka/OutboxHeader.java`).
-# Pure.
+# The header of a record, and the records that a driver writes. Java writes events and their progress
+# (`kafka/OutboxHeader.java`).
 
 HEADER: Final = "headgate_outbox"
 HEAD: Final = struct.Struct("<BBqqiq")
@@ -58,7 +53,6 @@ def encode_hello(
         run: The run's number, at least 1.
         start: The first offset that the run reads of it.
         partitions: How many source partitions the run reads.
-        outbox_partitions: How many partitions the outbox has.
     """
     return HEAD.pack(OutboxKind.HELLO, 0, run, generation, partition, start) + HELLO.pack(partitions, outbox_partitions)
 
@@ -74,7 +68,7 @@ def encode_over(*, run: int, generation: int, and_lower: bool = False) -> bytes:
 
 
 # --- outbox state ---------------------------------------------------------------------------------
-# The state of a reader of one outbox partition, as the metadata of the consumer group's commit. Pure.
+# The state of a reader of one outbox partition, as the metadata of the consumer group's commit.
 #
 # It stands beside the offset at which to go on. Kafka takes 4,096 bytes of it (`offset.metadata.max.bytes`): this is
 # Base64 of fixed fields, so that OUTBOX_SOURCES_MAX source partitions and LINK_RUNS_MAX runs always fit.
@@ -186,7 +180,7 @@ def _wrong(what: str) -> RecordError:
 
 
 # --- outbox page ----------------------------------------------------------------------------------
-# What a reader of the topic `outbox` gives, and whom it tells. Pure.
+# What a reader gives, and whom it tells.
 
 _PAGE_BYTES: Final = 16_000
 _EVENT_BYTES: Final = 2_000
@@ -281,8 +275,6 @@ class OutboxListener(Protocol):
 
 
 # --- outbox decoder -------------------------------------------------------------------------------
-# Decoder of the records of the topic `outbox` (docs/spec/outbox-topic.md). Pure.
-#
 # The header `headgate_outbox` is read strictly: others may be able to write to the topic. The event in a record is read
 # only where it counts (`decode_event`), because most records of a run that waits or ends are passed over.
 

@@ -125,14 +125,7 @@ class OutboxTakeover:
         self._position = position + 1
 
     def feed(self, position: int, record: OutboxRecord) -> list[Outcome]:
-        """Takes the next record.
-
-        Args:
-            position: Its offset in the outbox partition; offsets may have holes.
-
-        Returns:
-            What it brings.
-        """
+        """Takes the next record, at an offset of the outbox partition, which may have holes; returns what it brings."""
         self._position = position + 1
         if isinstance(record, HelloRecord):
             return self._outcomes(self._hello(record), None)

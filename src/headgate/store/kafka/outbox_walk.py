@@ -84,12 +84,7 @@ class Checkpoints:
             return self._places[max(0, index - 1)]
 
     def of_event(self, source: int, offset: int) -> KnownPlace | None:
-        """The newest place at which an event has no row yet; None where no place that is kept is so old.
-
-        Args:
-            source: The event's partition of the topic `events`.
-            offset: In that partition.
-        """
+        """The newest place at which an event (by source partition) has no row yet; None where none kept is so old."""
 
         def is_before(state: OutboxState) -> bool:
             known = state.takeover.partitions.get(source)
@@ -117,7 +112,6 @@ class CheckpointedCursors(CursorStore):
     Args:
         path: `dispatch.db`, made when absent.
         checkpoints: Of the partition; those of the file are added.
-        committer: Ends its transactions; None for SQLite alone.
 
     Attributes:
         place: What the group is to commit: the newest place at which everything is in the file.
@@ -195,10 +189,7 @@ class WalkedMatch(NamedTuple):
 
 
 class OutboxWalker:
-    """Walks, one after the other. Blocking; for one thread.
-
-    Args:
-        closing: Ends a walk early.
+    """Walks, one after the other; `closing` ends one early. Blocking; for one thread.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.

@@ -30,11 +30,7 @@ from headgate.store.kafka.outbox_walk import Checkpoints, OutboxWalker, WalkedMa
 
 
 class OutboxLookups:
-    """The thread and the consumer by which a process looks for rows of events, one event at a time.
-
-    Attributes:
-        thread: In which `walker` is used.
-    """
+    """The thread, and the consumer used in it, by which a process looks for rows of events, one event at a time."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._closing = threading.Event()
@@ -58,11 +54,7 @@ class _FoundRows:
 
 
 class PartitionRecords(DeliveryRecords):
-    """See `inspect/records.py`. Blocking; in the thread of `lookups`.
-
-    Args:
-        partitions: How many the outbox has.
-    """
+    """See `inspect/records.py`. Blocking; in the thread of `lookups`."""
 
     def __init__(
         self,
@@ -80,12 +72,7 @@ class PartitionRecords(DeliveryRecords):
         self._partitions = partitions
 
     def of_event(self, source: int, offset: int, target: int | None) -> EventRecords:
-        """What is known of an event.
-
-        Args:
-            source: Its partition of the topic `events`.
-            offset: In that partition.
-            target: Whose row is looked for; None: all of them.
+        """What is known of an event, by source partition and offset; of one target, or of all of them (None).
 
         Raises:
             UnavailableError: Kafka does not answer, a file is busy, or the rows of a target that lags are too far away.

@@ -34,8 +34,6 @@ from headgate.ingress.encode import Entries
 from headgate.limits import KAFKA_RECORD_BYTES_MAX
 from headgate.log.errors import UnreadableEventsError
 
-# --- records --------------------------------------------------------------------------------------
-
 _OURS: Final = frozenset({BROKER, DATA_KIND, TIME_US, EXTENSIONS, PRODUCED})
 _CONTEXT: Final = frozenset(CONTEXT_ATTRIBUTES)
 _CONTEXT_OF_03: Final = _CONTEXT - {"dataschema"} | {"schemaurl"}
@@ -72,12 +70,7 @@ class KafkaRecord:
 
 
 def encode_record(broker: str, event: Event, produced: str | None = None) -> KafkaRecord:
-    """Writes a stored event.
-
-    Args:
-        broker: Identity of the broker that accepted it.
-        produced: See the log's column of that name.
-    """
+    """Writes an event stored for a broker, by its identity; for `produced` see the log's column of that name."""
     headers = encode_headers(event)
     headers.append((BROKER, broker.encode()))
     headers.append((DATA_KIND, b"%d" % event.data_kind))
@@ -173,7 +166,7 @@ def _check_data(kind: DataKind, value: bytes | None) -> None:
 
 
 # --- entry records --------------------------------------------------------------------------------
-# Events on their way into the store as Kafka records. Pure.
+# Events on their way into the store.
 
 
 def records_of(entries: Entries) -> list[KafkaRecord]:

@@ -40,11 +40,7 @@ class RowRecordError(FatalError):
 
 @dataclass(frozen=True, slots=True)
 class RowFormat:
-    """Which tables of a file are in the topic.
-
-    Attributes:
-        local: Tables that are this file's own, and in no topic.
-    """
+    """Which tables of a file are in the topic: all but its own (`local`)."""
 
     version: int
     local: frozenset[str] = frozenset()
@@ -127,7 +123,6 @@ class RowCapture:
 
     Args:
         connection: The one that writes; outside of a transaction, its tables are there.
-        form: Which of them are in the topic.
     """
 
     def __init__(self, connection: sqlite3.Connection, form: RowFormat) -> None:
@@ -203,12 +198,7 @@ def row_headers(message: Message) -> dict[str, bytes | None]:
 
 
 class CacheTables:
-    """Applies records to the tables of a cache.
-
-    Args:
-        connection: Of the cache, whose tables are there.
-        form: Which of them are in the topic.
-    """
+    """Applies records to the tables of a cache, which are there."""
 
     def __init__(self, connection: sqlite3.Connection, form: RowFormat) -> None:
         self._connection = connection

@@ -87,13 +87,7 @@ class ScanConsumers:
             raise
 
     def give(self, scan: object, consumer: TopicConsumer, *, keep: bool) -> None:
-        """A turn is over.
-
-        Args:
-            scan: Whose.
-            consumer: That it took.
-            keep: The scan goes on; otherwise another one gets the consumer.
-        """
+        """A turn is over: the scan goes on and keeps the consumer, or another one gets it."""
         if not keep:
             consumer.raw.unassign()
         with self._lock:
@@ -135,10 +129,7 @@ class TopicScan:
     """See `headgate.scan.source.ScanSource`.
 
     Args:
-        consumers: Shared with other scans.
         passed_over: Told of records that Headgate has not stored so, with their place; None: scans stop at them.
-        start: First offset by partition.
-        end: Offset behind the last one, by partition.
     """
 
     def __init__(

@@ -31,11 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 class NumbersWriter:
-    """Tells the numbers of one server. For one thread at a time; only `close` blocks.
-
-    Args:
-        config: Of the deployment.
-        server: URL of the server, by which the others know it.
+    """Tells the numbers of one server, which the others know by its URL. For one thread at a time; only `close` blocks.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.
@@ -68,10 +64,8 @@ def hear_numbers(
     """Hears what servers tell from now on, until told to stop; blocking, for a thread of its own.
 
     Args:
-        config: Of the deployment.
         take: Takes the URL of a server, its numbers, None when it has stopped, and when they were told, seconds since
             1970.
-        stop: Ends it.
 
     Raises:
         InvalidInputError: The library is missing, or an option is none of its own.

@@ -206,11 +206,7 @@ class ForeignRecord:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRecord:
-    """A record that becomes an event.
-
-    Attributes:
-        partition: Of the topic `events`.
-    """
+    """A record that becomes an event, in a partition of the topic `events`."""
 
     partition: int
     record: KafkaRecord

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 # --- state reader ---------------------------------------------------------------------------------
-# Reading a topic of state: records of committed transactions, up to the end that is known when reading begins.
+# Records of committed transactions, up to the end that is known when reading begins.
 
 _POLL_S: Final = 0.5
 
@@ -134,7 +134,7 @@ class StateTopicReader:
 
 
 # --- state follower -------------------------------------------------------------------------------
-# Following a topic of state into the objects: what the control process that leads writes down of other processes.
+# What the control process that leads writes down of other processes.
 
 _WAIT_S: Final = 0.5
 """A stop is noticed so late."""
@@ -156,8 +156,7 @@ def follow_state(
     Every control process may run it: one that does not lead tries again, and writes the newest when it leads.
 
     Args:
-        topic: By its name in `TopicsConfig`.
-        lost: Makes the error where the topic ends before what was read: of the topic's name in Kafka and a reason.
+        lost: See `StateTopicReader`.
         take: Takes each record, once.
         write: Writes what is not written yet; False where that must wait.
 

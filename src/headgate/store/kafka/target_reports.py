@@ -53,7 +53,6 @@ class PartitionReports(StoreFile):
     Args:
         path: `reports.db`, made when absent.
         find: The target of an id, as routing has it now; None for one that is gone.
-        committer: Ends its transactions; None for SQLite alone.
     """
 
     def __init__(

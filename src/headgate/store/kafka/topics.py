@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 # --- topics ---------------------------------------------------------------------------------------
-# The topics of a deployment as they must be, and where those of a cluster differ. Pure.
+# As they must be, and where those of a cluster differ. Pure.
 
 _HOUR_MS: Final = 3_600_000
 _MIB: Final = 1 << 20
@@ -45,8 +45,6 @@ class WantedTopic:
 
     Attributes:
         role: In the configuration: `events`, `outbox`, ...
-        replication: Copies of each.
-        min_insync: Copies that acknowledge.
         settings: Every setting that must be as here, by Kafka's names.
     """
 
@@ -225,10 +223,7 @@ class Admin:
         return len(self._metadata().brokers)
 
     def create_missing(self) -> list[str]:
-        """Makes the topics that are not there; leaves the others as they are.
-
-        Returns:
-            The names of those that were made.
+        """Makes the topics that are not there, and returns their names; leaves the others as they are.
 
         Raises:
             InvalidInputError: The cluster has fewer brokers than a topic has copies.

@@ -180,15 +180,10 @@ class FencedWriter:
         return {place: report.offsets for place, report in reports.items()}
 
     def add_places(self, places: Sequence[TopicPartition], group: object) -> None:
-        """Makes commits of a consumer group part of the transaction that is open.
+        """Makes commits of a consumer group part of the transaction that is open; raises as `send_records`.
 
         Args:
-            places: Partitions, offsets and metadata.
             group: What a consumer of the group says that it is (`consumer_group_metadata`).
-
-        Raises:
-            HeadgateError: What `Office.fenced` makes: a newer writer was made; nothing is stored.
-            UnavailableError: Kafka did not take them; nothing is stored.
         """
         with self._errors():
             self._producer.raw.send_offsets_to_transaction(list(places), group, KAFKA_TRANSACTION_S_MAX)
@@ -204,12 +199,7 @@ class FencedWriter:
             self._producer.raw.commit_transaction(KAFKA_TRANSACTION_S_MAX)
 
     def abort(self) -> None:
-        """Gives the records of the transaction up.
-
-        Raises:
-            HeadgateError: What `Office.fenced` makes: a newer writer was made.
-            UnavailableError: Kafka did not answer.
-        """
+        """Gives the records of the transaction up; raises as `send_records`."""
         with self._errors():
             self._producer.raw.abort_transaction(KAFKA_TRANSACTION_S_MAX)
 
