@@ -20,10 +20,6 @@ class SegmentIndex:
     """Where some chunks of one segment are. Any thread may call its methods.
 
     Durable chunks never move, so an entry stays true for as long as the file is there.
-
-    Args:
-        first_offset: Offset of the segment's first record.
-        data_start: Byte of its first chunk.
     """
 
     def __init__(self, first_offset: int, data_start: int) -> None:

@@ -43,7 +43,6 @@ class SegmentFile:
     """One open segment file.
 
     Args:
-        first_offset: Of its first record.
         indexes: Of all segments of the log; None for a file that nothing is searched in.
 
     Attributes:
@@ -74,8 +73,7 @@ class SegmentFile:
 
         Args:
             position: Where a chunk starts or the file ends.
-            offset: The chunk's first offset.
-            committed: Next offset as read before this call; `offset` is below it.
+                committed: Next offset as read before this call; `offset` is below it.
 
         Returns:
             None when the file ends before a whole header.

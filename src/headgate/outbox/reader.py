@@ -48,8 +48,7 @@ class Backlog(Protocol):
     ) -> RowPage:
         """Reads a target's next rows, from `start` up to before `upto`; about `count_max` at most.
 
-        Args:
-            wants: Whether the row at a position is wanted; its answers must not change while this runs.
+        Positions that `wants` refuses are left out; its answers must not change while this runs.
         """
 
 

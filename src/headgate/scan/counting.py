@@ -71,8 +71,6 @@ class CountPage(msgspec.Struct, frozen=True):
         both: Events taken that `beside` takes too.
         compared: Events taken of which `others` were asked.
         others: For each of them the events taken that it takes too: counted where all were asked, else estimated.
-        chunks_read: Whose bodies were read.
-        chunks_skipped: Passed over by their headers.
         windows: Of a sample, in order; the first and the last may be parts.
     """
 

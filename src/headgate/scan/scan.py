@@ -163,12 +163,7 @@ class _Turn:
 
 
 class Scan:
-    """One reader of a log. Not for several threads at once.
-
-    Args:
-        start: First offset by partition.
-        end: Offset behind the last one that is looked at, by partition; a partition that is not named has no end.
-    """
+    """One reader of a log. Not for several threads at once. A partition that `end` does not name has no end."""
 
     def __init__(
         self, log: ReadableLog, query: Query, start: Mapping[int, int], end: Mapping[int, int] = _ENDLESS

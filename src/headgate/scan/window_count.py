@@ -6,14 +6,9 @@ import msgspec
 
 
 class WindowCount(msgspec.Struct, frozen=True):
-    """What a window of a sample, or a part of it, counted.
+    """What a window of a sample, or a part of it, counted; by the same names as `counting.CountPage`.
 
-    Attributes:
-        number: Of the window in the partition, from 0.
-        scanned: Stored events of all brokers that were looked at, or passed over because the filter rules them out.
-        taken: Of these, events of the broker of which the filter is true.
-        errors: Those for which it is an error.
-        both: Events taken that `beside` takes too.
+    The windows of a partition have numbers from 0 on.
     """
 
     partition: int

@@ -201,8 +201,7 @@ class CommitRecord:
     def checkpoint(self, connection: sqlite3.Connection) -> None:
         """Brings the write-ahead log into the database's file, as far as no reader needs it, and seals the pages.
 
-        Args:
-            connection: The one that writes, outside of a transaction.
+        The connection is the one that writes, outside of a transaction.
 
         Raises:
             OSError: The record cannot be written; there is no seal.

@@ -58,7 +58,6 @@ class SettingFault:
 
     Attributes:
         where: An option, a variable of the environment, or FILE:LINE: and the name in it.
-        message: What is wrong.
         line: Of the file; None of a setting that is not from a file.
     """
 

@@ -53,9 +53,6 @@ class KafkaAppender:
     Args:
         name: Of this process, the same after a restart and no other one's: what a crash left open is ended by the
             next process of that name, instead of after KAFKA_TRANSACTION_S_MAX.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
     """
 
     def __init__(self, config: KafkaConfig, name: str) -> None:

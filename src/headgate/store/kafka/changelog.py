@@ -66,7 +66,6 @@ class ChangelogWriter:
             is another one's is none: the group tells.
 
     Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
         UnavailableError: Kafka does not answer.
     """
 
@@ -183,10 +182,7 @@ class ChangelogCommitter:
 def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: threading.Event) -> int:
     """Reads a partition's rows into files that have their tables, and no rows of the topic; returns how many. Blocking.
 
-    Whoever wrote the partition before is fenced: nothing comes behind the end that is found.
-
-    Args:
-        stop: Set where the files are not needed any more.
+    Whoever wrote the partition before is fenced: nothing comes behind the end that is found. `stop` ends it early.
 
     Raises:
         RowRecordError: One is none that this version can apply.

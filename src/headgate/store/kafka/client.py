@@ -2,6 +2,8 @@
 
 A consumer, a producer or an admin client of librdkafka says little of why something failed: its connections report that
 in the background. So each stands together with those reports, and with what fails by its errors.
+
+Whoever makes a client, also as a part of something else, raises what `KafkaClient` does.
 """
 
 from __future__ import annotations
@@ -348,11 +350,8 @@ class TopicConsumer(KafkaClient["Consumer"]):
     def answers(self, place: str, poll_s: float) -> Iterator[list[tuple[Came, Message]]]:
         """What each poll brings, which may be nothing, until the caller has enough; raises as `came`.
 
-        Args:
-            place: Which topic and partition is read, for the error.
-
         Raises:
-            UnavailableError: The caller has not got enough in KAFKA_READ_S_MAX.
+            UnavailableError: The caller has not got enough in KAFKA_READ_S_MAX; names the place.
         """
         deadline = time.monotonic() + KAFKA_READ_S_MAX
         while time.monotonic() <= deadline:
@@ -484,8 +483,7 @@ class TopicProducer(KafkaClient["Producer"]):
     def flush(self, timeout_s: float, reports: Iterable[Delivered]) -> KafkaError | None:
         """Waits until Kafka has answered for everything that was sent; the error where not all of it is stored.
 
-        Args:
-            timeout_s: How long at most; negative: until each record's own time is over.
+        A negative time waits until each record's own one is over.
         """
         left = self.raw.flush(timeout_s)
         error = next((report.error for report in reports if report.error is not None), None)

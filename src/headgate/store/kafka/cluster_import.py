@@ -77,12 +77,7 @@ class _Sent:
 
 
 class MovedEvents:
-    """Copies events, and writes the rows of a run for them. Blocking.
-
-    Attributes:
-        counts: Events by partition of the topic.
-        rows: Deliveries that were written to the outbox.
-    """
+    """Copies events, and writes the rows of a run for them; counts both, events by partition of the topic. Blocking."""
 
     def __init__(self, config: KafkaConfig, run: int, generation: int) -> None:
         own = {**BOUNDED_SEND, "message.timeout.ms": round(KAFKA_APPEND_S_MAX * 1_000), "linger.ms": 1}
@@ -119,7 +114,6 @@ class MovedEvents:
         Args:
             chunks: Partition, chunk, and the rows that are meant.
             undelivered: Whose deliveries are written to the outbox; None: nobody has matched these events.
-            tell: Called with how many more have been copied.
 
         Raises:
             UnavailableError: Kafka did not take all of it.
@@ -220,12 +214,7 @@ class MoveIncompleteError(HeadgateError):
 
 
 class Moved:
-    """What a move has brought over, counted in the topics.
-
-    Attributes:
-        objects: By kind.
-        undelivered: Deliveries that had not ended.
-    """
+    """What a move has brought over, counted in the topics: objects by kind, deliveries that had not ended."""
 
     __slots__ = ("dead_letters", "events", "objects", "undelivered")
 

@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 
 class GroupMembers:
-    """Asks Kafka for the members of a group, named without the prefix; each gave itself its name (`client.id`).
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
-    """
+    """Asks Kafka for the members of a group, named without the prefix; each gave itself its name (`client.id`)."""
 
     def __init__(self, config: KafkaConfig, group: str = "dispatchers") -> None:
         self._group = config.topic(group)
@@ -95,9 +91,6 @@ class Election:
         on_lost: Called in the thread of `run` when the lead is gone, or goes in an orderly way: then the next process
             has it once this returns. Once for every `on_gained`. It must return soon, and may not raise.
         name: By which the group knows this process (`client.id`); empty for the library's own.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
     """
 
     def __init__(

@@ -142,11 +142,7 @@ def shared_event(stored: StoredEvent, partition: int, offset: int, stored_us: in
 
 
 class TopicEvents:
-    """See `delivery.events.Events`; for all partitions of a process, on one event loop.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
-    """
+    """See `delivery.events.Events`; for all partitions of a process, on one event loop."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._topic = config.topic("events")

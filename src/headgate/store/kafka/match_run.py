@@ -112,11 +112,7 @@ RECORD: Final = ("key", "value", "headers")
 
 
 def read_topic(spark: SparkSession, config: KafkaConfig, start: Mapping[int, int]) -> DataFrame:
-    """A stream of the records of `events`, committed ones only.
-
-    Args:
-        spark: A session with the jars of `spark_jars`.
-        start: The first offset of every partition that is read.
+    """A stream of the committed records of `events`, from the first offset of every partition that is read.
 
     Returns:
         The columns of `match.kafka_columns.log_columns`, and the record's own: `key` BINARY, `value` BINARY, `headers`
@@ -432,12 +428,9 @@ def lowest_watermarks(states: Sequence[OutboxState | None], sources: int) -> dic
 class OutboxPlaces:
     """What the dispatchers have committed, seen from outside of their group; blocking, for one thread.
 
-    Attributes:
-        sources: How many partitions the topic `events` has.
-        partitions: How many the topic `outbox` has.
+    `sources` and `partitions` count the partitions of the topics `events` and `outbox`.
 
     Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
         UnavailableError: Kafka does not answer, or a topic is not there.
     """
 

@@ -74,10 +74,7 @@ class Rehearsal:
         return generation != self._generation and self._clock() - self._looked_at >= pause_s
 
     def run(self, table: RoutingTable, is_called: Callable[[], bool]) -> bool:
-        """Rehearses with these filters; returns whether events were there and went through.
-
-        Args:
-            is_called: Whether this process is needed for something else: then it breaks off.
+        """Rehearses, unless this process is called away; returns whether events were there and went through.
 
         Raises:
             RunFailedError: Spark refuses.
@@ -356,9 +353,7 @@ def is_followed(config: KafkaConfig, name: str) -> bool:
     """Whether a process of this name has died as a member of the matchers' group, in which another one is, too.
 
     False where Kafka does not say: who takes part next has the same question, and an error for people.
-
-    Args:
-        name: Of this process, which is no member yet.
+    This process, of the same name, is no member yet.
     """
     try:
         names = set(GroupMembers(config, GROUP).names())

@@ -45,8 +45,7 @@ _OFFSET_MAX: Final = 1 << 62
 class NumberedWriter:
     """The newest stream of a producer, as Kafka sees it; blocking, one thread at a time.
 
-    Attributes:
-        newest: By partition, the newest number stored before it was made.
+    `newest` has, by partition, the newest number stored before it was made.
 
     Raises:
         UnavailableError: Kafka does not answer.

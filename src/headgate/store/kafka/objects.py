@@ -150,7 +150,6 @@ class KafkaObjects:
         reader: Of the topic; this object's own.
         name: Of this process, for the others: where writes go while it leads.
         on_lost: Called with the reason when the lead is lost, by the thread that notices; must not block.
-        clock_s: Seconds since 1970.
     """
 
     def __init__(

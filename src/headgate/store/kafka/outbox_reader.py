@@ -59,11 +59,7 @@ class OutboxMember:
     """A member of the group. Blocking; for one thread.
 
     Args:
-        listener: Is told of partitions that come and go.
         name: Under which the group has it (`client.id`); empty for the library's own.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
     """
 
     def __init__(self, config: KafkaConfig, listener: OutboxListener, name: str = "") -> None:

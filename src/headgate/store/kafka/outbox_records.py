@@ -47,13 +47,7 @@ class OutboxKind(IntEnum):
 def encode_hello(
     *, run: int, generation: int, partition: int, start: int, partitions: int, outbox_partitions: int
 ) -> bytes:
-    """The header of a run's first record about a source partition.
-
-    Args:
-        run: The run's number, at least 1.
-        start: The first offset that the run reads of it.
-        partitions: How many source partitions the run reads.
-    """
+    """The header of a run's first record about a source partition, one of `partitions`, read from `start` on."""
     return HEAD.pack(OutboxKind.HELLO, 0, run, generation, partition, start) + HELLO.pack(partitions, outbox_partitions)
 
 
@@ -343,10 +337,7 @@ OutboxRecord = EventRecord | PassedRecord | HelloRecord | OverRecord
 def decode(
     headers: Sequence[Header], key: bytes | None, value: bytes | None, partition: int, partitions: int
 ) -> OutboxRecord:
-    """Reads a record, but not the event in it.
-
-    Args:
-        partitions: How many partitions the topic `outbox` has.
+    """Reads a record of one of the partitions of the topic `outbox`, but not the event in it.
 
     Raises:
         RecordError: Names the header, and says what is wrong.

@@ -180,7 +180,6 @@ class WalkedMatch(NamedTuple):
     Attributes:
         position: Of its rows: the offset of its last record.
         time_us: When that was written, microseconds since 1970 UTC.
-        matched: The event and its targets.
     """
 
     position: int
@@ -189,11 +188,7 @@ class WalkedMatch(NamedTuple):
 
 
 class OutboxWalker:
-    """Walks, one after the other; `closing` ends one early. Blocking; for one thread.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
-    """
+    """Walks, one after the other; `closing` ends one early. Blocking; for one thread."""
 
     def __init__(self, config: KafkaConfig, closing: threading.Event) -> None:
         self.topic: Final = config.topic("outbox")
@@ -338,13 +333,9 @@ class TopicBacklog:
     """See `outbox.reader.Backlog`; of one outbox partition, on one event loop.
 
     Args:
-        partition: Of the topic `outbox`.
         on_event: Called in a thread with each event of which a row was found.
         on_removed: Called on the loop with a target, and the positions between which retention has removed records
             before it had read them.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
     """
 
     def __init__(

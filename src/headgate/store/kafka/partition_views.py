@@ -132,11 +132,7 @@ def _rows_of(match: WalkedMatch, target: int | None) -> list[MatchRow]:
 
 
 class CheckpointRowPlaces:
-    """See `headgate.subscriptions.sources.RowPlaces`.
-
-    Args:
-        stored_end: Behind its last record, as it was when the partition came.
-    """
+    """See `headgate.subscriptions.sources.RowPlaces`; `stored_end` is as it was when the partition came."""
 
     def __init__(self, checkpoints: Checkpoints, stored_end: int) -> None:
         self._checkpoints = checkpoints

@@ -86,10 +86,9 @@ def encode_record(broker: str, event: Event, produced: str | None = None) -> Kaf
 
 
 def decode_stored(headers: Iterable[Header], value: bytes | None) -> tuple[StoredEvent, str | None]:
-    """Reads a stored event back, as strictly as what comes from outside: others may be able to write to the topic.
+    """Reads a stored event back, with its broker's identity and the column `produced`.
 
-    Returns:
-        The event with its broker's identity, and the column `produced`.
+    As strictly as what comes from outside: others may be able to write to the topic.
 
     Raises:
         RecordError: Says which header is wrong, and how.

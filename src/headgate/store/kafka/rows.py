@@ -121,8 +121,7 @@ def _table(connection: sqlite3.Connection, name: str) -> RowTable:
 class RowCapture:
     """Notes which rows a connection's transaction changes, by triggers that only this connection has.
 
-    Args:
-        connection: The one that writes; outside of a transaction, its tables are there.
+    It is made outside of a transaction, when the tables are there.
     """
 
     def __init__(self, connection: sqlite3.Connection, form: RowFormat) -> None:

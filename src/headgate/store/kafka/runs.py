@@ -276,12 +276,8 @@ class RunRegistry:
 
     Making one fences every earlier one, in whichever process.
 
-    Args:
-        partitions: How many partitions the topic `outbox` has.
-
     Raises:
         UnavailableError: Kafka does not answer, or the topic is not there.
-        InvalidInputError: The library is missing, or an option is none of its own.
     """
 
     def __init__(self, config: KafkaConfig, partitions: int) -> None:
@@ -375,9 +371,6 @@ class RunReports:
     An owner of an `OutboxMember` calls `assigned` and `revoked` from its `OutboxListener`, and `take` with every page
     as soon as it is read, whether or not its events are delivered or committed. A report says what the log says: it
     stays true when the partition moves, and a late one of an earlier owner changes no decision (see `RunLedger`).
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
     """
 
     def __init__(self, config: KafkaConfig) -> None:
@@ -430,14 +423,10 @@ class RunReports:
 
 
 def follow_generations(config: KafkaConfig, write: Callable[[int], None], stop: threading.Event) -> None:
-    """Writes each generation that comes into force, until told to stop; see `follow_state`.
-
-    Args:
-        write: `Store.set_active_generation`.
+    """Writes each generation that comes into force (`Store.set_active_generation`), as `follow_state` follows a topic.
 
     Raises:
         RunsLostError: The topic has lost its end while it was read.
-        InvalidInputError: The library is missing, or an option is none of its own.
     """
     newest: int | None = None
     written: int | None = None

@@ -67,7 +67,6 @@ class ScanConsumers:
 
         Raises:
             OverloadedError: All are in turns of other scans.
-            InvalidInputError: The library is missing, or an option is none of its own.
         """
         with self._lock:
             if (own := self._kept.pop(scan, None)) is not None:
@@ -128,8 +127,7 @@ PassedOver = Callable[[int, int, RecordError], object]
 class TopicScan:
     """See `headgate.scan.source.ScanSource`.
 
-    Args:
-        passed_over: Told of records that Headgate has not stored so, with their place; None: scans stop at them.
+    `passed_over` is told of records that Headgate has not stored so, with their place; without it scans stop at them.
     """
 
     def __init__(
@@ -349,11 +347,7 @@ _NO_RECORD: Final = -1
 class KafkaLog:
     """See `headgate.scan.source.ReadableLog`.
 
-    Args:
-        on_corrupt: What readers do at records that Headgate has not stored so: stop there, or pass over and log them.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
+    By `on_corrupt` readers stop at records that Headgate has not stored so, or pass over and log them.
     """
 
     def __init__(self, config: KafkaConfig, on_corrupt: OnCorrupt) -> None:

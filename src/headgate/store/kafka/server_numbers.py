@@ -31,11 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 class NumbersWriter:
-    """Tells the numbers of one server, which the others know by its URL. For one thread at a time; only `close` blocks.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
-    """
+    """Tells the numbers of one server, by its URL, to the others. For one thread at a time; only `close` blocks."""
 
     def __init__(self, config: KafkaConfig, server: str) -> None:
         self._topic = config.topic(NUMBERS)
@@ -66,9 +62,6 @@ def hear_numbers(
     Args:
         take: Takes the URL of a server, its numbers, None when it has stopped, and when they were told, seconds since
             1970.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
     """
     consumer = TopicConsumer.committed(config, "the numbers of other servers are not known now")
     topic, end = config.topic(NUMBERS), library().OFFSET_END

@@ -34,9 +34,6 @@ class StateTopicReader:
     Args:
         topic: By its name in `TopicsConfig`.
         lost: Makes the error where the topic ends before what was read: of the topic's name in Kafka and a reason.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
     """
 
     def __init__(
@@ -82,10 +79,7 @@ class StateTopicReader:
         return bool(self._held)
 
     def has_record(self, start: int, end: int) -> bool:
-        """Whether there is a record from one offset up to another.
-
-        Args:
-            end: What `end()` said.
+        """Whether there is a record from one offset up to an end that `end()` said.
 
         Raises:
             UnavailableError: Kafka does not answer.

@@ -97,14 +97,10 @@ class PartitionReports(StoreFile):
 def follow_reports(
     config: KafkaConfig, put: Callable[[Mapping[int, ToldFindings]], object], stop: threading.Event
 ) -> None:
-    """Puts what dispatchers found of targets where it is to be, until told to stop; see `follow_state`.
-
-    Args:
-        put: Takes the newest findings of some targets: `ReportTable.put`.
+    """Puts the newest findings on targets into a `ReportTable`, until told to stop; see `follow_state`.
 
     Raises:
         ReportsLostError: The topic has lost its end while it was read.
-        InvalidInputError: The library is missing, or an option is none of its own.
     """
     waiting: dict[int, ToldFindings] = {}
 

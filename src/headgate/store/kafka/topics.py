@@ -202,11 +202,7 @@ _POLL_S: Final = 0.1
 
 
 class Admin:
-    """The cluster as `headgate cluster` sees it. Blocking.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
-    """
+    """The cluster as `headgate cluster` sees it. Blocking."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config

@@ -104,14 +104,10 @@ class FencedWriter:
     """Writes in transactions until a newer one of its name is made, in whichever process; blocking, for one thread.
 
     `transactional.id` is that of its office. Making a writer ends what an earlier one left open: when it is made,
-    everything that was ever committed can be read. After an error of Kafka a writer is used no more: what is on its
-    way could come into a later transaction of it.
-
-    Attributes:
-        is_failed: Whether an error of Kafka has ended its use.
+    everything that was ever committed can be read. After an error of Kafka (`is_failed`) a writer is used no more:
+    what is on its way could come into a later transaction of it.
 
     Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
         UnavailableError: Kafka does not answer.
     """
 
