@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 # --- group members --------------------------------------------------------------------------------
-# Who takes part in a consumer group now, and who has which partition, as Kafka says.
 
 
 class GroupMembers:

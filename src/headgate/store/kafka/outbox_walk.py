@@ -167,8 +167,6 @@ class CheckpointedCursors(CursorStore):
 
 # --- outbox walk ----------------------------------------------------------------------------------
 # Walks over records of the topic `outbox` that were read before: what counts is decided as it was the first time.
-#
-# A walk begins at a checkpoint, of which the takeover's state is known.
 
 _DOING: Final = "the outbox cannot be read again"
 _POLL_S: Final = 0.2

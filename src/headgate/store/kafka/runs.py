@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 
 # --- run records ----------------------------------------------------------------------------------
-# Records of the topic `runs`: what the matcher's driver and the dispatchers say of runs.
-#
 # docs/spec/runs-topic.md has the format. The topic is compacted: a key holds the newest word about one thing. Pure.
 
 

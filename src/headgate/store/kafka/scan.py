@@ -425,7 +425,6 @@ class KafkaLog:
 
 
 # --- inspected topic ------------------------------------------------------------------------------
-# The topic `events` as `why` and `trace` read it.
 
 _ID, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("id", "source"))
 _ANY: Final = Query("", filter_value_rule(DEFAULT))

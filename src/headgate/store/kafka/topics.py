@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 # --- topics ---------------------------------------------------------------------------------------
-# As they must be, and where those of a cluster differ. Pure.
+# Pure.
 
 _HOUR_MS: Final = 3_600_000
 _MIB: Final = 1 << 20
@@ -193,7 +193,6 @@ def _alter(topic: str, name: str, value: str) -> str:
 
 
 # --- admin ----------------------------------------------------------------------------------------
-# Making and reading the topics of a cluster.
 
 _TRY_S: Final = 1.0
 """One try to reach a broker; a wrong password is known after the first."""
