@@ -53,6 +53,7 @@ _FRAME_HEADER_BYTES: Final = 24
 _INDEX_FRAMES_AT: Final = 16
 """Where the index of a write-ahead log (`-shm`) has the number of frames that count."""
 _PIECE_BYTES: Final = 1 << 20
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +258,6 @@ class CommitRecord:
                 if descriptor >= 0:
                     os.close(descriptor)
             self._record = self._database = self._index = -1
-
-
-_log = structlog.get_logger(__name__)
 
 
 class Committer(Protocol):

@@ -42,8 +42,6 @@ _POLL_S: Final = 0.1
 _DOING: Final = "events cannot be stored"
 _UNSURE: Final = "it is not known whether they are stored; sent again, they may be stored twice"
 _log = structlog.get_logger(__name__)
-
-
 _Batch = Submit[Mapping[int, Sequence[int]]]
 
 

@@ -298,24 +298,16 @@ class RunRegistry:
         """Takes a number.
 
         Raises:
-            MatcherLeadLostError: This driver may take none any more.
+            MatcherLeadLostError: This driver may write no more.
         """
         self._write(RunStarted(run, generation, dict(start)))
 
     def over(self, run: int, generation: int) -> None:
-        """A run has ended.
-
-        Raises:
-            MatcherLeadLostError: This driver may write no more.
-        """
+        """A run has ended; raises as `started`."""
         self._write(RunOver(run, generation))
 
     def in_force(self, generation: int) -> None:
-        """A generation counts in every outbox partition.
-
-        Raises:
-            MatcherLeadLostError: This driver may write no more.
-        """
+        """A generation counts in every outbox partition; raises as `started`."""
         self._write(GenerationInForce(generation))
 
     def news(self, timeout_s: float) -> list[Message]:
