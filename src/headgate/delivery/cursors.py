@@ -78,12 +78,7 @@ class TargetCursor:
 
 @dataclass(frozen=True, slots=True)
 class Cursors:
-    """Everything that is remembered, at one moment.
-
-    Attributes:
-        position: G.
-        watermarks: Per log partition.
-    """
+    """Everything that is remembered, at one moment; `position` is G, the watermarks are per log partition."""
 
     position: int = 0
     watermarks: dict[int, int] = field(default_factory=dict)

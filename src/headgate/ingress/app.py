@@ -64,7 +64,6 @@ class Ingress:
     disk leave a part of it stored; the answer is 503 then and the producer's retry stores the whole.
 
     Args:
-        intake: Where events go.
         fallback: Takes every request that is not for a publish URI.
         token: What the server's own deliveries show; empty: none are its own.
     """

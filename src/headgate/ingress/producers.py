@@ -219,11 +219,7 @@ class Producers:
     # --- streams --------------------------------------------------------------------------------------
 
     async def open(self, broker: str, producer: str, user: str = "") -> Producing:
-        """A producer's stream begins; the one that it had ends, and nothing of it is under way any more.
-
-        Raises:
-            UnavailableError: Another front does not answer.
-        """
+        """See `ProducerStreams.open`; UnavailableError when another front does not answer."""
         check_name(producer)
         key = broker, producer
         while (old := self._open.get(key)) is not None:

@@ -110,8 +110,7 @@ CLIENT_CERTIFICATE: Final = "headgate.certificate"
 class _HeldFlow(FlowControl):
     """When a connection is read; what reads a body would resume it at any time.
 
-    Attributes:
-        is_held: Nothing is to be read: there is enough that waits.
+    While `is_held` nothing is to be read: there is enough that waits.
     """
 
     is_held = False

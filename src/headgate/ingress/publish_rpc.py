@@ -182,11 +182,7 @@ class _Stream:
 
 
 def decode(request: PublishRequest) -> Sequence[Event]:
-    """The events of a request, with the filter values that it gives them: it gets them as their attributes.
-
-    Raises:
-        EventError: An event is invalid; the error has its index.
-    """
+    """The events of a request, which get its filter values as their attributes; an EventError has the index."""
     count = len(request.events)
     if count > PUBLISH_EVENTS_MAX:
         raise TooLargeError(f"{count} events in one request are over {PUBLISH_EVENTS_MAX} (PUBLISH_EVENTS_MAX)")

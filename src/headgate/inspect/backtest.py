@@ -49,11 +49,7 @@ _NEXT_HINT: Final = "give back what the server gave as next"
 class _Progress:
     """Where a backtest is: what `next` says.
 
-    Attributes:
-        of: Which filter is being counted.
-        first: Where the count begins, by partition.
-        at: Where it goes on.
-        end: Where it ends.
+    The count of the filter `of` goes from `first` to `end`, and is at `at`, by partition.
     """
 
     of: str

@@ -79,9 +79,7 @@ def audit_log_of(settings: Settings) -> AuditLog | None:
 class Authentication:
     """Who makes the requests of a front.
 
-    Args:
-        authenticator: Finds it out; None: everybody is anonymous.
-        audit: Records writes and refusals; None for nothing.
+    Without an authenticator everybody is anonymous; the audit log, if there is one, records writes and refusals.
     """
 
     def __init__(self, authenticator: Authenticator | None = None, audit: AuditLog | None = None) -> None:

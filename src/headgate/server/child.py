@@ -79,11 +79,7 @@ def settings() -> Settings:
 
 
 def context(name: str) -> Context:
-    """Reads what the supervisor gave to this process.
-
-    Raises:
-        UnknownPartError: The server has none of that name.
-    """
+    """What the supervisor gave to this process; UnknownPartError when the server has no part of that name."""
     given = settings()
     cluster = None
     if given.is_on_kafka:

@@ -72,13 +72,7 @@ class OwnTransport:
 
 
 class SplitTransport:
-    """A transport that sends what is for this server's own brokers inward, and everything else out.
-
-    Args:
-        policy: Knows the server's URL.
-        inward: Into the server.
-        outward: To everybody else; it judges by itself.
-    """
+    """Sends what is for this server's own brokers inward, and everything else by `outward`, which judges by itself."""
 
     def __init__(self, policy: UrlPolicy, inward: Transport, outward: Transport) -> None:
         self._inward = inward
@@ -115,8 +109,6 @@ async def transports(
     """The way into this server and the way to receivers, for as long as the block lasts.
 
     Args:
-        policy: Which URLs the real client may send to.
-        token: What fronts know this process by.
         inward: Into the server; None for plain HTTP.
         outward: To receivers; None for the real client.
     """

@@ -182,7 +182,6 @@ async def requested(
     """A request to another process; the block's end closes its connection.
 
     Args:
-        place: The socket of a process of this server, or the address of another server.
         headers: Beside those about the connection and the body's length.
 
     Raises:

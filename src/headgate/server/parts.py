@@ -39,11 +39,7 @@ MATCHER_VARIABLE: Final = "HEADGATE_CHILD_MATCHER"
 
 @dataclass(frozen=True, slots=True)
 class ServerPart:
-    """One process of a server.
-
-    Attributes:
-        number: Which one of its role it is, from 0; None of a role that has one process.
-    """
+    """One process of a server; `number` is which one of its role, from 0, None of a role that has one process."""
 
     role: Role
     number: int | None = None
@@ -120,11 +116,7 @@ def of_role(settings: Settings, role: Role) -> tuple[ServerPart, ...]:
 
 
 def named(settings: Settings, name: str) -> ServerPart:
-    """The process of that name.
-
-    Raises:
-        UnknownPartError: The server has none.
-    """
+    """The process of that name; UnknownPartError when the server has none."""
     known = of_server(settings)
     found = next((part for part in known if part.name == name), None)
     if found is None:

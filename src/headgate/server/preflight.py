@@ -183,11 +183,7 @@ def check_files(settings: Settings) -> None:
 
 
 def _check_beside(path: Path, log: Path) -> None:
-    """Refuses a database that is gone, and its record with it, beside the data that it is about.
-
-    Raises:
-        DatabaseMissingError: It is.
-    """
+    """DatabaseMissingError where a database is gone, and its record with it, beside the data that it is about."""
     beside = {"control.db": log, "dispatch.db": path.parent / "outbox"}.get(path.name)
     if beside is not None and sqlite.is_missing(path) and any(beside.rglob("*.seg")):
         raise sqlite.DatabaseMissingError(path, f"{beside} has data")

@@ -25,11 +25,7 @@ from headgate.storage.files import replace_whole
 
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """A part as it is now.
-
-    Attributes:
-        note: What it says, or what is seen of it; empty when there is nothing to say.
-    """
+    """A part as it is now; `note` is what it says, or what is seen of it, empty for nothing."""
 
     ready: bool
     note: str = ""

@@ -53,11 +53,7 @@ class RoleAbsent:
         self._role = role
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request.
-
-        Raises:
-            RoleAbsentError: Always.
-        """
+        """Raises RoleAbsentError, always."""
         raise RoleAbsentError(self._role)
 
     def routes(self, routes: Iterable[Route]) -> list[Route]:

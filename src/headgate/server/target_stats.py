@@ -110,12 +110,7 @@ class BacklogCount(msgspec.Struct, rename="camel"):
 
 
 class MatchCount(NamedTuple):
-    """Matches of a trigger since its dispatcher began.
-
-    Attributes:
-        ended: Those that were delivered or given up.
-        waits: Whether there are others.
-    """
+    """Matches of a trigger since its dispatcher began: how many were delivered or given up, and whether others wait."""
 
     ended: int
     waits: bool
@@ -232,7 +227,6 @@ class AskedStats:
 
     Args:
         target_id: The id of a trigger's target; None where there is none. May block.
-        client: The request, whose client must have the right to it at every server that is asked.
     """
 
     def __init__(self, reach: DispatcherReach, target_id: Callable[[ObjectKey], int | None], client: Request) -> None:
@@ -290,11 +284,7 @@ async def undelivered(reach: DispatcherReach, client: Request, files: Sequence[P
 async def matches(dispatchers: Iterable[Path]) -> dict[int, MatchCount] | None:
     """How many matches of triggers have ended, by target; who has had none is left out.
 
-    Args:
-        dispatchers: Sockets of all dispatchers of this server.
-
-    Returns:
-        None where one is away.
+    None where a dispatcher of this server, each asked at its socket, is away.
     """
     found: dict[int, MatchCount] = {}
     for socket in dispatchers:

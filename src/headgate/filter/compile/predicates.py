@@ -43,9 +43,7 @@ class Atom:
 class Unsupported:
     """A condition that the matcher has no operator for.
 
-    Attributes:
-        why: For people.
-        necessary: What the matcher can check, and what must hold for the condition to be true.
+    `necessary` is what it can check, and what must hold for the condition to be true.
     """
 
     why: str = "no operator of the matcher says it"

@@ -34,7 +34,6 @@ class Token(NamedTuple):
 
     Attributes:
         text: A keyword in upper case, a string without its quotes, anything else as it was written.
-        position: Offset in the text, in code points from 0.
     """
 
     kind: Kind
@@ -51,7 +50,6 @@ class Lexicon:
             into a name, where that is no word.
         keywords: Words that are no names, in upper, lower or mixed case.
         unquoted: A string between its quotes, from one with them.
-        hints: What to do about a character that begins no word.
     """
 
     what: str
@@ -67,11 +65,7 @@ def fault(text: str, position: int, reason: str, hint: str = "", *, limit: str =
 
 
 def tokens(text: str, lexicon: Lexicon) -> Iterator[Token]:
-    """The words of a text, with one END after the last.
-
-    Raises:
-        FilterError: Too long, or something that is no word.
-    """
+    """The words of a text, with one END after the last; FilterError when it is too long, or has what is no word."""
     if len(text) > FILTER_CHARACTERS_MAX:
         raise over_limit("FILTER_CHARACTERS_MAX", f"the {lexicon.what} has {len(text)} characters", field="filter")
     position, words = 0, 0

@@ -86,11 +86,7 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
 
 
 class KafkaDispatcher:
-    """A member of the group with its partitions. `kafka_dispatcher` makes it.
-
-    Attributes:
-        partitions: Those that it has now, by number.
-    """
+    """A member of the group with its partitions by number. `kafka_dispatcher` makes it."""
 
     def __init__(self, means: PartitionMeans, thread: ThreadPoolExecutor, stop: asyncio.Event) -> None:
         self._means = means
