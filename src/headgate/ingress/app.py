@@ -76,7 +76,6 @@ class Ingress:
         """Those that come in pieces, until they are there."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         if scope["type"] == "http":
             broker = published_broker(scope["path"])
             if broker:

@@ -36,6 +36,7 @@ from headgate.log.errors import LogUnavailableError
 from headgate.log.format import Codec
 from headgate.log.writer import Encoded
 
+_log = structlog.get_logger(__name__)
 _LENGTHS: Final = struct.Struct("<II")
 
 
@@ -238,9 +239,6 @@ def _read(connection: socket.socket, count: int) -> bytes:
             raise EOFError("the other end is gone")
         pieces += piece
     return bytes(pieces)
-
-
-_log = structlog.get_logger(__name__)
 
 
 class FrontOwner:

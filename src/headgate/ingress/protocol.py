@@ -43,6 +43,8 @@ from headgate.limits import (
 from headgate.observe.logs import Recurring
 from headgate.observe.metrics import REQUESTS_REFUSED, TLS_HANDSHAKES_FAILED
 
+_log = structlog.get_logger(__name__)
+
 
 class WriteTimeoutProtocol(HttpToolsProtocol):
     """Breaks a connection off whose client takes nothing of an answer for WRITE_STALLED_S_MAX.
@@ -53,7 +55,6 @@ class WriteTimeoutProtocol(HttpToolsProtocol):
     _unread_timer: asyncio.TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
         self._unwatch_answer()
         super().connection_lost(exc)
 
@@ -185,7 +186,6 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
             self.app_state = {**self.app_state, CLIENT_CERTIFICATE: certificate}
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
         self._unwatch()
         if self._slot is not None:
             self._connections.release(self._slot)
@@ -281,7 +281,6 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
             self.headers = []  # for trailers: with the head's, they would pass for headers that were checked
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
         self._bare_bytes = 0
         self._body_bytes += len(body)
         if not self._refused:
@@ -381,9 +380,6 @@ def http_config(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=FRONT_DRAIN_S_MAX,
     )
-
-
-_log = structlog.get_logger(__name__)
 
 
 class TlsAcceptor:

@@ -57,11 +57,9 @@ class PublishRpc:
         self._places = FairPlaces("publish-streams", "PUBLISH_STREAMS_MAX", PUBLISH_STREAMS_MAX)
 
     def service(self) -> Service:
-        """For a gRPC server."""
         return Service(PUBLISHER, {"Publish": (PublishRequest, self.publish)})
 
     async def publish(self, call: PublishCall) -> None:
-        """Answers a stream."""
         user = current_user.get()
         with self._places.held("", user.name):  # what it is for stands in the first message
             first = await call.read_first()

@@ -192,7 +192,6 @@ class BacktestApi:
         self._backtests = backtests
 
     def routes(self) -> Iterator[Route]:
-        """Where it answers."""
         yield Route(_PATH, self._backtest, methods=["POST"])
 
     async def _backtest(self, request: Request) -> Response:

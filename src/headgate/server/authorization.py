@@ -121,7 +121,6 @@ class AuthorizedRequests:
         self._is_open = isinstance(authorizer, AlwaysAllow)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         if scope["type"] == "http" and not (self._is_open and ENTRY not in scope):
             entry = scope.get(ENTRY)
             try:

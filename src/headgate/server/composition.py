@@ -53,9 +53,6 @@ from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView
 from headgate.subscriptions.store import SubscriptionStore
 
-# --- matches --------------------------------------------------------------------------------------
-
-
 _log = structlog.get_logger(__name__)
 
 
@@ -112,9 +109,6 @@ class MatchReceiver:
         return self._passed.get(partition, 0)
 
 
-# --- dispatcher files -----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class DispatcherFiles:
     """What is open; `writer` is the outbox's, which `outbox` reads for targets that lag."""
@@ -147,9 +141,6 @@ async def dispatcher_files(options: DispatcherOptions) -> AsyncIterator[Dispatch
         yield DispatcherFiles(log, writer, backlog, cursors, subscriptions, ends, events, journal)
 
 
-# --- composition ----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class DispatcherOptions(DeliveryOptions):
     """What a dispatcher of one machine works with.
@@ -177,7 +168,6 @@ class DispatcherOptions(DeliveryOptions):
 
     @property
     def log(self) -> LogDirectory:
-        """The event log."""
         return LogDirectory(self.data / "log", self.on_corrupt)
 
     @property

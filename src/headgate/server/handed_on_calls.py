@@ -137,9 +137,6 @@ async def _send(context: CallContext, call: aio.StreamStreamCall[bytes, bytes], 
         await call.done_writing()
 
 
-# --- publishers home ------------------------------------------------------------------------------
-
-
 class PublishersHome:
     """The way of a producer's stream to its home: the front that writes the partition of the producer's name.
 

@@ -67,7 +67,6 @@ class OwnTransport:
         timeout_s: float,
         options: PostOptions | None = None,
     ) -> Outcome:
-        """See `Transport`."""
         return await self._way.post(url, [*headers, self._shown], body, timeout_s, options)
 
 
@@ -87,7 +86,6 @@ class SplitTransport:
         timeout_s: float,
         options: PostOptions | None = None,
     ) -> Outcome:
-        """See `Transport`."""
         inside = self._inside(url)
         if inside:
             return await self._inward.post(inside, headers, body, timeout_s)

@@ -66,9 +66,6 @@ def close(sockets: Sequence[socket.socket]) -> None:
         one.close()
 
 
-# --- addresses ------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
     """An address to listen on.
@@ -91,7 +88,6 @@ class ListenAddress:
 
     @property
     def port(self) -> int:
-        """The port."""
         return int(self.text.rpartition(":")[2])
 
 

@@ -62,11 +62,7 @@ class UnknownPartError(NotFoundError):
 
 
 def roles_of(settings: Settings) -> frozenset[Role]:
-    """The roles of a server.
-
-    Raises:
-        InvalidInputError: `role` names something else, or the server has no Kafka.
-    """
+    """The roles of a server; InvalidInputError when `role` names something else, or the server has no Kafka."""
     named = [name.strip() for name in settings.role.split(",") if name.strip()]
     if not settings.is_on_kafka:
         if named:

@@ -23,9 +23,6 @@ from headgate.storage.keyring import keyring_of
 from headgate.store.config import ClusterConfig
 from headgate.store.kafka.topics import Admin
 
-# --- deployment -----------------------------------------------------------------------------------
-
-
 _log = structlog.get_logger(__name__)
 
 
@@ -61,8 +58,6 @@ def check_topics(cluster: ClusterConfig) -> None:
             hint="headgate cluster check shows all of them; headgate cluster init makes topics that are missing",
         )
 
-
-# --- preflight ------------------------------------------------------------------------------------
 
 _TARGET_EPOCH_S: Final = 1_577_836_800
 """2020-01-01. Ids of targets have 31 bits: seconds since then are above all ids given so far, until 2088."""

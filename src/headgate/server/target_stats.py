@@ -103,7 +103,6 @@ class BacklogCount(msgspec.Struct, rename="camel"):
     circuits_open: int = 0
 
     def add(self, other: BacklogCount) -> None:
-        """These as well."""
         self.deliveries += other.deliveries
         self.lagging += other.lagging
         self.circuits_open += other.circuits_open

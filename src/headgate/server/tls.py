@@ -139,11 +139,7 @@ def read_ca(path: Path) -> str:
 
 
 class CertificateKeeper:
-    """The certificate in force. Any thread may read it; `look` is for one at a time.
-
-    Raises:
-        TlsFileError: It does not work.
-    """
+    """The certificate in force; TlsFileError: none works. Any thread may read it; `look` is for one at a time."""
 
     def __init__(self, files: TlsFiles, *, clock_s: Callable[[], float] = time.time) -> None:
         self._files = files

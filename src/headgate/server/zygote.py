@@ -77,7 +77,6 @@ class ForkedPart:
                 signal.pidfd_send_signal(self._handle, number)
 
     def terminate(self) -> None:
-        """Tell it to stop."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:

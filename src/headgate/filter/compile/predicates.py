@@ -12,8 +12,6 @@ from headgate.filter.cel.rewrite import is_path
 from headgate.filter.compile.patterns import LIKE
 from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Operand, Probe
 
-# --- predicates -----------------------------------------------------------------------------------
-
 KINDS: Final = {
     LiteralKind.NULL: ConstantKind.NULL,
     LiteralKind.BOOL: ConstantKind.BOOL,

@@ -30,11 +30,7 @@ class Kind(StrEnum):
 
 
 class Token(NamedTuple):
-    """One word.
-
-    Attributes:
-        text: A keyword in upper case, a string without its quotes, anything else as it was written.
-    """
+    """One word; `text` is a keyword in upper case, a string without its quotes, anything else as it was written."""
 
     kind: Kind
     text: str

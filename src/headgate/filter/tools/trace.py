@@ -78,7 +78,6 @@ class Trace:
 
     @property
     def decided(self) -> Part:
-        """The part that decided."""
         return next(part for part in self.parts if part.decided)
 
     @property

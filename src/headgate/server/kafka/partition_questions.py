@@ -91,9 +91,6 @@ def _named(request: Request) -> str:
     return f"{request.path_params['namespace']}/{request.path_params['name']}"
 
 
-# --- asked records --------------------------------------------------------------------------------
-
-
 _decode: Final = msgspec.json.Decoder(EventRecords).decode
 
 
@@ -119,11 +116,7 @@ class AskedRecords:
         self._loop = asyncio.get_running_loop()
 
     def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
-        """See `Records`.
-
-        Raises:
-            UnavailableError: An owner does not answer, or cannot say it.
-        """
+        """See `Records`; UnavailableError when an owner does not answer, or cannot say it."""
         return asyncio.run_coroutine_threadsafe(self._ask(found, target), self._loop).result()
 
     async def _ask(self, found: FoundEvent, target: int | None) -> KnownEvent:
