@@ -153,7 +153,6 @@ class CursorStore(StoreFile):
         return min((one for one in needed if one is not None), default=position)
 
     def clear(self) -> None:
-        """Forget everything."""
         with self._transaction() as connection:
             for table in ("position", "watermarks", "targets"):
                 connection.execute(f"DELETE FROM {table}")

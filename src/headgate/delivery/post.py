@@ -146,7 +146,6 @@ class HttpTransport:
         connect_s: float,
         options: PostOptions,
     ) -> Outcome:
-        """One address."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
         head = f"{options.method}{hop.head}content-length: {len(body)}\r\n{lines}"
         count = len(headers) + _FIXED_LINES

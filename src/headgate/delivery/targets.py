@@ -37,7 +37,6 @@ class Rate60:
         self._count += 1
 
     def per_s(self, now: float) -> float:
-        """The rate."""
         passed = now / RATE_WINDOW_S - self._window
         if passed < 1:
             return (self._count + self._before * (1 - passed)) / RATE_WINDOW_S

@@ -184,7 +184,6 @@ class KnownProducers:
             del self._numbers[silent]
 
     def rows(self) -> list[_Row]:
-        """All that is known."""
         return [_Row(*key, dict(newest), self._users[key]) for key, newest in self._numbers.items()]
 
     def _place(self, key: _Key, user: str) -> None:

@@ -439,6 +439,5 @@ class _Handshake:
     task: asyncio.Task[None] | None = None
 
     def evict(self) -> None:
-        """Breaks it off."""
         if self.task is not None:
             self.task.cancel()

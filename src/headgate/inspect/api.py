@@ -63,7 +63,6 @@ class InspectApi:
         self._places = FairPlaces("inspections", "INSPECTIONS_MAX", INSPECTIONS_MAX)
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         yield Route(WHY_TRIGGER, self._why_trigger, methods=["GET"])
         yield Route(WHY_BROKER, self._why_broker, methods=["GET"])
         yield Route(TRACE, self._trace, methods=["GET"])

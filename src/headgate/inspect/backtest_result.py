@@ -282,7 +282,6 @@ class BacktestResult:
         return (phase + (self._last.of != _FILTER)) / 2 if self._has_second else phase
 
     def add(self, page: BacktestPage) -> None:
-        """Add the next page."""
         self._last = page
         self._triggers_left_out = max(self._triggers_left_out, page.triggers_left_out)
         for name in ("scanned", "taken", "errors", "both", "compared", "chunks_read", "chunks_skipped"):

@@ -152,9 +152,7 @@ class Records(Protocol):
     """Where events are, and what became of them. Blocking; any number of calls at the same time."""
 
     @property
-    def log(self) -> InspectedLog:
-        """The event log."""
-        ...
+    def log(self) -> InspectedLog: ...
 
     def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
         """What is known of an event, for one target; None for all of them.

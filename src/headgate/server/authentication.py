@@ -52,7 +52,7 @@ _VERBS: Final = {PUBLISHER: "create", SUBSCRIPTIONS: "update"}
 
 
 def authenticator_of(settings: Settings) -> Authenticator | None:
-    """What the settings say about who may be believed; None where nobody is asked. AuthFileError: a file is unusable."""
+    """Who may be believed, by the settings; None where nobody is asked. AuthFileError when a file cannot be used."""
     if not settings.has_authentication:
         return None
     tokens = TokenFile(settings.token_auth_file) if settings.token_auth_file is not None else None

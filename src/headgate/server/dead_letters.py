@@ -84,7 +84,6 @@ class DeadLettersFront:
         self._group = group
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         yield Route(LIST, self._list, methods=["GET"])
         yield Route(BASE, self._list, methods=["GET"])
         yield Route(f"{LIST}/counts", self._counts, methods=["GET"])

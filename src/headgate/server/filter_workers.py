@@ -236,7 +236,6 @@ class FiltersApi:
         self._workers = workers
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         for run, method in RUNS.items():
             yield Route(f"{PREFIX}/{run}", self._handler(run), methods=[method])
 

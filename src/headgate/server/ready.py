@@ -51,7 +51,6 @@ class Mark:
         self._say("ready", str(os.getpid()) if is_ready else None)
 
     def note(self, text: str) -> None:
-        """Says something in a line."""
         if text != self._noted:
             self._noted = text
             self._say("note", text)

@@ -135,7 +135,6 @@ class TargetStatsApi:
         self._since = rfc3339.text(clock_us())
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         for path in stats_paths(Kind.TRIGGER):
             yield Route(path, self._stats, methods=["GET"])
         yield Route(SUMMARY, self._undelivered, methods=["GET"])

@@ -80,7 +80,6 @@ class ForkedPart:
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once."""
         self.send_signal(signal.SIGKILL)
 
 

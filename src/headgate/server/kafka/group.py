@@ -110,7 +110,6 @@ class KafkaDispatcher:
         self._member = OutboxMember(self._config, self, self._options.name)
 
     async def run(self) -> None:
-        """Delivers until the stop."""
         is_ready = False
         while not self._stop.is_set():
             waiting = {number: each.waiting_bytes for number, each in self.partitions.items()}

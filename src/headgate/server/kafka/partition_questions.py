@@ -52,7 +52,6 @@ class PartitionRecordsApi:
         self._store = store
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         yield Route(WHY_TRIGGER, self._of_trigger, methods=["GET"])
         for path in OF_BROKERS:
             yield Route(path, self._of_broker, methods=["GET"])
