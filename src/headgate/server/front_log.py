@@ -24,7 +24,7 @@ from headgate.settings import Settings
 
 @dataclass(frozen=True)
 class FrontLog:
-    """What is open; writers of this front's partitions by number, and the same as commits that many requests share."""
+    """What is open: writers of this front's partitions by number, and over each a commit that many requests share."""
 
     writers: Mapping[int, PartitionWriter]
     commits: Mapping[int, GroupCommit[Entries | Forwarded]]

@@ -225,6 +225,7 @@ class AskedStats:
 
     Args:
         target_id: The id of a trigger's target; None where there is none. May block.
+        client: The request, whose client must have the right to it at every server that is asked.
     """
 
     def __init__(self, reach: DispatcherReach, target_id: Callable[[ObjectKey], int | None], client: Request) -> None:

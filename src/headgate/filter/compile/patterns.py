@@ -24,7 +24,7 @@ _FOLDS_BEYOND_ASCII: Final = frozenset("kKsS")
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """`.*` or `.+` or `.`: at least `least` characters, or just as many; `lines`: with `(?s)`, a line feed, too."""
+    """`.*` or `.+` or `.`: `least` characters or, unless `bounded`, more; `lines`: also line feeds, by `(?s)`."""
 
     least: int
     bounded: bool = False

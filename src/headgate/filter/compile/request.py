@@ -40,7 +40,7 @@ def filter_of(given: str | Mapping[str, object]) -> Mapping[str, object]:
 
 
 def condition(given: str | Mapping[str, object], field: str) -> str:
-    """The canonical CEL of a place's condition, which is CEL or an object as in `spec.filter`; empty for none."""
+    """The canonical CEL of a place's condition: CEL, an object as in `spec.filter` or its JSON text; empty for none."""
     if not given:
         return ""
     try:

@@ -30,7 +30,12 @@ class Kind(StrEnum):
 
 
 class Token(NamedTuple):
-    """One word; `text` is a keyword in upper case, a string without its quotes, anything else as it was written."""
+    """One word.
+
+    Attributes:
+        text: A keyword in upper case, a string without its quotes, anything else as it was written.
+        position: Offset in the text, in code points from 0.
+    """
 
     kind: Kind
     text: str
@@ -46,6 +51,7 @@ class Lexicon:
             into a name, where that is no word.
         keywords: Words that are no names, in upper, lower or mixed case.
         unquoted: A string between its quotes, from one with them.
+        hints: What to do about a character that begins no word.
     """
 
     what: str

@@ -68,6 +68,7 @@ class Trace:
 
     Attributes:
         outcome: What it says of the event: cel-cpp's value of the whole.
+        parts: In the order of the text; constants are left out.
         left_out: Whether there were more than TRACE_PARTS_MAX.
     """
 
