@@ -78,12 +78,7 @@ class TargetCursor:
 
 @dataclass(frozen=True, slots=True)
 class Cursors:
-    """Everything that is remembered, at one moment.
-
-    Attributes:
-        position: G.
-        watermarks: Per log partition.
-    """
+    """Everything that is remembered, at one moment; `position` is G, the watermarks are per log partition."""
 
     position: int = 0
     watermarks: dict[int, int] = field(default_factory=dict)
@@ -158,7 +153,6 @@ class CursorStore(StoreFile):
         return min((one for one in needed if one is not None), default=position)
 
     def clear(self) -> None:
-        """Forget everything."""
         with self._transaction() as connection:
             for table in ("position", "watermarks", "targets"):
                 connection.execute(f"DELETE FROM {table}")

@@ -91,11 +91,7 @@ def dead_letter_of(
 async def give_up(
     queue: DeadLetterQueue, target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, *, now_us: int
 ) -> str:
-    """Store the dead letter of a delivery that failed for good.
-
-    Returns:
-        How it ends: `dead_lettered`, or `failed` where its target has no sink.
-    """
+    """Store the dead letter of a delivery that failed for good; `dead_lettered`, or `failed` where there is no sink."""
     if not target.delivery.has_sink:
         return "failed"
     await queue.put(dead_letter_of(target, delivery, event, outcome, reason=outcome.label, now_us=now_us))

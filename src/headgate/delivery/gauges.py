@@ -47,7 +47,6 @@ class Gauges:
             await asyncio.sleep(limits.METRICS_WRITE_S)
 
     async def sample(self) -> None:
-        """Set every gauge once."""
         scheduler = self._scheduler
         metrics.BACKLOG.set(scheduler.live_count + scheduler.rows_waiting)
         metrics.TARGETS_LAGGING.set(sum(state.lag is not None for state in scheduler.behind))

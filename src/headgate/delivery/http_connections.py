@@ -218,14 +218,12 @@ class HttpConnection(asyncio.Protocol):
         self._answer.begin(status, headers)
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
         self._bare_bytes = 0
         if self._answer is not None and not self._answer.add(body):
             self._finish()
             self._transport.abort()
 
     def on_message_complete(self) -> None:
-        """The answer is whole."""
         if not self._in_body or self._answer is None:
             return
         self._finish()

@@ -81,12 +81,7 @@ class JournalEntry:
 
 
 class Journal:
-    """Collects entries on the event loop and writes them beside it.
-
-    Args:
-        directory: Made when absent.
-        clock_us: Microseconds since 1970 UTC.
-    """
+    """Collects entries on the event loop and writes them beside it, in a directory that is made when absent."""
 
     def __init__(self, directory: Path, *, clock_us: Callable[[], int]) -> None:
         self._directory = directory

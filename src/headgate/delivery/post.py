@@ -146,7 +146,6 @@ class HttpTransport:
         connect_s: float,
         options: PostOptions,
     ) -> Outcome:
-        """One address."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
         head = f"{options.method}{hop.head}content-length: {len(body)}\r\n{lines}"
         count = len(headers) + _FIXED_LINES
@@ -195,7 +194,6 @@ class _Answer:
         self._wrong: Outcome | None = None
 
     def begin(self, status: int, headers: Headers) -> None:
-        """The head of the answer."""
         self._status = status
         self._headers = headers
         if status == 200:
@@ -215,7 +213,6 @@ class _Answer:
                 self._body += detail.encode()
 
     def add(self, piece: bytes) -> bool:
-        """A piece of the body."""
         if self._size < self._kept:
             self._body += piece[: self._kept - self._size]
         self._size += len(piece)
@@ -230,7 +227,6 @@ class _Answer:
         return True
 
     def outcome(self) -> Outcome:
-        """What became of the request."""
         if self._is_reply:
             headers = _event_headers(self._headers)
             if headers is None:

@@ -34,11 +34,7 @@ RouteKey = tuple[str, ClientTls | None]
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One address of a URL.
-
-    Attributes:
-        head: What follows the method in a request's head, with the Host header.
-    """
+    """One address of a URL; `head` follows the method in a request's head, with the Host header."""
 
     pool: ConnectionPool
     head: str

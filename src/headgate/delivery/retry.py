@@ -50,11 +50,7 @@ GIVEN_UP: Final = Decision(Fate.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer's event as it came.
-
-    Attributes:
-        headers: `content-type` and those of the event's attributes.
-    """
+    """An answer's event as it came; its headers are `content-type` and those of the event's attributes."""
 
     headers: list[tuple[str, str]]
     body: bytes
@@ -133,9 +129,7 @@ def decide(
 def is_left(spec: DeliveryRules, outcome: Outcome, failures: int, tried_s: float) -> bool:
     """Whether there is another attempt after this outcome: by number where the rules say `retry`, else by time.
 
-    Args:
-        failures: Attempts that failed, this one included.
-        tried_s: Seconds since the first one began.
+    `failures` include this one; `tried_s` seconds have passed since the first attempt began.
     """
     if judge(outcome) is not Fate.AGAIN:
         return False
@@ -172,9 +166,7 @@ def pause_s(spec: DeliveryRules, retry: int, outcome: Outcome, *, now_s: float, 
 def left_s(spec: DeliveryRules, failures: int, due_us: int, *, now_us: int) -> float:
     """Seconds that are left of a pause which an earlier process began; 0 or less when it is over.
 
-    Args:
-        due_us: When the pause ends, microseconds since 1970 UTC.
-        now_us: The same of now.
+    It ends at `due_us`; both times are microseconds since 1970 UTC.
     """
     # A clock that was set back must not make a pause of days.
     longest_s = max(backoff_s(spec, failures), spec.retry_after_max_s) * (1.0 + JITTER)

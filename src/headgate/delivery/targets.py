@@ -37,7 +37,6 @@ class Rate60:
         self._count += 1
 
     def per_s(self, now: float) -> float:
-        """The rate."""
         passed = now / RATE_WINDOW_S - self._window
         if passed < 1:
             return (self._count + self._before * (1 - passed)) / RATE_WINDOW_S
@@ -114,7 +113,6 @@ class TargetState:
         lag: What it has not read; None when it reads along.
         slow: Whether it counts as one that does not answer.
         waiting_for_permit: Whether it stands in line for a permit.
-        gone: Whether the target was deleted.
         seconds: The metric of its namespace: end to end.
         given_up: The metric of its namespace: deliveries that were given up.
         stored: Whether dispatch.db has a row of it.

@@ -109,8 +109,7 @@ def _is_sure(compiled: CompiledFilter, event: SharedEvent) -> bool:
 class LastLook:
     """The last look before delivery: the right broker, and what the matcher left open.
 
-    Attributes:
-        judge_filter: Decides whatever is not a MATCH, and a MATCH of an event that may be too large for its filter.
+    `judge_filter` decides whatever is not a MATCH, and a MATCH of an event that may be too large for its filter.
     """
 
     def __init__(self, judge_filter: Judge, errors: FilterErrors) -> None:

@@ -64,7 +64,6 @@ class Ingress:
     disk leave a part of it stored; the answer is 503 then and the producer's retry stores the whole.
 
     Args:
-        intake: Where events go.
         fallback: Takes every request that is not for a publish URI.
         token: What the server's own deliveries show; empty: none are its own.
     """
@@ -77,7 +76,6 @@ class Ingress:
         """Those that come in pieces, until they are there."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         if scope["type"] == "http":
             broker = published_broker(scope["path"])
             if broker:

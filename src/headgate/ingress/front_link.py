@@ -36,6 +36,7 @@ from headgate.log.errors import LogUnavailableError
 from headgate.log.format import Codec
 from headgate.log.writer import Encoded
 
+_log = structlog.get_logger(__name__)
 _LENGTHS: Final = struct.Struct("<II")
 
 
@@ -43,8 +44,6 @@ class AppendChunk(msgspec.Struct, array_like=True, tag=0, frozen=True):
     """Store a chunk.
 
     Attributes:
-        front: Who sends it.
-        epoch: Of that front.
         filter_values: See `log.writer.Encoded`, as all that follow.
         sizes: About its bytes, by namespace.
     """
@@ -64,7 +63,6 @@ class AskProducer(msgspec.Struct, array_like=True, tag=1, frozen=True):
 
     Attributes:
         front: Who asks; all that it sent before is stored, or never will be, when the answer comes.
-        epoch: Of that front.
         broker: The broker's identity.
         producer: Its name; empty for no more than a sign of life.
     """
@@ -123,12 +121,7 @@ def read_lengths(data: bytes) -> tuple[int, int]:
 
 
 class OwnerLink:
-    """What one front knows of another one that it sends chunks to.
-
-    Args:
-        socket: Of the other one.
-        front: Our number.
-    """
+    """What one front, by its number, knows of another one that it sends chunks to, at that one's socket."""
 
     def __init__(self, socket: Path, front: int) -> None:
         self.socket = socket
@@ -246,9 +239,6 @@ def _read(connection: socket.socket, count: int) -> bytes:
             raise EOFError("the other end is gone")
         pieces += piece
     return bytes(pieces)
-
-
-_log = structlog.get_logger(__name__)
 
 
 class FrontOwner:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
+from headgate import limits
 from headgate.auth.user import User
 from headgate.control.errors import UnknownBrokerError
 from headgate.control.specs import ServedBroker
@@ -17,7 +19,7 @@ from headgate.event.hops import ATTRIBUTES, forgery, with_lineage
 from headgate.event.identity import namespace_of, path_of
 from headgate.event.model import Event, may_have_extension
 from headgate.event.trace import context_of, with_context
-from headgate.ingress.descendants import Descendants
+from headgate.ingress.errors import TooManyDescendantsError
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producing
@@ -53,11 +55,45 @@ class Lineage(NamedTuple):
 NO_LINEAGE: Final = Lineage()
 
 
+class Descendants:
+    """The size of trees: how many events have come of one, by replies and by brokers that are subscribers.
+
+    The hop count bounds how deep a tree grows. Three triggers that answer each other's events still make 3 ** 32 of one
+    within it. So the events of each tree are counted while it grows; beyond DESCENDANTS_MAX no further one is stored.
+    Each namespace counts for itself: what another one makes of an event that it was sent takes no room here. The counts
+    are in memory: a restart starts from zero, and the trees that have not grown for longest are forgotten. Belongs to
+    the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    def take(self, tree: str, count: int) -> None:
+        """Counts new descendants of an event in a namespace, before they are stored: many wait for the disk together.
+
+        Raises TooManyDescendantsError beyond DESCENDANTS_MAX.
+        """
+        grown = self._counts.get(tree, 0) + count
+        if grown > limits.DESCENDANTS_MAX:
+            raise TooManyDescendantsError(
+                f"{limits.DESCENDANTS_MAX} events have come of one event by replies and forwarding (DESCENDANTS_MAX)",
+                hint="triggers answer each other's events: change their filters, or what their subscribers answer",
+            )
+        self._counts[tree] = grown
+        self._counts.move_to_end(tree)
+        if len(self._counts) > limits.ROOTS_KEPT_MAX:
+            self._counts.popitem(last=False)
+
+    def give_back(self, tree: str, count: int) -> None:
+        """Takes back a count: the events were not stored."""
+        if tree in self._counts:
+            self._counts[tree] -= count
+
+
 class Intake:
     """The one way of events into the log.
 
     Args:
-        partitions: Where events go.
         served: The broker "namespace/name", None when there is none that accepts events; called for every request, so
             it must be cheap.
         tracing: Makes spans; None for none.
@@ -103,11 +139,7 @@ class Intake:
             await self._gate.admit(sender, path_of(broker.identity), events)
 
     def broker(self, path: str) -> ServedBroker:
-        """The broker "namespace/name".
-
-        Raises:
-            UnknownBrokerError: There is none that accepts events.
-        """
+        """The broker "namespace/name"; UnknownBrokerError when there is none that accepts events."""
         broker = self._served(path)
         if broker is None:
             raise UnknownBrokerError(f"there is no broker {path!r}", hint="create it first, or check the path")
@@ -119,8 +151,6 @@ class Intake:
         """Decodes what is too large for the event loop, in a thread that gives turns by namespace and sender.
 
         Args:
-            broker: To which it goes.
-            sender: The user who sends it.
             decode: Decodes it; no step of it may be a long one, as the loop waits for each.
             size_bytes: Of the body.
 
@@ -137,7 +167,6 @@ class Intake:
         """Lets a request go on to be decoded and stored, at once; what is refused costs as little as can be.
 
         Args:
-            broker: To which it goes.
             producing: The stream of a producer that numbers its events, which ends with what is refused.
 
         Raises:
@@ -170,13 +199,10 @@ class Intake:
         At most PUBLISH_EVENTS_MAX events are enqueued before anything is awaited; others may wait for other requests.
 
         Args:
-            broker: Whose events they become.
             events: Decoded, at least one.
             size_bytes: About the memory that they take while they wait.
             started_s: When the request began, by `clock_s`.
-            lineage: Where the events come from.
             trace: The context that the request came with.
-            protocol: How it came.
             producing: The stream of a producer that numbers its events; None for any other.
             first: The first event's number.
 

@@ -266,9 +266,7 @@ class EventPartitions:
 
         Raises:
             ProducerReplacedError: The producer has another stream; nothing is stored.
-            OverloadedError: As in `store`; the stream's chain has ended.
-            UnavailableError: As in `store`; the stream's chain has ended.
-            PartlyStoredError: As in `store`; the stream's chain has ended.
+            OverloadedError, UnavailableError, PartlyStoredError: As in `store`; the stream's chain has ended.
         """
         producing.check_in_force()
         own = self.of_key(producing.producer)
@@ -330,10 +328,7 @@ class Partitions(EventPartitions):
 
 
 async def all_stored(parts: Sequence[Awaitable[int]]) -> list[int]:
-    """Waits for the parts of one request.
-
-    Returns:
-        The offset of the first event of each part.
+    """Waits for the parts of one request; returns the offset of the first event of each.
 
     Raises:
         PartlyStoredError: Some are stored and others are not.

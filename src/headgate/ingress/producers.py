@@ -184,7 +184,6 @@ class KnownProducers:
             del self._numbers[silent]
 
     def rows(self) -> list[_Row]:
-        """All that is known."""
         return [_Row(*key, dict(newest), self._users[key]) for key, newest in self._numbers.items()]
 
     def _place(self, key: _Key, user: str) -> None:
@@ -219,11 +218,7 @@ class Producers:
     # --- streams --------------------------------------------------------------------------------------
 
     async def open(self, broker: str, producer: str, user: str = "") -> Producing:
-        """A producer's stream begins; the one that it had ends, and nothing of it is under way any more.
-
-        Raises:
-            UnavailableError: Another front does not answer.
-        """
+        """See `ProducerStreams.open`; UnavailableError when another front does not answer."""
         check_name(producer)
         key = broker, producer
         while (old := self._open.get(key)) is not None:

@@ -43,6 +43,8 @@ from headgate.limits import (
 from headgate.observe.logs import Recurring
 from headgate.observe.metrics import REQUESTS_REFUSED, TLS_HANDSHAKES_FAILED
 
+_log = structlog.get_logger(__name__)
+
 
 class WriteTimeoutProtocol(HttpToolsProtocol):
     """Breaks a connection off whose client takes nothing of an answer for WRITE_STALLED_S_MAX.
@@ -53,7 +55,6 @@ class WriteTimeoutProtocol(HttpToolsProtocol):
     _unread_timer: asyncio.TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
         self._unwatch_answer()
         super().connection_lost(exc)
 
@@ -110,8 +111,7 @@ CLIENT_CERTIFICATE: Final = "headgate.certificate"
 class _HeldFlow(FlowControl):
     """When a connection is read; what reads a body would resume it at any time.
 
-    Attributes:
-        is_held: Nothing is to be read: there is enough that waits.
+    While `is_held` nothing is to be read: there is enough that waits.
     """
 
     is_held = False
@@ -186,7 +186,6 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
             self.app_state = {**self.app_state, CLIENT_CERTIFICATE: certificate}
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
         self._unwatch()
         if self._slot is not None:
             self._connections.release(self._slot)
@@ -282,7 +281,6 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
             self.headers = []  # for trailers: with the head's, they would pass for headers that were checked
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
         self._bare_bytes = 0
         self._body_bytes += len(body)
         if not self._refused:
@@ -384,9 +382,6 @@ def http_config(
     )
 
 
-_log = structlog.get_logger(__name__)
-
-
 class TlsAcceptor:
     """Accepts connections on one socket and makes HTTP of those whose handshake succeeds. Belongs to an event loop."""
 
@@ -444,6 +439,5 @@ class _Handshake:
     task: asyncio.Task[None] | None = None
 
     def evict(self) -> None:
-        """Breaks it off."""
         if self.task is not None:
             self.task.cancel()

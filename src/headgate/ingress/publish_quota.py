@@ -94,7 +94,6 @@ class PublishQuota:
         limits: Limits by resource, one at least.
         fronts: How many fronts share them.
         now_s: Monotonic seconds.
-        before: The quota that it replaces.
     """
 
     def __init__(
@@ -141,7 +140,6 @@ class PublishQuotas(SharedQuotas):
     """The quotas of all namespaces in one front.
 
     Args:
-        fronts: How many fronts the deployment has.
         clock_s: Monotonic seconds.
         board: What the other fronts of this server have; None where nobody else stores anything.
         stored: The bytes that a namespace has in the partitions of this front; None where nobody counts them.

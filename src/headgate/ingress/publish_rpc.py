@@ -57,11 +57,9 @@ class PublishRpc:
         self._places = FairPlaces("publish-streams", "PUBLISH_STREAMS_MAX", PUBLISH_STREAMS_MAX)
 
     def service(self) -> Service:
-        """For a gRPC server."""
         return Service(PUBLISHER, {"Publish": (PublishRequest, self.publish)})
 
     async def publish(self, call: PublishCall) -> None:
-        """Answers a stream."""
         user = current_user.get()
         with self._places.held("", user.name):  # what it is for stands in the first message
             first = await call.read_first()
@@ -182,11 +180,7 @@ class _Stream:
 
 
 def decode(request: PublishRequest) -> Sequence[Event]:
-    """The events of a request, with the filter values that it gives them: it gets them as their attributes.
-
-    Raises:
-        EventError: An event is invalid; the error has its index.
-    """
+    """The events of a request, which get its filter values as their attributes; an EventError has the index."""
     count = len(request.events)
     if count > PUBLISH_EVENTS_MAX:
         raise TooLargeError(f"{count} events in one request are over {PUBLISH_EVENTS_MAX} (PUBLISH_EVENTS_MAX)")

@@ -62,12 +62,9 @@ class CountingWriter:
 
 
 class StoredBytes:
-    """What namespaces have in the partitions that one front writes.
+    """What namespaces have in the partitions that one front writes; the log's directory holds the snapshots.
 
     Made before anything is appended. Threads that write partitions add; everything else is the event loop's.
-
-    Args:
-        log: Its directory holds the snapshots.
     """
 
     def __init__(self, log: LogDirectory, front: int, writers: Mapping[int, PartitionWriter]) -> None:

@@ -50,9 +50,7 @@ OF_BROKERS: Final = (WHY_BROKER, TRACE, TIMELINE)
 class InspectApi:
     """The handlers.
 
-    Args:
-        records: Where events are and what became of them, for the client of a request.
-        catalogues: What brokers have stored; None where nobody reads that.
+    `records` gives those for the client of a request; without catalogues nobody reads what brokers have stored.
     """
 
     def __init__(
@@ -65,7 +63,6 @@ class InspectApi:
         self._places = FairPlaces("inspections", "INSPECTIONS_MAX", INSPECTIONS_MAX)
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         yield Route(WHY_TRIGGER, self._why_trigger, methods=["GET"])
         yield Route(WHY_BROKER, self._why_broker, methods=["GET"])
         yield Route(TRACE, self._trace, methods=["GET"])
@@ -117,11 +114,7 @@ class InspectApi:
         return json_response(trace_json(trace, result))
 
     async def _in_turn(self, request: Request, work: Callable[[], _T]) -> _T:
-        """Does it in a thread; turns go round by namespace and user.
-
-        Raises:
-            PlacesTakenError: The user or the namespace has enough under way, or all have.
-        """
+        """Does it in a thread; turns go round by namespace and user, and PlacesTakenError says that too many wait."""
         namespace, user = request.path_params["namespace"], user_of(request).name
         with self._places.held(namespace, user):
             return await asyncio.get_running_loop().run_in_executor(self._threads.of(namespace, user), work)

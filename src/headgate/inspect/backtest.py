@@ -48,11 +48,7 @@ _NEXT_HINT: Final = "give back what the server gave as next"
 class _Progress:
     """Where a backtest is: what `next` says.
 
-    Attributes:
-        of: Which filter is being counted.
-        first: Where the count begins, by partition.
-        at: Where it goes on.
-        end: Where it ends.
+    The count of the filter `of` goes from `first` to `end`, and is at `at`, by partition.
     """
 
     of: str
@@ -195,7 +191,6 @@ class BacktestApi:
         self._backtests = backtests
 
     def routes(self) -> Iterator[Route]:
-        """Where it answers."""
         yield Route(_PATH, self._backtest, methods=["POST"])
 
     async def _backtest(self, request: Request) -> Response:

@@ -140,14 +140,9 @@ class SampleSums:
         self._open = window
 
     def interval(self, name: str, stored: int) -> Interval | None:
-        """Of a count for all events.
+        """Of a count for all events, one of COUNTS; the windows are a sample of `stored` events.
 
-        Args:
-            name: One of COUNTS.
-            stored: Of how many events the windows are a sample.
-
-        Returns:
-            None where fewer than two windows were looked at: how much they differ is not known.
+        None where fewer than two windows were looked at: how much they differ is not known.
         """
         self._close()
         count, scanned, windows = self._sums[name], self._scanned, self._windows
@@ -214,12 +209,7 @@ class HourResult(msgspec.Struct, frozen=True):
 
 
 class TriggerResult(msgspec.Struct, frozen=True):
-    """What of the events taken a trigger takes too.
-
-    Attributes:
-        both: Events that both take.
-        share: Of the events that the filter takes; 0 where it takes none.
-    """
+    """What of the events taken a trigger takes too; `share` is of those the filter takes, 0 where it takes none."""
 
     name: str
     both: int
@@ -233,7 +223,6 @@ class BacktestSummary(msgspec.Struct, frozen=True, rename="camel"):
         stored: Stored events, of all brokers, from the beginning to the end.
         scanned: Those looked at, or ruled out by the headers of their chunks, for the filter.
         complete: Whether it came to the end.
-        sampled: Whether only a sample was looked at.
         taken: The broker's events that the filter takes.
         errors: Those for which it is an error.
         against: Events that the second filter takes.
@@ -293,7 +282,6 @@ class BacktestResult:
         return (phase + (self._last.of != _FILTER)) / 2 if self._has_second else phase
 
     def add(self, page: BacktestPage) -> None:
-        """Add the next page."""
         self._last = page
         self._triggers_left_out = max(self._triggers_left_out, page.triggers_left_out)
         for name in ("scanned", "taken", "errors", "both", "compared", "chunks_read", "chunks_skipped"):

@@ -107,14 +107,7 @@ class _Known:
 
 
 class Catalogues:
-    """Reads catalogues. Blocking, for any thread.
-
-    Args:
-        log: The event log.
-        follower: Follows it.
-        store: The objects.
-        clock_us: Microseconds since 1970 UTC.
-    """
+    """Reads catalogues. Blocking, for any thread. `clock_us` gives microseconds since 1970 UTC."""
 
     def __init__(
         self,
@@ -129,11 +122,7 @@ class Catalogues:
         self._clock_us = clock_us
 
     def read(self, key: ObjectKey) -> CatalogueView:
-        """The catalogue of a broker.
-
-        Raises:
-            ObjectNotFoundError: There is no such broker.
-        """
+        """The catalogue of a broker; ObjectNotFoundError when there is no such broker."""
         broker = self._broker(key)
         found, left_out = self._flows(broker)
         found.sort(key=lambda one: (-one.flow.count, one.key))

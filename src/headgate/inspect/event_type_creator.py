@@ -54,11 +54,7 @@ class EventTypeCreator:
             await asyncio.sleep(EVENT_TYPES_CREATE_S)
 
     def step(self) -> int:
-        """Look at all flows with new events; blocking.
-
-        Returns:
-            How many EventTypes were made.
-        """
+        """Look at all flows with new events, blocking; returns how many EventTypes were made."""
         if self._admission.store.refresh(self._known):
             self._brokers = {identity_of(broker): broker for broker in self._known.by_path.values()}
         now_us, due, known = self._clock_us(), list[_Place](), set[_Place]()

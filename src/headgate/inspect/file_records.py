@@ -156,11 +156,7 @@ _SINCE_US = (1_000_000, 60_000_000, _CLOCK_SLACK_US)
 
 
 class FileRecords:
-    """See `Records`: files of the data directory.
-
-    Attributes:
-        dispatchers: What each dispatcher has written, by their numbers.
-    """
+    """See `Records`: files of the data directory; `dispatchers` has what each one has written, by its number."""
 
     log: InspectedLog
 
@@ -219,14 +215,9 @@ class DeliveryRecords:
         return list(entries(self._attempts, partition, offset))
 
     def of_rows(self, rows: Sequence[MatchRow], cursors: Cursors) -> list[RowRecord]:
-        """What is known of the deliveries of rows.
+        """What is known of the deliveries of rows of one event.
 
-        Args:
-            rows: Of one event.
-            cursors: As they were before the rows were looked for.
-
-        Raises:
-            UnavailableError: A file is busy.
+        `cursors` are as they were before the rows were looked for. UnavailableError: a file is busy.
         """
         if not rows:
             return []
@@ -346,9 +337,7 @@ def _progress(batch: pa.RecordBatch, partition: int) -> int | None:
 def _unfinished(position: int, handed: int, cursor: TargetCursor | None) -> Unfinished | None:
     """What is known of a delivery that has not ended; None when it has.
 
-    Args:
-        handed: Every row below it has been handed out.
-        cursor: Of the target; None where it is not behind.
+    Every row below `handed` has been handed out; the cursor is None where the target is not behind.
     """
     if position >= handed:
         return Unfinished()

@@ -52,7 +52,6 @@ class FoundEvent:
 
     Attributes:
         append_time_us: When it was stored, microseconds since 1970 UTC.
-        stored: The event and its broker.
         chunk_first_offset: Of its chunk; of Kafka its own.
         chunk_record_count: Of its chunk; 1 of Kafka.
     """
@@ -113,7 +112,6 @@ class LogPage:
     Attributes:
         batch: A row each; columns of `EVENT_SCHEMA`.
         size_bytes: That were read.
-        event: The event of a row.
     """
 
     batch: pa.RecordBatch
@@ -146,9 +144,8 @@ class InspectedLog(Protocol):
 def find_event(log: InspectedLog, broker: str, search: EventSearch) -> SearchResult:
     """The newest event that is searched for.
 
-    Args:
-        broker: Its identity; its events are preferred to those of other brokers of its namespace. What is in other
-            namespaces is nothing to who asks.
+    Events of the broker, by its identity, are preferred to those of other brokers of its namespace. What is in other
+    namespaces is nothing to who asks.
     """
     ends_s = time.monotonic() + WHY_SECONDS_MAX
     pieces = size = searched_us = 0

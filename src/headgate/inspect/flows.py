@@ -83,12 +83,7 @@ class Flow:
 
 
 class BrokerFlows:
-    """The flows of one broker, at most CATALOGUE_ITEMS_MAX.
-
-    Attributes:
-        flows: By type and source.
-        left_out: Events for which there was no room.
-    """
+    """The flows of one broker by type and source, at most CATALOGUE_ITEMS_MAX; `left_out` events had no room."""
 
     __slots__ = ("_full_until_us", "flows", "left_out")
 

@@ -97,9 +97,7 @@ def _places(number: int, block: bytearray, needle: bytes) -> list[int]:
 class EventIndex:
     """The index of the newest events of all partitions. One thread puts, any number of threads find.
 
-    Args:
-        events_max: How many events it holds at most, rounded to blocks; the oldest ones of the partition that has most
-            make room.
+    It holds `events_max` at most, rounded to blocks; the oldest ones of the partition that has most make room.
     """
 
     def __init__(self, events_max: int) -> None:
@@ -196,11 +194,7 @@ class LogFollower:
         return FOLLOW_POLL_S if self._past is None else took_s / FOLLOW_DUTY
 
     def step(self) -> float:
-        """Read FOLLOW_TURN_BYTES at most, what is new first.
-
-        Returns:
-            How long that took, seconds.
-        """
+        """Read FOLLOW_TURN_BYTES at most, what is new first; returns how many seconds that took."""
         started = time.monotonic()
         with self._lock:
             self._begin()

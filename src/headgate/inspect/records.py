@@ -25,12 +25,7 @@ from headgate.outbox.shards import dispatcher_of
 
 @dataclass(frozen=True, slots=True)
 class MatchRow:
-    """A row of the outbox.
-
-    Attributes:
-        position: In the outbox.
-        time_us: When it was written, microseconds since 1970 UTC.
-    """
+    """A row of the outbox, by its position there; `time_us` is when it was written, microseconds since 1970 UTC."""
 
     position: int
     time_us: int
@@ -66,8 +61,7 @@ class PullTrace:
 class Unfinished:
     """A delivery that has not ended.
 
-    Attributes:
-        due_us: When the next one is due, microseconds since 1970 UTC; 0 where it waits for its turn.
+    `due_us` is when the next one is due, microseconds since 1970 UTC; 0 where it waits for its turn.
     """
 
     failed: int = 0
@@ -122,12 +116,7 @@ class EventRecords(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class KnownEvent:
-    """What dispatchers know of one event.
-
-    Attributes:
-        records: By their numbers; of those that were asked.
-        dispatchers: How many there are.
-    """
+    """What dispatchers know of one event: records of those that were asked, by number, and how many there are."""
 
     records: Mapping[int, EventRecords]
     dispatchers: int
@@ -163,17 +152,11 @@ class Records(Protocol):
     """Where events are, and what became of them. Blocking; any number of calls at the same time."""
 
     @property
-    def log(self) -> InspectedLog:
-        """The event log."""
-        ...
+    def log(self) -> InspectedLog: ...
 
     def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
-        """What is known of an event.
+        """What is known of an event, for one target; None for all of them.
 
-        Args:
-            target: Of a trigger or subscription; None for all of them.
-
-        Raises:
-            UnavailableError: A file is busy, or a dispatcher does not answer.
+        UnavailableError: a file is busy, or a dispatcher does not answer.
         """
         ...

@@ -209,7 +209,6 @@ class _Asked:
             self._attempts.setdefault(entry.target, []).append(entry)
 
     def row(self, target: int) -> RowRecord | None:
-        """The row of a target."""
         return self._rows.get(target)
 
     def history(self, target: int) -> tuple[JournalEntry, ...]:

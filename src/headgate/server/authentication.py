@@ -52,11 +52,7 @@ _VERBS: Final = {PUBLISHER: "create", SUBSCRIPTIONS: "update"}
 
 
 def authenticator_of(settings: Settings) -> Authenticator | None:
-    """What the settings say about who may be believed; None where nobody is asked.
-
-    Raises:
-        AuthFileError: A file cannot be used.
-    """
+    """Who may be believed, by the settings; None where nobody is asked. AuthFileError when a file cannot be used."""
     if not settings.has_authentication:
         return None
     tokens = TokenFile(settings.token_auth_file) if settings.token_auth_file is not None else None
@@ -66,11 +62,7 @@ def authenticator_of(settings: Settings) -> Authenticator | None:
 
 
 def audit_log_of(settings: Settings) -> AuditLog | None:
-    """The audit log; None where there is none.
-
-    Raises:
-        AuthFileError: It cannot be written.
-    """
+    """The audit log, None where there is none; AuthFileError when it cannot be written."""
     if settings.audit_log_path is None:
         return None
     return AuditLog(settings.audit_log_path, settings.audit_log_maxsize << 20, settings.audit_log_maxbackup)
@@ -79,9 +71,7 @@ def audit_log_of(settings: Settings) -> AuditLog | None:
 class Authentication:
     """Who makes the requests of a front.
 
-    Args:
-        authenticator: Finds it out; None: everybody is anonymous.
-        audit: Records writes and refusals; None for nothing.
+    Without an authenticator everybody is anonymous; the audit log, if there is one, records writes and refusals.
     """
 
     def __init__(self, authenticator: Authenticator | None = None, audit: AuditLog | None = None) -> None:
@@ -154,7 +144,6 @@ class AuthenticatedRequests:
         self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif self._audit is None:
@@ -207,7 +196,6 @@ class UsersOfFronts:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         if scope["type"] == "http":
             passed = next((value for name, value in scope["headers"] if name == USER_HEADER), None)
             scope[USER] = user_of(passed) if passed is not None else ANONYMOUS

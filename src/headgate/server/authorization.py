@@ -39,12 +39,7 @@ _OPEN: Final = AlwaysAllow()
 class Rights:
     """Who may do what in a process: the copies of rights, and what decides by them.
 
-    Without a method of authentication everybody may do everything.
-
-    Attributes:
-        copies: To be kept up to date.
-        grants: Judges authors of objects.
-        events: Who may send which events; None: everybody everything.
+    Without a method of authentication everybody may do everything; `events` is None then.
     """
 
     def __init__(self, settings: Settings, store: Store) -> None:
@@ -126,7 +121,6 @@ class AuthorizedRequests:
         self._is_open = isinstance(authorizer, AlwaysAllow)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         if scope["type"] == "http" and not (self._is_open and ENTRY not in scope):
             entry = scope.get(ENTRY)
             try:
@@ -150,9 +144,6 @@ def acting(
 ) -> User:
     """As whom a request is made: by who makes it, or by another one whom its headers ask for. The audit hears of it.
 
-    Args:
-        entry: What the audit log will have of the request; None where nothing is recorded.
-
     Raises:
         ForbiddenError: The user may not act as that one.
         ImpersonationError: The headers ask for nobody.
@@ -172,11 +163,7 @@ def acting(
 def judged(
     authorizer: Authorizer, user: User, wanted: Attributes, entry: AuditEntry | None = None
 ) -> ForbiddenError | None:
-    """Why a user may not have what he asks for; None when he may. The audit's entry hears of it.
-
-    Args:
-        entry: What the audit log will have of the request; None where nothing is recorded.
-    """
+    """Why a user may not have what he asks for; None when he may. The audit's entry hears of it."""
     decision = authorizer.allowed(user, wanted)
     if entry is not None:
         entry.decided(wanted, is_allowed=decision.allowed, reason=decision.reason)

@@ -33,9 +33,7 @@ _log = structlog.get_logger(__name__)
 class BrokerNews:
     """Tells all fronts that a broker or a right has been written.
 
-    Args:
-        fronts: Their sockets.
-        loop: Where the requests are made; whoever tells is in another thread.
+    The requests are made on the loop; whoever tells is in another thread.
     """
 
     def __init__(self, fronts: Sequence[Path], loop: asyncio.AbstractEventLoop) -> None:

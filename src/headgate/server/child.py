@@ -28,6 +28,7 @@ from headgate.settings import Settings
 if TYPE_CHECKING:
     from headgate.store.config import ClusterConfig
 
+_log = structlog.get_logger(__name__)
 
 SETTINGS_VARIABLE = "HEADGATE_CHILD_SETTINGS"
 CLUSTER_VARIABLE = "HEADGATE_CHILD_CLUSTER"
@@ -79,11 +80,7 @@ def settings() -> Settings:
 
 
 def context(name: str) -> Context:
-    """Reads what the supervisor gave to this process.
-
-    Raises:
-        UnknownPartError: The server has none of that name.
-    """
+    """What the supervisor gave to this process; UnknownPartError when the server has no part of that name."""
     given = settings()
     cluster = None
     if given.is_on_kafka:
@@ -105,7 +102,6 @@ class UvicornServer(uvicorn.Server):
 
     @property
     def should_exit(self) -> bool:
-        """Whether it is told to end."""
         return self._told.is_set()
 
     @should_exit.setter
@@ -116,7 +112,6 @@ class UvicornServer(uvicorn.Server):
             self._told.clear()
 
     async def main_loop(self) -> None:
-        """Waits for the end."""
         await self.on_tick(0)  # sets the headers of every answer
         await self._told.wait()
 
@@ -214,12 +209,6 @@ def on_stop(callback: Callable[[], object]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: os.write(tell, b"\0"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides the order
     threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()
-
-
-# --- tending --------------------------------------------------------------------------------------
-
-
-_log = structlog.get_logger(__name__)
 
 
 async def ended(*tending: asyncio.Task[None]) -> BaseException | None:

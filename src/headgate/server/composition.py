@@ -52,18 +52,11 @@ from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView
 from headgate.subscriptions.store import SubscriptionStore
 
-# --- matches --------------------------------------------------------------------------------------
-
-
 _log = structlog.get_logger(__name__)
 
 
 class MatchReceiver:
-    """Takes matches into the outbox: the link's `MatchSink`.
-
-    Args:
-        routing: Is brought up to date before a row of newer filters is taken.
-    """
+    """Takes matches into the outbox: the link's `MatchSink`. Before a row of newer filters it refreshes the routing."""
 
     def __init__(
         self, outbox: Outbox, scheduler: Scheduler, routing: RoutingCache, takeover: Takeover, ends: LogEnds
@@ -115,18 +108,9 @@ class MatchReceiver:
         return self._passed.get(partition, 0)
 
 
-# --- dispatcher files -----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class DispatcherFiles:
-    """What is open.
-
-    Attributes:
-        writer: Of the outbox.
-        outbox: Reads it for targets that lag.
-        subscriptions: Where the consumers of subscriptions stand.
-    """
+    """What is open; `writer` is the outbox's, which `outbox` reads for targets that lag."""
 
     log: LogDirectory
     writer: PartitionWriter
@@ -140,11 +124,7 @@ class DispatcherFiles:
 
 @asynccontextmanager
 async def dispatcher_files(options: DispatcherOptions) -> AsyncIterator[DispatcherFiles]:
-    """Opens them; the outbox is recovered first.
-
-    Raises:
-        HeadgateError: One is damaged, or taken.
-    """
+    """Opens them, the outbox is recovered first; HeadgateError when one is damaged or taken."""
     own, log, clocks = options.own, options.log, options.clocks
     partition = Partition(own.outbox, log.on_corrupt)
     writer = await asyncio.to_thread(partial(PartitionWriter, files=options.files), partition, OUTBOX_SCHEMA)
@@ -160,18 +140,13 @@ async def dispatcher_files(options: DispatcherOptions) -> AsyncIterator[Dispatch
         yield DispatcherFiles(log, writer, backlog, cursors, subscriptions, ends, events, journal)
 
 
-# --- composition ----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class DispatcherOptions(DeliveryOptions):
     """What a dispatcher of one machine works with.
 
     Attributes:
-        on_corrupt: What readers of the log do at damaged chunks.
         shard: Which dispatcher it is, and so which targets are its own.
         scanner: Scans the log's past; None for a thread of its own.
-        bounds: How much a backlog may keep.
         drain_s: How long attempts in flight may last on stop.
         retention: Trims the outbox for as long as the dispatcher works; cancelled on stop.
         quotas: How many dead letters and consumers a namespace may have; None: any number.
@@ -192,7 +167,6 @@ class DispatcherOptions(DeliveryOptions):
 
     @property
     def log(self) -> LogDirectory:
-        """The event log."""
         return LogDirectory(self.data / "log", self.on_corrupt)
 
     @property
@@ -226,12 +200,7 @@ async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterat
 
 
 class Dispatcher:
-    """All parts of the dispatcher, on one event loop. `opened` makes it.
-
-    Attributes:
-        matches: Takes what the matcher finds.
-        target_stats: Answers what became of deliveries.
-    """
+    """All parts of the dispatcher, on one event loop. `opened` makes it."""
 
     def __init__(
         self,

@@ -100,11 +100,7 @@ def _check_restored(data: Path) -> None:
 
 @contextlib.contextmanager
 def locked(data: Path) -> Iterator[None]:
-    """Keeps every server from a data directory that is there.
-
-    Raises:
-        UnavailableError: A server has it.
-    """
+    """Keeps every server from a data directory that is there; UnavailableError when a server has it."""
     with (data / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -46,12 +46,7 @@ class _Selection(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Pages:
-    """One page of each dispatcher that was asked.
-
-    Attributes:
-        after: Behind which ids they begin.
-        answers: By the numbers of the dispatchers.
-    """
+    """One page of each dispatcher that was asked, by its number; `after` are the ids behind which they begin."""
 
     after: _Places
     answers: dict[int, JsonObject]
@@ -89,7 +84,6 @@ class DeadLettersFront:
         self._group = group
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         yield Route(LIST, self._list, methods=["GET"])
         yield Route(BASE, self._list, methods=["GET"])
         yield Route(f"{LIST}/counts", self._counts, methods=["GET"])
@@ -174,11 +168,7 @@ class DeadLettersFront:
         return _Pages(after, {number: answer.content for number, answer in zip(numbers, answers, strict=True)})
 
     async def _check_ids(self, request: Request, ids: tuple[int, ...]) -> None:
-        """Refuses ids of dead letters that are not there, before anything is done with the others.
-
-        Raises:
-            DeadLetterNotFoundError: One or more are not.
-        """
+        """Refuses ids that are not there (DeadLetterNotFoundError) before anything is done with the others."""
         base, end, _ = sent_path(request.scope).rpartition("/deadletters/")
         target = f"{base}{end}known"
         body = msgspec.json.encode({"ids": ids})

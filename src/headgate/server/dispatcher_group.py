@@ -62,12 +62,7 @@ class DispatcherAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DispatcherQuestion:
-    """What a dispatcher is asked.
-
-    Attributes:
-        target: Path and query.
-        body: JSON, as a whole; empty for none.
-    """
+    """What a dispatcher is asked; `target` is path and query, `body` whole JSON, empty for none."""
 
     method: str
     target: str
@@ -92,11 +87,7 @@ class DispatcherReach(Protocol):
     count: int
 
     async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
-        """What one of them answers.
-
-        Raises:
-            UnavailableError: It does not answer, or without an end.
-        """
+        """What one of them answers; UnavailableError when it does not, or without an end."""
         ...
 
     def routes(self, routes: Sequence[Route]) -> list[Route]:

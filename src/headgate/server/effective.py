@@ -53,7 +53,6 @@ class ShownSetting:
     Attributes:
         name: As in the file; `kafka.topics.events.partitions` below a section.
         value: As JSON has it; never a secret.
-        origin: Where it came from.
         where: The option, the variable, or FILE:LINE; empty for a default.
     """
 
@@ -65,12 +64,7 @@ class ShownSetting:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSettings:
-    """What a server goes by.
-
-    Attributes:
-        cluster: The deployment on Kafka that it is part of; None for none.
-        origins: Where each setting came from, by name.
-    """
+    """What a server goes by; `cluster` is the deployment on Kafka that it is part of, None for none."""
 
     settings: Settings
     cluster: ClusterConfig | None
@@ -168,11 +162,7 @@ def _is_replaced(place: Location, origins: Mapping[str, SettingOrigin]) -> bool:
 
 
 def _check_deployment(found: EffectiveSettings) -> None:
-    """Refuses settings of one kind of server for the other kind.
-
-    Raises:
-        InvalidInputError: There is such a setting.
-    """
+    """Refuses settings of one kind of server for the other kind (InvalidInputError)."""
     settings = found.settings
     if not settings.is_on_kafka:
         for name in ("spark", "advertise"):

@@ -97,12 +97,7 @@ class _Worker:
 
 @dataclass(slots=True)
 class _Turns:
-    """The runs of one user.
-
-    Attributes:
-        count: Those under way.
-        turn: Is held by the one that runs.
-    """
+    """The runs of one user: `count` are under way, and the one that runs holds `turn`."""
 
     count: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -136,10 +131,7 @@ class FilterWorkers:
             self._warming = None
 
     async def run(self, user: str, run: str, body: bytes) -> tuple[int, bytes]:
-        """One run.
-
-        Returns:
-            Status and body of the answer.
+        """One run: status and body of the answer.
 
         Raises:
             FilterRunsOverloadError: The user has enough under way.
@@ -244,7 +236,6 @@ class FiltersApi:
         self._workers = workers
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         for run, method in RUNS.items():
             yield Route(f"{PREFIX}/{run}", self._handler(run), methods=[method])
 

@@ -99,7 +99,6 @@ class FrontStore:
     """Where a front's events go.
 
     Attributes:
-        producers: Those that number their events.
         checks: What /readyz looks at in this process.
         work: What is done beside the requests; each lasts until it is cancelled.
         writers: The partitions that this front writes itself.

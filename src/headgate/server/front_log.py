@@ -24,14 +24,7 @@ from headgate.settings import Settings
 
 @dataclass(frozen=True)
 class FrontLog:
-    """What is open.
-
-    Attributes:
-        writers: Of this front's partitions, by number.
-        commits: The same, as many requests share them.
-        producers: Those that number their events.
-        stored: What namespaces have in this front's partitions.
-    """
+    """What is open: writers of this front's partitions by number, and over each a commit that many requests share."""
 
     writers: Mapping[int, PartitionWriter]
     commits: Mapping[int, GroupCommit[Entries | Forwarded]]

@@ -44,7 +44,6 @@ class HandedOn(ServiceCalls):
     """The calls of one service, answered by another process. Belongs to the event loop that runs it.
 
     Args:
-        service: Its name in full.
         sockets: Where that process serves it; several when each answers its own share of the calls.
         choose: The number of the one that answers, by the method and the call's first message.
     """
@@ -138,19 +137,11 @@ async def _send(context: CallContext, call: aio.StreamStreamCall[bytes, bytes], 
         await call.done_writing()
 
 
-# --- publishers home ------------------------------------------------------------------------------
-
-
 class PublishersHome:
     """The way of a producer's stream to its home: the front that writes the partition of the producer's name.
 
     There is what is known of the producer's numbers, and there a new stream ends the old one, whichever front the
     client has connected to. A stream without a producer's name is answered where it comes.
-
-    Args:
-        fronts: Hands a stream on to a front by its number.
-        own: The number of this one.
-        partitions: Of the log.
     """
 
     def __init__(self, fronts: HandedOn, own: int, partitions: int) -> None:

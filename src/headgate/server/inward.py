@@ -67,18 +67,11 @@ class OwnTransport:
         timeout_s: float,
         options: PostOptions | None = None,
     ) -> Outcome:
-        """See `Transport`."""
         return await self._way.post(url, [*headers, self._shown], body, timeout_s, options)
 
 
 class SplitTransport:
-    """A transport that sends what is for this server's own brokers inward, and everything else out.
-
-    Args:
-        policy: Knows the server's URL.
-        inward: Into the server.
-        outward: To everybody else; it judges by itself.
-    """
+    """Sends what is for this server's own brokers inward, and everything else by `outward`, which judges by itself."""
 
     def __init__(self, policy: UrlPolicy, inward: Transport, outward: Transport) -> None:
         self._inward = inward
@@ -93,7 +86,6 @@ class SplitTransport:
         timeout_s: float,
         options: PostOptions | None = None,
     ) -> Outcome:
-        """See `Transport`."""
         inside = self._inside(url)
         if inside:
             return await self._inward.post(inside, headers, body, timeout_s)
@@ -115,8 +107,6 @@ async def transports(
     """The way into this server and the way to receivers, for as long as the block lasts.
 
     Args:
-        policy: Which URLs the real client may send to.
-        token: What fronts know this process by.
         inward: Into the server; None for plain HTTP.
         outward: To receivers; None for the real client.
     """

@@ -56,11 +56,7 @@ def settled(settings: Settings) -> Settings:
 
 
 def stored_directories(data: Path) -> tuple[DispatcherDirectory, ...]:
-    """Those of the dispatchers that there were; changes nothing.
-
-    Raises:
-        LayoutError: They are not as a server leaves them.
-    """
+    """Those of the dispatchers that there were, unchanged; LayoutError when they are not as a server leaves them."""
     current = data / PARENT
     if (data / f"{PARENT}.old").exists() and not current.exists():
         raise LayoutError(
@@ -121,11 +117,7 @@ def _finish(data: Path) -> tuple[Path, Path, Path]:
 
 
 def _stored(current: Path) -> int | None:
-    """For how many dispatchers the directories are; None when there are none.
-
-    Raises:
-        LayoutError: That cannot be told, or one is missing.
-    """
+    """For how many dispatchers the directories are; None when there are none. LayoutError when that is unclear."""
     if not current.exists():
         return None
     path = current / LAYOUT

@@ -66,9 +66,6 @@ def close(sockets: Sequence[socket.socket]) -> None:
         one.close()
 
 
-# --- addresses ------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
     """An address to listen on.
@@ -77,7 +74,6 @@ class ListenAddress:
         text: HOST:PORT.
         option: The option of `headgate serve` that says so.
         is_grpc: Whether gRPC is spoken there, else HTTP.
-        is_tls: Whether over TLS.
     """
 
     text: str
@@ -92,7 +88,6 @@ class ListenAddress:
 
     @property
     def port(self) -> int:
-        """The port."""
         return int(self.text.rpartition(":")[2])
 
 
@@ -124,11 +119,7 @@ def open_addresses(settings: Settings) -> tuple[ListenAddress, ...]:
 
 
 def check_not_open(settings: Settings) -> None:
-    """Refuses a server that would be open to everybody and was not told to be.
-
-    Raises:
-        InvalidInputError: An address is open.
-    """
+    """Refuses a server that would be open to everybody and was not told to be (InvalidInputError)."""
     found = open_addresses(settings)
     if found and not settings.allow_anonymous:
         raise InvalidInputError(

@@ -159,7 +159,6 @@ class LocalResponse:
     # --- what the parser calls ------------------------------------------------------------------------
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -167,11 +166,9 @@ class LocalResponse:
         self._started, self._ended = True, self._only_head
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
         self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """The answer's end."""
         self._ended = True
 
 
@@ -182,7 +179,6 @@ async def requested(
     """A request to another process; the block's end closes its connection.
 
     Args:
-        place: The socket of a process of this server, or the address of another server.
         headers: Beside those about the connection and the body's length.
 
     Raises:

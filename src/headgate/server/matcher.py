@@ -24,9 +24,6 @@ class MatcherStop:
 
     It ends the process by itself where nothing else can. Nothing that a matcher keeps is lost by that: to those who
     take its matches it is one that was killed.
-
-    Attributes:
-        asked: Set when the matcher is to stop.
     """
 
     def __init__(self) -> None:

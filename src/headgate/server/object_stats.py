@@ -94,7 +94,6 @@ class ObjectStatsApi:
         self._history = history
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         for kind in STATS_LISTS:
             *lists, one = stats_paths(kind)
             for path in lists:

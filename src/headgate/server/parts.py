@@ -39,11 +39,7 @@ MATCHER_VARIABLE: Final = "HEADGATE_CHILD_MATCHER"
 
 @dataclass(frozen=True, slots=True)
 class ServerPart:
-    """One process of a server.
-
-    Attributes:
-        number: Which one of its role it is, from 0; None of a role that has one process.
-    """
+    """One process of a server; `number` is which one of its role, from 0, None of a role that has one process."""
 
     role: Role
     number: int | None = None
@@ -66,11 +62,7 @@ class UnknownPartError(NotFoundError):
 
 
 def roles_of(settings: Settings) -> frozenset[Role]:
-    """The roles of a server.
-
-    Raises:
-        InvalidInputError: `role` names something else, or the server has no Kafka.
-    """
+    """The roles of a server; InvalidInputError when `role` names something else, or the server has no Kafka."""
     named = [name.strip() for name in settings.role.split(",") if name.strip()]
     if not settings.is_on_kafka:
         if named:
@@ -120,11 +112,7 @@ def of_role(settings: Settings, role: Role) -> tuple[ServerPart, ...]:
 
 
 def named(settings: Settings, name: str) -> ServerPart:
-    """The process of that name.
-
-    Raises:
-        UnknownPartError: The server has none.
-    """
+    """The process of that name; UnknownPartError when the server has none."""
     known = of_server(settings)
     found = next((part for part in known if part.name == name), None)
     if found is None:

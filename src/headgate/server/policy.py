@@ -16,11 +16,7 @@ T = TypeVar("T")
 
 
 def url_policy(settings: Settings) -> UrlPolicy:
-    """The policy that the settings ask for.
-
-    Raises:
-        InvalidInputError: A setting cannot be read; the message names it.
-    """
+    """The policy that the settings ask for; InvalidInputError names a setting that cannot be read."""
     return UrlPolicy(
         reach=settings.egress,
         allow=_read("EGRESS_ALLOW", settings.egress_allow, networks_of),

@@ -23,9 +23,6 @@ from headgate.storage.keyring import keyring_of
 from headgate.store.config import ClusterConfig
 from headgate.store.kafka.topics import Admin
 
-# --- deployment -----------------------------------------------------------------------------------
-
-
 _log = structlog.get_logger(__name__)
 
 
@@ -61,8 +58,6 @@ def check_topics(cluster: ClusterConfig) -> None:
             hint="headgate cluster check shows all of them; headgate cluster init makes topics that are missing",
         )
 
-
-# --- preflight ------------------------------------------------------------------------------------
 
 _TARGET_EPOCH_S: Final = 1_577_836_800
 """2020-01-01. Ids of targets have 31 bits: seconds since then are above all ids given so far, until 2088."""
@@ -183,11 +178,7 @@ def check_files(settings: Settings) -> None:
 
 
 def _check_beside(path: Path, log: Path) -> None:
-    """Refuses a database that is gone, and its record with it, beside the data that it is about.
-
-    Raises:
-        DatabaseMissingError: It is.
-    """
+    """DatabaseMissingError where a database is gone, and its record with it, beside the data that it is about."""
     beside = {"control.db": log, "dispatch.db": path.parent / "outbox"}.get(path.name)
     if beside is not None and sqlite.is_missing(path) and any(beside.rglob("*.seg")):
         raise sqlite.DatabaseMissingError(path, f"{beside} has data")

@@ -70,12 +70,7 @@ class ProcessProxy:
 
 @dataclass(frozen=True, slots=True)
 class WholeRequest:
-    """A request that has come as a whole.
-
-    Attributes:
-        target: Path and query.
-        headers: Those that are passed on.
-    """
+    """A request that has come as a whole; `target` is path and query, `headers` those that are passed on."""
 
     method: bytes
     target: bytes

@@ -46,21 +46,11 @@ class ReaderScanner:
         self._socket = socket
 
     async def scan_page(self, wanted: ScanRequest) -> ScanPage:
-        """See `scan.pages.Scanner`.
-
-        Raises:
-            ReaderError: It says that it cannot.
-            ReaderUnavailableError: It does not answer for long.
-        """
+        """See `Scanner`; ReaderError when it says that it cannot, ReaderUnavailableError when it is long silent."""
         return msgspec.json.decode(await self._answer(SCAN_PATH, wanted), type=ScanPage)
 
     async def count_page(self, request: CountRequest) -> CountPage:
-        """See `scan.counting.EventCounter`.
-
-        Raises:
-            ReaderError: It says that it cannot.
-            ReaderUnavailableError: It does not answer for long.
-        """
+        """See `EventCounter`; ReaderError and ReaderUnavailableError as in `scan_page`."""
         return msgspec.json.decode(await self._answer(COUNT_PATH, request), type=CountPage)
 
     async def _answer(self, path: str, wanted: msgspec.Struct) -> bytes:

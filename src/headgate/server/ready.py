@@ -25,11 +25,7 @@ from headgate.storage.files import replace_whole
 
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """A part as it is now.
-
-    Attributes:
-        note: What it says, or what is seen of it; empty when there is nothing to say.
-    """
+    """A part as it is now; `note` is what it says, or what is seen of it, empty for nothing."""
 
     ready: bool
     note: str = ""
@@ -55,7 +51,6 @@ class Mark:
         self._say("ready", str(os.getpid()) if is_ready else None)
 
     def note(self, text: str) -> None:
-        """Says something in a line."""
         if text != self._noted:
             self._noted = text
             self._say("note", text)

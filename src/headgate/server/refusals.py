@@ -32,9 +32,6 @@ async def send_refusal(error: HeadgateError, scope: Scope, send: Send, *headers:
     await send_body(send, error.http_status, b"application/json", body, _CLOSE, *later, *headers)
 
 
-# --- absent ---------------------------------------------------------------------------------------
-
-
 class RoleAbsentError(HeadgateError):
     """The server has no process of the role that would answer."""
 
@@ -53,11 +50,7 @@ class RoleAbsent:
         self._role = role
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request.
-
-        Raises:
-            RoleAbsentError: Always.
-        """
+        """Raises RoleAbsentError, always."""
         raise RoleAbsentError(self._role)
 
     def routes(self, routes: Iterable[Route]) -> list[Route]:
@@ -95,7 +88,6 @@ class NoDeliveries:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         if scope["type"] != "http" or not any(name == _HOPS for name, _ in scope["headers"]):
             await self._app(scope, receive, send)
             return
@@ -131,7 +123,6 @@ class Gate:
         self._closed = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         if (
             not self._closed
             or scope["type"] != "http"

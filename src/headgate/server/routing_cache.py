@@ -43,12 +43,7 @@ class ReportingStore(RoutingStore, TargetReports, Protocol):
 
 
 class RoutingCache:
-    """The routing table in force.
-
-    Args:
-        on_table: Called with each newer table, the first one included.
-        shard: Which targets are this dispatcher's: the table has no others.
-    """
+    """The routing table in force, of a shard's targets alone; `on_table` gets each newer one, also the first."""
 
     def __init__(self, store: RoutingStore, on_table: Callable[[RoutingTable], None], shard: Shard) -> None:
         self._store = store

@@ -88,11 +88,7 @@ class _BoundedCall(ReadAgain):
         self._limit_bytes = limit_bytes
 
     async def read(self) -> object:
-        """The next message.
-
-        Raises:
-            MessageTooLargeError: It is too large for its method.
-        """
+        """The next message; MessageTooLargeError when it is too large for its method."""
         message = await super().read()
         if isinstance(message, bytes) and len(message) > self._limit_bytes:
             size_bytes, message = len(message), None

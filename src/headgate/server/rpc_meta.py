@@ -44,7 +44,6 @@ class HealthService:
         self._looking = asyncio.Lock()
 
     def service(self) -> Service:
-        """For a gRPC server."""
         return Service(HEALTH, {"Check": (HealthCheckRequest, self._check), "Watch": (HealthCheckRequest, self._watch)})
 
     async def _check(self, call: HealthCall) -> None:

@@ -105,7 +105,6 @@ class SenderIdentity:
 
     Attributes:
         url: The server's own address, where replies are stored.
-        policy: Where receivers may be.
         secrets: What deliveries authenticate by; None for nothing.
         signer: Has the key of tokens for subscribers; None for none.
         grants: Permissions of subscribers by callback; None: nobody is asked.
@@ -152,7 +151,6 @@ class DeliveryOptions:
 
     Attributes:
         token: 32 bytes that this server's processes know each other by.
-        identity: What receivers are shown: the server's own address, Secrets.
         transport: The HTTP client; None for the real one.
         inward: The way into the server itself; None for plain HTTP to its own address.
         tracing: Makes spans; None for none.
@@ -178,12 +176,7 @@ class DeliveryOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryMeans:
-    """What attempts are made with.
-
-    Attributes:
-        ways: Into this server, where answers that are events go, and to receivers; see `DeliveryOptions.ways`.
-        journal: Remembers attempts for people.
-    """
+    """What attempts are made with; `ways` lead into this server, where answers that are events go, and to receivers."""
 
     options: DeliveryOptions
     ways: tuple[Transport, Transport]
@@ -196,9 +189,7 @@ class ShardState:
 
     Attributes:
         backlog: The outbox, for targets that lag.
-        cursors: Which deliveries have ended.
         dead_letters: `deadletters.db`.
-        reports: Where it is told what is seen of targets.
         committer: Ends the transactions of dead letters; None for SQLite alone.
         quotas: How many dead letters a namespace may have; None: any number.
         flush_s: Between two transactions of cursors at least.
@@ -223,11 +214,6 @@ class ShardDeliveries:
         listener: Hears what follows from rows and deliveries.
         on_table: Called with each newer routing table, after the scheduler.
         sharers: How many shards a process may have: each has that part of its limits.
-
-    Attributes:
-        look: Decides what the matcher left open.
-        reporter: Tells what was seen of targets.
-        target_stats: Answers what became of deliveries, counted from here on.
     """
 
     def __init__(

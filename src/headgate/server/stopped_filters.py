@@ -40,7 +40,6 @@ class MatchCounters:
     """The counters of a trigger at one moment; each begins anew when its process does.
 
     Attributes:
-        target: The trigger's.
         needs: The generation that first held its filter: another one is another filter.
         matched: Events that the filter took and that were delivered or given up.
         waits: Whether there are matches that have not ended, so that nobody knows yet how many count.
@@ -66,14 +65,9 @@ class StoppedFilters:
         self._tracks: dict[int, _Track] = {}
 
     def look(self, counters: Iterable[MatchCounters], now_s: float) -> dict[int, StoppedFilter]:
-        """Compares with the last look, and forgets triggers that are gone.
+        """The filters that have stopped by this look, by target; triggers that are gone are forgotten.
 
-        Args:
-            counters: Of all triggers.
-            now_s: Seconds since 1970.
-
-        Returns:
-            The triggers whose filter has stopped, by target.
+        `counters` are those of all triggers, `now_s` is in seconds since 1970.
         """
         tracks = {}
         for one in counters:
@@ -89,12 +83,7 @@ class StoppedFilters:
 
 
 class _Track:
-    """One trigger.
-
-    Attributes:
-        last: Its counters at the last look.
-        message: What is said of it; empty for nothing.
-    """
+    """One trigger: its counters at the last look, and what is said of it, empty for nothing."""
 
     __slots__ = ("_matched", "_matched_at_s", "_silent", "_silent_events", "last", "message")
 
@@ -144,9 +133,7 @@ class StoppedFiltersWatch:
     """Looks for them, and tells the objects.
 
     Args:
-        store: The objects.
         matches: How many matches of each target have ended; None while a dispatcher does not answer.
-        history: Knows what brokers took.
         clock_s: Seconds since 1970.
     """
 

@@ -134,11 +134,7 @@ def last_version(data: Path) -> str:
 
 
 def tell_version(data: Path) -> None:
-    """Writes down that this version uses a data directory.
-
-    Raises:
-        OSError: The disk does not take it.
-    """
+    """Writes down that this version uses a data directory; OSError when the disk does not take it."""
     if last_version(data) != __version__:
         replace_whole(data / VERSION, f"{__version__}\n".encode("ascii"))
 

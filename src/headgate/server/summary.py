@@ -137,7 +137,6 @@ class SummaryApi:
         self._clock_s = clock_s
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         yield Route(SUMMARY, self._summary, methods=["GET"])
         yield Route(SUMMARY_OF_NAMESPACE, self._summary, methods=["GET"])
 

@@ -103,19 +103,13 @@ class BacklogCount(msgspec.Struct, rename="camel"):
     circuits_open: int = 0
 
     def add(self, other: BacklogCount) -> None:
-        """These as well."""
         self.deliveries += other.deliveries
         self.lagging += other.lagging
         self.circuits_open += other.circuits_open
 
 
 class MatchCount(NamedTuple):
-    """Matches of a trigger since its dispatcher began.
-
-    Attributes:
-        ended: Those that were delivered or given up.
-        waits: Whether there are others.
-    """
+    """Matches of a trigger since its dispatcher began: how many were delivered or given up, and whether others wait."""
 
     ended: int
     waits: bool
@@ -141,7 +135,6 @@ class TargetStatsApi:
         self._since = rfc3339.text(clock_us())
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         for path in stats_paths(Kind.TRIGGER):
             yield Route(path, self._stats, methods=["GET"])
         yield Route(SUMMARY, self._undelivered, methods=["GET"])
@@ -290,11 +283,7 @@ async def undelivered(reach: DispatcherReach, client: Request, files: Sequence[P
 async def matches(dispatchers: Iterable[Path]) -> dict[int, MatchCount] | None:
     """How many matches of triggers have ended, by target; who has had none is left out.
 
-    Args:
-        dispatchers: Sockets of all dispatchers of this server.
-
-    Returns:
-        None where one is away.
+    None where a dispatcher of this server, each asked at its socket, is away.
     """
     found: dict[int, MatchCount] = {}
     for socket in dispatchers:

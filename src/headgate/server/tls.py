@@ -55,7 +55,6 @@ class TlsFiles:
     Attributes:
         certificate: The server's certificate, then those between it and the CA.
         client_ca: CAs of client certificates; None when none are asked for.
-        client_auth: Whether clients show certificates.
     """
 
     certificate: Path
@@ -130,11 +129,7 @@ def read_certificate(files: TlsFiles) -> Certificate:
 
 
 def read_ca(path: Path) -> str:
-    """The CA that clients need to know the server by, as PEM.
-
-    Raises:
-        TlsFileError: The file cannot be read or holds none.
-    """
+    """The CA that clients need to know the server by, as PEM; TlsFileError when the file is unreadable or has none."""
     text = _read(path, "--tls-ca")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text.decode("ascii"))
@@ -144,11 +139,7 @@ def read_ca(path: Path) -> str:
 
 
 class CertificateKeeper:
-    """The certificate in force. Any thread may read it; `look` is for one at a time.
-
-    Raises:
-        TlsFileError: It does not work.
-    """
+    """The certificate in force; TlsFileError: none works. Any thread may read it; `look` is for one at a time."""
 
     def __init__(self, files: TlsFiles, *, clock_s: Callable[[], float] = time.time) -> None:
         self._files = files

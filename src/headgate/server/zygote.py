@@ -43,8 +43,7 @@ _THREADLESS: Final = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 class ForkedPart:
     """A running part, as `asyncio.subprocess.Process` shows a process.
 
-    Attributes:
-        returncode: None while it runs; below 0: the signal that ended it.
+    `returncode` is None while it runs; below 0 it is the signal that ended it.
     """
 
     def __init__(self, pid: int, lifeline: int) -> None:
@@ -78,19 +77,16 @@ class ForkedPart:
                 signal.pidfd_send_signal(self._handle, number)
 
     def terminate(self) -> None:
-        """Tell it to stop."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once."""
         self.send_signal(signal.SIGKILL)
 
 
 class Zygote:
     """Starts parts. Belongs to the supervisor's event loop; one start at a time.
 
-    Attributes:
-        settings: May be replaced before the first start.
+    `settings` may be replaced before the first start.
     """
 
     def __init__(self, settings: Settings, token: bytes, cluster: ClusterConfig | None) -> None:

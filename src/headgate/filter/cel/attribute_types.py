@@ -46,11 +46,7 @@ _METHODS: Final = frozenset({"startsWith", "endsWith", "contains", "matches", "m
 def check_attribute_types(text: str, tree: Node) -> None:
     """Refuses an expression that treats an attribute as what it never is.
 
-    Args:
-        tree: What it says, before any rewriting.
-
-    Raises:
-        FilterError: With the place in the text and a hint.
+    The FilterError has the place in the text and a hint. `tree` is what the text says, before any rewriting.
     """
     fault = _first_fault(tree) or next(_of_condition(tree), None)
     if fault is not None:

@@ -82,11 +82,7 @@ class Budget:
         self._free_bytes = 0
 
     def refuses(self, rough: EventSize, exact: Callable[[], EventSize]) -> str:
-        """Why the filter is not evaluated on an event; empty when it is.
-
-        Args:
-            rough: The event's size, from above.
-        """
+        """Why the filter is not evaluated on an event; empty when it is. `rough` is the event's size, from above."""
         total_bytes = rough.attributes_bytes + rough.data_bytes
         if total_bytes <= self._free_bytes:
             return ""

@@ -46,11 +46,7 @@ _LITERALS: Final = {
 
 
 def decode(expression: pb.Expr) -> Node:
-    """Our tree of an `Expr` message.
-
-    Raises:
-        FilterError: The expression holds a form that no known macro expands to.
-    """
+    """Our tree of an `Expr` message; FilterError when it holds a form that no known macro expands to."""
     match expression.WhichOneof("expr_kind"):
         case "const_expr":
             return _literal(expression.const_expr)

@@ -219,11 +219,7 @@ class Expression:
         self._handle = handle
 
     def checked(self) -> checked_pb2.CheckedExpr:
-        """The message of `checked.proto`.
-
-        Raises:
-            FilterError: It nests deeper than protobuf reads: a macro is several messages in one another.
-        """
+        """The message of `checked.proto`; FilterError when it nests deeper than protobuf reads, as macros do."""
         wrapper = AnyMessage.FromString(self._handle.serialize())
         try:
             message: checked_pb2.CheckedExpr = checked_pb2.CheckedExpr.FromString(wrapper.value)
@@ -233,11 +229,7 @@ class Expression:
         return message
 
     def tree(self) -> Node:
-        """The syntax tree, with macros as they were written.
-
-        Raises:
-            FilterError: It nests too deep, or holds a macro of a form that is not known.
-        """
+        """The syntax tree, with macros as they were written; FilterError when it is too deep or a macro unknown."""
         return decode(self.checked().expr)
 
     def result_type(self) -> str:

@@ -9,8 +9,6 @@ from typing import Final
 from headgate import limits
 from headgate.errors import InvalidInputError
 
-# --- errors ---------------------------------------------------------------------------------------
-
 _CARET_CHARACTERS: Final = 100
 _UNUSABLE: Final = re.compile("[\0\ud800-\udfff]")
 

@@ -191,8 +191,7 @@ def _timestamp(text: str) -> object:
 class Program:
     """A filter, ready to be evaluated on any number of events.
 
-    Attributes:
-        reads_publish_time: Whether its value depends on when an event was stored.
+    `reads_publish_time` says whether its value depends on when an event was stored.
     """
 
     __slots__ = ("_budget", "_expression", "cel", "reads_publish_time")

@@ -46,9 +46,6 @@ class PatternError(ValueError):
 def parse_pattern(text: str, escape: str | None) -> Pattern:
     """Takes a LIKE pattern apart.
 
-    Args:
-        escape: One character, or None.
-
     Raises:
         PatternError: The escape character stands before something that needs none, or at the end.
     """
@@ -148,11 +145,7 @@ class WildcardError(FilterError):
 
 
 def without_wildcards(node: Node) -> Node:
-    """The same expression in functions that cel-cpp has.
-
-    Raises:
-        WildcardError: A pattern is no constant, or ends within an escape.
-    """
+    """The same in functions that cel-cpp has; WildcardError when a pattern is no constant, or ends within an escape."""
     match node:
         case Call(function, target, (pattern,)) if function == WILDCARDS and target is not None:
             return _in_cel(without_wildcards(target), _parsed(node, pattern))

@@ -49,11 +49,7 @@ _Filler: TypeAlias = "Callable[[Sequence[str]], Node]"
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What cel-cpp says of an expression.
-
-    Attributes:
-        type: Name of the static type of its value: `BOOL`, `DYN`, ...
-    """
+    """What cel-cpp says of an expression; `type` names the static type of its value: `BOOL`, `DYN`, ..."""
 
     type: str
     tree: Node

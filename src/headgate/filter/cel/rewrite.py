@@ -415,7 +415,6 @@ class Fold(Generic[T]):
         self._known: dict[Node, T] = {}
 
     def __call__(self, node: Node) -> T:
-        """What is known of `node`."""
         match node:
             case And(operands):
                 return self._both([self(operand) for operand in operands])

@@ -32,8 +32,6 @@ from headgate.filter.compile.plan import (
 from headgate.filter.compile.predicates import EQUAL_PROBES, Atom, Unsupported, one_of
 from headgate.limits import FILTER_CONJUNCTIONS_MAX
 
-# --- conjunctions ---------------------------------------------------------------------------------
-
 _REASON_CHARACTERS: Final = 80
 
 

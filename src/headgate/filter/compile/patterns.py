@@ -24,12 +24,7 @@ _FOLDS_BEYOND_ASCII: Final = frozenset("kKsS")
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """`.*` or `.+` or `.`: at least `least` characters.
-
-    Attributes:
-        bounded: And no more.
-        lines: A line feed may be among them: `(?s)`.
-    """
+    """`.*` or `.+` or `.`: `least` characters or, unless `bounded`, more; `lines`: also line feeds, by `(?s)`."""
 
     least: int
     bounded: bool = False

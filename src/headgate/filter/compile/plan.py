@@ -255,12 +255,7 @@ class CompiledFilter:
 
 
 class Scans(NamedTuple):
-    """Rows that no look-up finds: work for every event of the broker.
-
-    Attributes:
-        compared: Comparisons in the matcher.
-        evaluated: Evaluations by cel-cpp.
-    """
+    """Rows that no look-up finds: comparisons in the matcher, evaluations by cel-cpp, for every event of the broker."""
 
     compared: int
     evaluated: int

@@ -12,8 +12,6 @@ from headgate.filter.cel.rewrite import is_path
 from headgate.filter.compile.patterns import LIKE
 from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Operand, Probe
 
-# --- predicates -----------------------------------------------------------------------------------
-
 KINDS: Final = {
     LiteralKind.NULL: ConstantKind.NULL,
     LiteralKind.BOOL: ConstantKind.BOOL,
@@ -43,9 +41,7 @@ class Atom:
 class Unsupported:
     """A condition that the matcher has no operator for.
 
-    Attributes:
-        why: For people.
-        necessary: What the matcher can check, and what must hold for the condition to be true.
+    `necessary` is what it can check, and what must hold for the condition to be true.
     """
 
     why: str = "no operator of the matcher says it"

@@ -32,8 +32,7 @@ _TEXTS: Final = frozenset({"expression", "cel", "cesql", "jms"})
 def filter_of(given: str | Mapping[str, object]) -> Mapping[str, object]:
     """What a request has in one field, as `spec.filter` has it: an object as it is or as JSON text, else CEL.
 
-    Raises:
-        FilterError: Text that begins as an object and is none.
+    FilterError: text that begins as an object and is none.
     """
     if not isinstance(given, str):
         return given
@@ -41,11 +40,7 @@ def filter_of(given: str | Mapping[str, object]) -> Mapping[str, object]:
 
 
 def condition(given: str | Mapping[str, object], field: str) -> str:
-    """The canonical CEL of a place's condition; empty for none.
-
-    Args:
-        given: CEL text, or an object as in `spec.filter`, or its JSON text.
-    """
+    """The canonical CEL of a place's condition: CEL, an object as in `spec.filter` or its JSON text; empty for none."""
     if not given:
         return ""
     try:
@@ -55,11 +50,7 @@ def condition(given: str | Mapping[str, object], field: str) -> str:
 
 
 def filter_and_filters(one: str | None, listed: str | None) -> tuple[Mapping[str, object] | None, Sequence[object]]:
-    """Two texts as `spec.filter` and `spec.filters`; None where the request has none.
-
-    Raises:
-        FilterError: Text that is no JSON.
-    """
+    """Texts as `spec.filter` and `spec.filters`, None where the request has none; FilterError when they are no JSON."""
     return None if one is None else filter_of(one), [] if listed is None else _json(listed, "filters", list[object])
 
 
@@ -98,11 +89,7 @@ def text_of_message(expression: wire.Expr) -> str:
 
 
 def texts_of(message: pb.Filter) -> tuple[str | None, str | None]:
-    """What a `Filter` message holds, as `filter_and_filters` reads it.
-
-    Raises:
-        InvalidInputError: It gives one filter in several ways.
-    """
+    """What a `Filter` message holds, as `filter_and_filters` reads it; InvalidInputError: one filter twice."""
     given = [text for text in (message.filter, message.cel) if text]
     if message.HasField("expression"):
         given.append(text_of_message(message.expression))

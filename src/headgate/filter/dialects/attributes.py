@@ -44,11 +44,7 @@ def of_attributes(value: object, field: str, test: AttributeTest) -> tuple[Node,
 
 
 def equal(name: str, wanted: str, field: str) -> Node:
-    """The attribute is there and has this value; `time` is compared as the instant that it is.
-
-    Raises:
-        FilterError: `time` is compared with what is no time: that would never hold.
-    """
+    """The attribute has this value; `time` as an instant, and FilterError where it is compared with what is no time."""
     if name == _TIME and not is_timestamp(wanted):
         raise FilterError("is no RFC 3339 time", field=field, hint='write it as "2026-01-31T12:00:00Z"')
     value = call("timestamp", literal(wanted)) if name == _TIME else literal(wanted)
@@ -85,11 +81,7 @@ def _condition(name: object, wanted: object, field: str, test: AttributeTest) ->
 
 
 def source_and_type(value: object, field: str) -> str:
-    """CEL text of a `sourceAndType` object, the filter of Knative's first Triggers.
-
-    Raises:
-        FilterError: No object, unknown fields, or values that are no strings.
-    """
+    """CEL text of a `sourceAndType` object, the filter of Knative's first Triggers: unknown fields are refused."""
     if not isinstance(value, Mapping):
         raise FilterError("must be an object with source and type", field=field)
     conditions = []

@@ -49,11 +49,10 @@ class CustomDialect:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """An entry point of the group.
+    """An entry point of the group, or several of one name, which is a fault.
 
     Attributes:
         package: The distribution that brings it, with its version.
-        points: The entry points of that name: more than one is a fault.
         taken: Whether Headgate itself has one of that name.
     """
 

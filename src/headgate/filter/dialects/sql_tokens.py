@@ -67,11 +67,7 @@ def fault(text: str, position: int, reason: str, hint: str = "", *, limit: str =
 
 
 def tokens(text: str, lexicon: Lexicon) -> Iterator[Token]:
-    """The words of a text, with one END after the last.
-
-    Raises:
-        FilterError: Too long, or something that is no word.
-    """
+    """The words of a text, with one END after the last; FilterError when it is too long, or has what is no word."""
     if len(text) > FILTER_CHARACTERS_MAX:
         raise over_limit("FILTER_CHARACTERS_MAX", f"the {lexicon.what} has {len(text)} characters", field="filter")
     position, words = 0, 0

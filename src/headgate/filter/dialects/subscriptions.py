@@ -33,10 +33,7 @@ NAMES: Final = (*_TESTS, *_LISTS, _NOT)
 
 
 def filters_tree(filters: Sequence[object], field: str, leaves: Mapping[str, Dialect]) -> Node:
-    """The condition that all filters hold; there is at least one.
-
-    Args:
-        leaves: Further dialects that elements may be written in.
+    """The condition that all filters hold, one at least; elements may be in the dialects of `leaves`, too.
 
     Raises:
         FilterError: What is not understood, says nothing, or is too many or too deep; `field` is the exact place.

@@ -74,11 +74,7 @@ def timestamp_of_micros(micros: int) -> Node:
 
 
 def check_name(name: str, field: str) -> None:
-    """Refuses what is no name of an attribute, or of a member of one (`github.repository`).
-
-    Raises:
-        FilterError: It is the data, or has characters that names do not have.
-    """
+    """Refuses what is no name of an attribute, or of a member of one (`github.repository`), or names the data."""
     if name in NO_ATTRIBUTES:
         raise FilterError("data is no attribute", field=field, hint="use `expression` to filter on data")
     if not is_written_plainly(name):

@@ -29,11 +29,7 @@ def required(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A CEL condition that holds where all of some attributes are present and `body` is true.
-
-    Attributes:
-        body: Read only where they are present.
-    """
+    """A CEL condition: some attributes are present, and `body`, read only then, is true."""
 
     needs: tuple[str, ...]
     body: Node

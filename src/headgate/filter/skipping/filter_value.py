@@ -49,13 +49,9 @@ class FilterValueRule:
 
 
 def filter_value_rule(text: str) -> FilterValueRule:
-    """Reads a rule.
+    """Reads a rule: an attribute's name, or CEL whose value is a string.
 
-    Args:
-        text: An attribute's name, or CEL whose value is a string.
-
-    Raises:
-        FilterError: No name and no such expression, or over a limit.
+    FilterError: no name and no such expression, or over a limit.
     """
     if is_name(text) and text != "data":
         return FilterValueRule(f"ce.{text}" if is_plain_field(text) else f'ce["{text}"]', text)

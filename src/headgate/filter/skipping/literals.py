@@ -57,12 +57,7 @@ _ROOTS: Final = frozenset({"ce", "data"})
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One of these texts occurs.
-
-    Attributes:
-        texts: UTF-8, in order.
-        in_data: Whether the data is where one of them may have to be found.
-    """
+    """One of these texts, UTF-8, occurs; `in_data`: the data is where it may have to be found."""
 
     texts: tuple[bytes, ...]
     in_data: bool

@@ -36,9 +36,7 @@ _NESTING: Final = ("all", "any", "not")
 class Advice:
     """Something that works and should be written otherwise.
 
-    Attributes:
-        reason: One word, for a condition.
-        message: A sentence that names the field.
+    `reason` is one word, for a condition; the message is a sentence that names the field.
     """
 
     reason: str

@@ -117,11 +117,7 @@ class FilterExplanation:
 
 
 def explain(compiled: CompiledFilter, *, filter_value: str = FILTER_VALUE) -> FilterExplanation:
-    """A compiled filter in words.
-
-    Raises:
-        FilterError: `filter_value` is no expression.
-    """
+    """A compiled filter in words; FilterError when `filter_value` is no expression."""
     signatures = {row.signature for row in compiled.rows}
     exact = {row.signature.exact for row in compiled.rows if not row.is_of_doubt}
     return FilterExplanation(

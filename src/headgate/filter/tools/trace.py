@@ -67,7 +67,6 @@ class Trace:
     """A filter on one event, part by part.
 
     Attributes:
-        text: The filter in CEL.
         outcome: What it says of the event: cel-cpp's value of the whole.
         parts: In the order of the text; constants are left out.
         left_out: Whether there were more than TRACE_PARTS_MAX.
@@ -80,7 +79,6 @@ class Trace:
 
     @property
     def decided(self) -> Part:
-        """The part that decided."""
         return next(part for part in self.parts if part.decided)
 
     @property

@@ -81,7 +81,6 @@ class TrialRequest(ExplainRequest, frozen=True):
     Attributes:
         events: In the JSON format.
         stored_at: When they were stored, RFC 3339; empty for now.
-        trace: Whether the answer shows the value of every part.
         explain: Whether it holds the explanation of the filter.
     """
 
@@ -92,12 +91,7 @@ class TrialRequest(ExplainRequest, frozen=True):
 
 
 class ConvertedFilter(msgspec.Struct, frozen=True):
-    """A filter in CEL.
-
-    Attributes:
-        cel: As its dialect translates it.
-        canonical: As the matcher uses it.
-    """
+    """A filter in CEL: as its dialect translates it, and `canonical`, as the matcher uses it."""
 
     cel: str
     canonical: str
@@ -124,8 +118,7 @@ class ExplanationView(msgspec.Struct, frozen=True, rename="camel"):
 class TraceView(msgspec.Struct, frozen=True):
     """A `Trace` without what the whole answer says once.
 
-    Attributes:
-        caret: The text, cut when it is long, and below it a line under the part that decided.
+    `caret` is the text, cut when it is long, and below it a line under the part that decided.
     """
 
     caret: str
@@ -137,12 +130,8 @@ class TrialResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a filter says of one event.
 
     Attributes:
-        index: Of the event in the request.
         outcome: `true`, `false`, `error`, or `invalid` for what is no event.
         error: Why it is an error, or no event.
-        hint: What to do about it.
-        decided: The part that decided, and its value.
-        trace: Every part.
     """
 
     index: int
@@ -171,12 +160,7 @@ class TrialAnswer(ConvertedFilter, frozen=True, rename="camel", omit_defaults=Tr
 
 
 def convert_filter(request: FilterRequest) -> ConvertedFilter:
-    """The filter in CEL.
-
-    Raises:
-        FilterError: It is refused.
-        InvalidInputError: The request has none.
-    """
+    """The filter in CEL; FilterError when it is refused, InvalidInputError when the request has none."""
     spec = request.spec()
     return ConvertedFilter(to_cel(*spec), compile_filter(*spec).cel)
 

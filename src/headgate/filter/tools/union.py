@@ -65,12 +65,7 @@ _EVERYTHING: Final = frozenset[Node]()
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """What any of some filters wants.
-
-    Attributes:
-        cel: CEL text; "false" when there is no filter.
-        exact: Whether it is true only of events that one of them wants; False when it was widened.
-    """
+    """What any of some filters wants, "false" without any; where not `exact`, it was widened to more events."""
 
     cel: str
     exact: bool

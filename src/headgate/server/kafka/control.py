@@ -246,11 +246,7 @@ class Leadership:
             await asyncio.sleep(OBJECT_LEAD_PAUSE_S)
 
     async def _term(self, duties: Sequence[Duty]) -> None:
-        """Does the duties until the lead is lost.
-
-        Raises:
-            UnavailableError: Kafka or SQLite does not work.
-        """
+        """Does the duties until the lead is lost; UnavailableError when Kafka or SQLite does not work."""
         tasks = [asyncio.ensure_future(duty()) for duty in duties]
         try:
             while self._objects.is_leading:

@@ -86,11 +86,7 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
 
 
 class KafkaDispatcher:
-    """A member of the group with its partitions. `kafka_dispatcher` makes it.
-
-    Attributes:
-        partitions: Those that it has now, by number.
-    """
+    """A member of the group with its partitions by number. `kafka_dispatcher` makes it."""
 
     def __init__(self, means: PartitionMeans, thread: ThreadPoolExecutor, stop: asyncio.Event) -> None:
         self._means = means
@@ -114,7 +110,6 @@ class KafkaDispatcher:
         self._member = OutboxMember(self._config, self, self._options.name)
 
     async def run(self) -> None:
-        """Delivers until the stop."""
         is_ready = False
         while not self._stop.is_set():
             waiting = {number: each.waiting_bytes for number, each in self.partitions.items()}

@@ -88,14 +88,7 @@ class KafkaDispatcherOptions(DeliveryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionMeans(DeliveryMeans):
-    """What the partitions of a process share.
-
-    Attributes:
-        events: The log, for events by their place.
-        log: The log, for scans.
-        scanner: Looks through it for replays.
-        lookups: Looks for rows of the outbox, for people.
-    """
+    """What the partitions of a process share: `events` by their place, `log` for scans, `scanner` for replays."""
 
     options: KafkaDispatcherOptions
     events: TopicEvents

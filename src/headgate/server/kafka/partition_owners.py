@@ -276,11 +276,7 @@ class _PassedOn:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request.
-
-        Raises:
-            InvalidInputError: The partition is none.
-        """
+        """Answers one request; InvalidInputError when there is no such partition."""
         number = partition_of(scope["headers"], self._owners.count)
         if number is None:
             await self._app(scope, receive, send)

@@ -44,7 +44,6 @@ class PartitionPulls:
         self._is_going = False
 
     def routes(self) -> Iterator[Route]:
-        """The paths of consumers."""
         for route in SubscriptionsApi(self.subscriptions).routes():
             yield Route(route.path, self._guarded(route.app), methods=list(route.methods or ()))
 

@@ -52,7 +52,6 @@ class PartitionRecordsApi:
         self._store = store
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         yield Route(WHY_TRIGGER, self._of_trigger, methods=["GET"])
         for path in OF_BROKERS:
             yield Route(path, self._of_broker, methods=["GET"])
@@ -91,9 +90,6 @@ def _named(request: Request) -> str:
     return f"{request.path_params['namespace']}/{request.path_params['name']}"
 
 
-# --- asked records --------------------------------------------------------------------------------
-
-
 _decode: Final = msgspec.json.Decoder(EventRecords).decode
 
 
@@ -119,11 +115,7 @@ class AskedRecords:
         self._loop = asyncio.get_running_loop()
 
     def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
-        """See `Records`.
-
-        Raises:
-            UnavailableError: An owner does not answer, or cannot say it.
-        """
+        """See `Records`; UnavailableError when an owner does not answer, or cannot say it."""
         return asyncio.run_coroutine_threadsafe(self._ask(found, target), self._loop).result()
 
     async def _ask(self, found: FoundEvent, target: int | None) -> KnownEvent:

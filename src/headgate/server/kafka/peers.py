@@ -33,11 +33,7 @@ class _SharedChannel:
 
 
 class PeerServers:
-    """Ways to other servers, which judge a client by what it has shown here.
-
-    Attributes:
-        own_url: By which the others reach this one.
-    """
+    """Ways to other servers, which judge a client by what it has shown here, and reach this one by `own_url`."""
 
     def __init__(self, settings: Settings) -> None:
         self.own_url = instance.advertised_url(settings)

@@ -55,8 +55,7 @@ def _at(root: object, path: list[object]) -> Iterator[object]:
 class FoundCounts:
     """How many values of one event `json.values` and `json.objects` find, while it takes little to count them.
 
-    Args:
-        elements: Of all its lists together.
+    `elements` are those of all its lists together.
     """
 
     __slots__ = ("_counts", "_elements", "_left", "_root")

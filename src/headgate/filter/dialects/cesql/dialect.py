@@ -79,11 +79,7 @@ def _refuse_misread_not(text: str, parsed: tree.Tree) -> None:
 
 
 def translate(text: str) -> Translation:
-    """An expression in CEL, its value of any type.
-
-    Raises:
-        FilterError: No expression; without a field.
-    """
+    """An expression in CEL, its value of any type; a FilterError has no field."""
     parsed = parse(text)
     translator = Translator(text)
     exact = translator.part(parsed)

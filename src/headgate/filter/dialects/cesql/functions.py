@@ -103,11 +103,7 @@ def arguments_of(found: Signature, parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 
 def call(found: Signature, arguments: tuple[Part, ...]) -> Part:
-    """The call in CEL.
-
-    Args:
-        arguments: Cast already.
-    """
+    """The call in CEL, of arguments that are cast already."""
     if found.build is _same:
         return arguments[0]
     fails, needs = of_all(arguments)

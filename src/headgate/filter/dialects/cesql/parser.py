@@ -73,11 +73,7 @@ _INT32_DIGITS: Final = 10
 
 
 def parse(text: str) -> Tree:
-    """The tree of an expression.
-
-    Raises:
-        FilterError: No expression; with position, caret and often a hint, without the field.
-    """
+    """The tree of an expression; a FilterError has position, caret and often a hint, without the field."""
     return _Parser(text, LEXICON).whole()
 
 

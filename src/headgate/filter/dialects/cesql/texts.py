@@ -168,8 +168,7 @@ def _may_match_others(pattern: Pattern) -> bool:
 def _in_one_case(part: Part, texts: list[str], aim: Aim, *, whole: bool) -> Part:
     """`LOWER(s)` compared with texts is `s.lowerAscii()` where that makes no difference, for the matcher knows it.
 
-    Args:
-        whole: The texts are compared with the whole, not with a part of it.
+    Not `whole`: the texts are compared with a part of it.
     """
     match part.node:
         case Call("cesql.lower", None, (operand,)) if all(_is_lower_case_of_ascii(text, whole=whole) for text in texts):

@@ -64,11 +64,7 @@ class Translator:
         self._extents: dict[int, tuple[Node, int, int]] = {}
 
     def part(self, tree: Tree, aim: Aim = Aim.EXACT) -> Part:
-        """A tree in CEL; the aim concerns conditions.
-
-        Raises:
-            FilterError: A function that there is none of.
-        """
+        """A tree in CEL, FilterError for a function that there is none of; the aim concerns conditions."""
         # Remembered, because a condition is asked for under several aims on every level.
         key = (id(tree), aim if _is_condition(tree) else Aim.EXACT)
         if key not in self._done:
@@ -203,12 +199,7 @@ class Translator:
         aim: Aim,
         position: int,
     ) -> Part:
-        """Conditions joined by AND or OR; see the module's docstring.
-
-        Args:
-            exact: The conditions under the aim EXACT.
-            aimed: The same under `aim`.
-        """
+        """Conditions joined by AND or OR; see the module's docstring. `aimed` are the same ones under `aim`."""
         careless = (join is And and aim is Aim.TRUE) or (join is Or and aim is Aim.FALSE)
         run = [aimed[-1].node]  # joined plainly, the last one first
         needs, nested = aimed[-1].needs, 0

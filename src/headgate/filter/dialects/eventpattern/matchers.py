@@ -32,11 +32,9 @@ _OCTET_BITS: Final = 8
 
 
 def tests(value: Node, matchers: Iterable[Matcher], *, is_string: bool) -> Node:
-    """Whether one of the matchers takes `value`; `Exists` is not asked of a value and may not be among them.
+    """Whether one of the matchers takes `value`; FALSE without any. `Exists` may not be among them.
 
-    Args:
-        matchers: Alternatives; FALSE without any.
-        is_string: Whether `value` is known to be a string: its type is then not asked.
+    `is_string`: the value is known to be a string, so its type is not asked.
     """
     exact: dict[Scalar | tuple[type, Scalar], Literal] = {}
     others: dict[Node, None] = {}

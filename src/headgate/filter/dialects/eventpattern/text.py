@@ -23,13 +23,9 @@ _DECODER: Final = JSONDecoder()
 
 
 class Pattern:
-    """A decoded pattern and what it takes to speak of places in it.
+    """A decoded pattern, from an object or its text, and what it takes to speak of places in it.
 
-    Args:
-        value: The field's value: an object, or the text of one.
-
-    Raises:
-        FilterError: The text is no JSON.
+    FilterError: the text is no JSON.
     """
 
     def __init__(self, value: object, field: str) -> None:

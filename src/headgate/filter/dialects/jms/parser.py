@@ -79,11 +79,7 @@ _Part = Value | Condition
 
 
 def parse(text: str) -> Condition:
-    """The condition that a selector states.
-
-    Raises:
-        FilterError: No selector; with position, caret and often a hint, without the field.
-    """
+    """The condition that a selector states; a FilterError has position, caret and often a hint, without the field."""
     return _Parser(text, LEXICON).whole()
 
 

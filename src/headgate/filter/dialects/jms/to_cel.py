@@ -45,12 +45,7 @@ _NUMBER_TYPES: Final = ListOf((Name("int"), Name("double")))
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A value in CEL.
-
-    Attributes:
-        needs: Attributes that it reads.
-        literal: Its value when it is the same for every event.
-    """
+    """A value in CEL; `needs` are attributes that it reads, `literal` is its value where every event has the same."""
 
     type: Type
     node: Node

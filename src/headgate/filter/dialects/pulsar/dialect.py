@@ -46,11 +46,7 @@ _HINT: Final = '{"property": "region", "operator": "IN", "values": ["eu", "us"]}
 
 
 def pulsar(value: object, field: str) -> str:
-    """CEL text of a filter expression's JSON, or of its protobuf message in Base64.
-
-    Raises:
-        FilterError: No filter expression; `field` is the path of the offending part.
-    """
+    """CEL text of a filter expression's JSON, or of its message in Base64; FilterError names the offending part."""
     tree = decode_text(value, field) if isinstance(value, str) else from_json(value, field)
     return unparse(translate(tree))
 

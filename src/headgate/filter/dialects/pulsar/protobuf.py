@@ -56,11 +56,7 @@ def encode(expression: Expr) -> bytes:
 
 
 def decode(message: bytes, field: str = "filter.pulsar") -> Expr:
-    """The filter expression of an `Expr` message.
-
-    Raises:
-        FilterError: No such message, no filter expression, or over a limit.
-    """
+    """The filter expression of an `Expr` message; FilterError for what is none, or is over a limit."""
     if len(message) > FILTER_CHARACTERS_MAX:
         raise over_limit("FILTER_CHARACTERS_MAX", f"the message has {len(message)} bytes", field=field)
     try:
@@ -72,11 +68,7 @@ def decode(message: bytes, field: str = "filter.pulsar") -> Expr:
 
 
 def decode_text(text: str, field: str) -> Expr:
-    """The filter expression of an `Expr` message in Base64, as JSON carries bytes.
-
-    Raises:
-        FilterError: As `decode`, or no Base64.
-    """
+    """The filter expression of an `Expr` message in Base64, as JSON carries bytes; FilterError as `decode`."""
     if len(text) > 2 * FILTER_CHARACTERS_MAX:
         reason = f"the message has {len(text)} characters of Base64: it may have {FILTER_CHARACTERS_MAX} bytes"
         raise FilterError(f"{reason} (FILTER_CHARACTERS_MAX)", field=field, limit="FILTER_CHARACTERS_MAX")

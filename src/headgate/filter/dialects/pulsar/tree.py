@@ -123,11 +123,7 @@ Expr = Predicate | AllOf | AnyOf | Negation
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """What a predicate's members are called where it was written, for errors.
-
-    Attributes:
-        single: Whether `values` is one value and no list.
-    """
+    """What a predicate's members are called where it was written, for errors; `single`: `values` is one and no list."""
 
     name: str
     operator: str
@@ -154,8 +150,6 @@ def predicate(
     """A checked predicate.
 
     Args:
-        subject: A property's name, or a time.
-        values: As many as the operator takes.
         type_: How the property is read; None for what its values are.
 
     Raises:
