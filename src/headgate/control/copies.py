@@ -14,10 +14,10 @@ from headgate.auth.authorizer import RbacAuthorizer
 from headgate.auth.event_policies import DefaultMode, EventPolicies, EventPolicyAuthority, SenderRule
 from headgate.control.database import StoreUnavailableError
 from headgate.control.event_policies import applying_policies, subjects_of
-from headgate.control.known_objects import KnownObjects
 from headgate.control.objects import RBAC_KINDS, Broker, EventPolicy, Kind
 from headgate.control.rbac_rules import AnyBinding, AnyRole
 from headgate.control.rbac_rules import policy as rbac_policy
+from headgate.control.rows import KnownObjects
 from headgate.control.specs import ServedBroker
 from headgate.control.status import served_broker
 from headgate.control.store import Store

@@ -13,10 +13,9 @@ import structlog
 
 from headgate.control.database import StoreUnavailableError
 from headgate.control.event_policies import applying_policies, policy_status
-from headgate.control.known_objects import KnownObjects
 from headgate.control.objects import Broker, Eventing, EventPolicy, EventType, Kind, ObjectKey, Routed, WithStatus
 from headgate.control.quota_usage import Usage
-from headgate.control.rows import RowSelection
+from headgate.control.rows import KnownObjects, RowSelection
 from headgate.control.status import BrokerState, ServerUrls, broker_state, broker_status, is_served
 from headgate.control.store import Store
 from headgate.control.writes import kube_time

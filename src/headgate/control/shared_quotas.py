@@ -15,10 +15,10 @@ from typing import Final
 import structlog
 
 from headgate.control.copies import ObjectCopy
-from headgate.control.known_objects import KnownObjects
 from headgate.control.objects import Kind, ResourceQuota
 from headgate.control.quota_rules import CONSUMERS, DEAD_LETTERS, READERS, STORED_BYTES, lowest
 from headgate.control.quota_usage import QuotaBoard
+from headgate.control.rows import KnownObjects
 from headgate.control.store import Store
 from headgate.errors import OverloadedError
 from headgate.limits import QUOTA_USAGE_S

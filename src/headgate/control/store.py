@@ -20,7 +20,6 @@ from headgate.control.errors import ObjectNotFoundError
 from headgate.control.event_types import EventTypeTable
 from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.history import BodyTest, Page, Selector, Stored, read_page
-from headgate.control.known_objects import KnownObjects
 from headgate.control.namespaces import NamespaceTable
 from headgate.control.objects import (
     FRONT_KINDS,
@@ -37,6 +36,7 @@ from headgate.control.routing import RoutingTable, TargetReport
 from headgate.control.rows import (
     NAMED,
     SEALED_KINDS,
+    KnownObjects,
     RowSelection,
     StoredForm,
     broker_at,

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.known_objects import KnownObjects
 from headgate.control.objects import (
     Broker,
     DeliverySpec,
@@ -25,7 +24,7 @@ from headgate.control.objects import (
 )
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
-from headgate.control.rows import NAMED, Facts, bump, bump_all, counter, public_url
+from headgate.control.rows import NAMED, Facts, KnownObjects, bump, bump_all, counter, public_url
 from headgate.control.specs import compiler_input, delivery_rules, is_ordered, is_paused, pull_rules, retention_us
 from headgate.control.status import (
     StatusInputs,
