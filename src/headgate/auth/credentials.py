@@ -29,7 +29,6 @@ class Credentials:
     Attributes:
         authorization: Values of the header `Authorization`, in order.
         certificate: The client's certificate, which TLS has verified, as DER; empty without one.
-        address: Where the request comes from.
     """
 
     authorization: tuple[bytes, ...] = ()
@@ -121,11 +120,7 @@ def client_of(address: str) -> str:
 
 
 class RefusalCounter:
-    """How many credentials of each client were refused lately.
-
-    Args:
-        clock_s: Seconds from any time on.
-    """
+    """How many credentials of each client were refused lately."""
 
     def __init__(self, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s

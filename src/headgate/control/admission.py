@@ -245,10 +245,9 @@ class Admission:
     def review(
         self, kind: Kind, document: Mapping[str, object], before: object, *, namespace: str | None = None
     ) -> tuple[str, ...]:
-        """Judge an object that another store keeps; unknown fields are that store's business.
+        """Judge an object that another store keeps, beside the one that it replaces; None for a new one.
 
-        Args:
-            before: The object that it replaces; None for a new one.
+        Unknown fields are that store's business.
 
         Raises:
             InvalidInputError: The document is no valid object, or changes an immutable field.

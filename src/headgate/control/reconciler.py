@@ -206,8 +206,7 @@ class StaleBrokers:
 class BrokerStatuses:
     """Judges brokers anew only where something that their status says has changed.
 
-    Args:
-        server: Where clients reach the server; None for the public URL alone.
+    Clients reach the server where `server` says; None for the public URL alone.
     """
 
     def __init__(self, store: Store, server: ServerUrls | None) -> None:

@@ -37,11 +37,7 @@ SEALED_KINDS = frozenset({Kind.SECRET})
 
 
 class StoredForm:
-    """Makes stored bytes of objects, and objects of stored bytes.
-
-    Args:
-        keys: None where there are none: then no Secret can be stored or read.
-    """
+    """Makes stored bytes of objects, and objects of stored bytes; without keys no Secret can be stored or read."""
 
     def __init__(self, keys: Keyring | None = None) -> None:
         self.keys = keys
@@ -113,11 +109,7 @@ class RowSelection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoutedRow:
-    """A trigger or subscription with the inputs of its status.
-
-    Attributes:
-        inputs: At the same moment.
-    """
+    """A trigger or subscription with the inputs of its status at the same moment."""
 
     obj: Routed
     inputs: StatusInputs
@@ -162,11 +154,7 @@ def routed_rows(
     parameters: tuple[object, ...] = (),
     form: StoredForm | None = None,
 ) -> Iterator[RoutedRow]:
-    """Triggers and subscriptions with their inputs, decoded one by one.
-
-    Args:
-        form: Opens Secrets; None where nobody asks for conditions about them.
-    """
+    """Triggers and subscriptions with their inputs, decoded one by one; `form` opens Secrets, see `Facts`."""
     facts = Facts(connection, form)
     for row in connection.execute(which, parameters):
         kind, body, broker, subscriber_broker, subscriber, needs, plan_error, stopped, *report = row

@@ -58,11 +58,7 @@ class SharedQuotas(ObjectCopy):
         self.limits = {namespace: lowest(quotas) for namespace, quotas in by_namespace.items()}
 
     def count(self, resource: str, held: Callable[[str], int]) -> None:
-        """This process has some of a resource.
-
-        Args:
-            held: How much it has of a namespace; called on the event loop.
-        """
+        """This process has some of a resource: of a namespace what `held` says, which is called on the event loop."""
         self._counted[resource] = held
 
     def limit(self, resource: str, namespace: str) -> int | None:

@@ -182,13 +182,11 @@ class Store:
         """Objects of a kind ordered by namespace and name, as stored JSON.
 
         Args:
-            namespace: None for all.
-            name: None for all.
-            selector: On labels; None for all.
+            namespace: None for all; likewise `name`, `limit` and the tests.
+            selector: On labels.
             after: (namespace, name) to go on behind.
-            limit: At most this many; None for all.
             at: As they were at this resourceVersion; None for now.
-            test: On names and JSON; None for all.
+            test: On names and JSON.
 
         Raises:
             ExpiredError: What they were is no longer kept.
@@ -249,14 +247,7 @@ class Store:
         return self._transaction(work, dry_run=dry_run)
 
     def delete(self, key: ObjectKey, *, uid: str = "", resource_version: str = "", dry_run: bool = False) -> Object:
-        """Remove an object.
-
-        Args:
-            uid: When given, it must be the stored one.
-            resource_version: When given, it must be the stored one.
-
-        Returns:
-            The last version of the object.
+        """Remove an object, and return its last version; a uid or resourceVersion that is given must be the stored one.
 
         Raises:
             ObjectNotFoundError: There is none.

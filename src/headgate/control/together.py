@@ -29,8 +29,6 @@ from headgate.event.json_text import may_repeat_a_member
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import APPLY_BYTES_MAX, APPLY_OBJECTS_MAX, OBJECT_BYTES_MAX
 
-# --- together -------------------------------------------------------------------------------------
-
 Result: TypeAlias = "Admitted | HeadgateError"
 
 
@@ -173,8 +171,6 @@ class AppliedItem(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         name: Of the object; empty with an error.
         outcome: `created`, `configured` or `unchanged`; empty with an error.
-        warnings: What its author should hear.
-        error: Why nothing became of it.
     """
 
     name: str = ""

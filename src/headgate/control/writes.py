@@ -346,10 +346,7 @@ def _check_same(old: Object, uid: str, resource_version: str) -> None:
 def difference(stored: Metadata, uid: str, resource_version: str) -> str:
     """Why a stored object is not the one that a caller read, as Kubernetes says it; empty when it is.
 
-    Args:
-        stored: Of the object.
-        uid: What the caller read; empty when it does not matter.
-        resource_version: Likewise.
+    What the caller read, a uid and a resourceVersion, is empty when it does not matter.
     """
     if uid and uid != stored.uid:
         return f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}"
