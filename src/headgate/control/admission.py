@@ -230,10 +230,7 @@ class Admission:
         raise AlreadyExistsError(key.kind, key.name)
 
     def check(self, document: object, *, namespace: str | None = None) -> ObjectKey:
-        """Checks a document as far as that needs no store.
-
-        Returns:
-            Where it would be stored.
+        """Checks a document as far as that needs no store; says where it would be stored.
 
         Raises:
             InvalidInputError: The document is no valid object.

@@ -179,13 +179,9 @@ def _ensure(admission: Admission, document: JsonObject) -> bool:
 
 
 def load(admission: Admission, directory: Path) -> Counter[str]:
-    """Apply every manifest of a directory; nothing is written when any of them is wrong.
+    """Apply every manifest of a directory and of those below it; nothing is written when any of them is wrong.
 
-    Args:
-        directory: Searched with what is below it, for files that end in .yaml, .yml or .json.
-
-    Returns:
-        How many objects were `created`, `configured`, `unchanged`.
+    Says how many objects were `created`, `configured`, `unchanged`.
 
     Raises:
         ManifestError: What is wrong, of all files at once.

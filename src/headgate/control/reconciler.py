@@ -72,11 +72,7 @@ class Reconciler:
             await self._store.change_watch.pause()
 
     def step(self) -> int:
-        """Bring every status up to date with the store as it is now.
-
-        Returns:
-            How many statuses were written.
-        """
+        """Bring every status up to date with the store as it is now; how many were written."""
         now_s = self._clock_s()
         counters = self._store.counters()
         seen, self._seen = self._seen, None  # a pass that fails is followed by a full one

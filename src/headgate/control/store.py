@@ -70,10 +70,7 @@ class _DryRun(Exception):
 class Store:
     """Objects and what routing needs of them, in one SQLite file. Every method may block: call it in a thread.
 
-    `data_version` alone is cheap enough for an event loop.
-
-    Attributes:
-        change_watch: When to look at `data_version` again.
+    `data_version` alone is cheap enough for an event loop; `change_watch` says when to look at it again.
     """
 
     def __init__(
@@ -305,11 +302,7 @@ class Store:
     def stale_routed(
         self, now_s: float, which: RowSelection = RowSelection.ALL, parameters: tuple[object, ...] = ()
     ) -> list[Routed]:
-        """Triggers and subscriptions whose stored status is not what the facts say, with the status that is.
-
-        Args:
-            now_s: Seconds since 1970, for conditions that change.
-        """
+        """Triggers and subscriptions whose stored status is not what the facts say, with the status that is."""
         now = kube_time(now_s)
         stale: list[Routed] = []
         with self._database.read() as connection:
@@ -321,13 +314,9 @@ class Store:
         return stale
 
     def write_statuses(self, changed: Iterable[WithStatus]) -> tuple[int, ...]:
-        """Put new statuses in place, in one transaction.
+        """Put new statuses of objects in place, which else are as they were read; in one transaction.
 
-        Args:
-            changed: Objects as they were read, with another status.
-
-        Returns:
-            The resourceVersions written; an object that changed since it was read is left alone.
+        Returns the resourceVersions written; an object that changed since it was read is left alone.
         """
         with self._database.write() as connection:
             writer = self._writer(connection)

@@ -53,11 +53,7 @@ class WrittenFilter(msgspec.Struct, frozen=True, omit_defaults=True):
 def insert_target(
     connection: sqlite3.Connection, obj: Routed, plan: CompiledFilter, *, compiler: int, facts: Facts
 ) -> StatusInputs:
-    """Write the routing row of a new object, and take a generation.
-
-    Returns:
-        What its status depends on.
-    """
+    """Write the routing row of a new object, and take a generation; what its status depends on."""
     way = _route(obj, facts.url)
     names = ("target", "routing", "desired_generation") if way.routed else ("target", "routing")
     taken = bump_all(connection, names)
@@ -73,11 +69,7 @@ def insert_target(
 def update_target(
     connection: sqlite3.Connection, obj: Routed, plan: CompiledFilter, *, compiler: int, facts: Facts
 ) -> int:
-    """Write the routing row of a changed object, and take a generation when its filter is another one.
-
-    Returns:
-        The object's target id.
-    """
+    """Write the routing row of a changed object, and take a generation if its filter is another one; its target id."""
     way = _route(obj, facts.url)
     target, was_routed, old_plan, needs, uid, plan_version = connection.execute(
         f"SELECT id, routed, plan, needs, broker_uid, plan_version FROM targets WHERE {NAMED}", key_of(obj)

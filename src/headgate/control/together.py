@@ -73,10 +73,7 @@ class TogetherApply:
         validation: FieldValidation = FieldValidation.STRICT,
         dry_run: bool = False,
     ) -> list[Result]:
-        """Apply documents in their order.
-
-        Args:
-            kind: Of all of them, one of which no other object's admission depends.
+        """Apply documents in their order, all of a kind on which no other object's admission depends.
 
         Returns:
             Of each document what became of it, or the error that it alone would have had.

@@ -189,7 +189,7 @@ def is_namespace(name: str) -> bool:
 
 
 def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
-    """Every rule that an object with its defaults breaks by itself, in the order of fields; its filter is left aside."""
+    """Every rule that an object with its defaults breaks by itself, in the order of fields, its filter left aside."""
     causes = list(_metadata_causes(Kind(obj.kind), obj.metadata))
     match obj:
         case RbacRole() | ClusterRole():

@@ -256,11 +256,7 @@ class ObjectWriter:
         return gone
 
     def put_status(self, obj: WithStatus) -> int | None:
-        """Store an object that was read and given another status, unless it changed since.
-
-        Returns:
-            Its new resourceVersion; None when it was left alone.
-        """
+        """Store an object that was read and given another status; its resourceVersion, None if it has changed since."""
         (there,) = self._connection.execute(
             f"SELECT count(*) FROM objects WHERE {NAMED} AND version = ?",
             (*key_of(obj), int(obj.metadata.resource_version)),
