@@ -13,9 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from headgate import limits
 from headgate.auth.authenticator import Authenticator
-from headgate.auth.clients import RefusalCounter
 from headgate.auth.context import header_of, user_of
-from headgate.auth.credentials import Credentials, der_of, user_of_certificate
+from headgate.auth.credentials import Credentials, RefusalCounter, der_of, user_of_certificate
 from headgate.auth.errors import CredentialsRefusedError, IssuerUnavailableError, SlowedError
 from headgate.auth.static_tokens import TokenFile, digest_of
 from headgate.auth.user import ANONYMOUS, User, authenticated

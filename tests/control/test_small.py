@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.control.durations import duration_s
 from headgate.control.errors import MalformedObjectError
+from headgate.control.metadata import duration_s
 from headgate.control.objects import Metadata
 from headgate.control.queries import Representation, field_selector, is_dry_run, label_selector, representation_of
 from headgate.control.specs import is_ordered

@@ -12,9 +12,9 @@ import pytest
 
 from headgate.auth.event_policies import DefaultMode
 from headgate.control.admission import Admission
-from headgate.control.known_objects import KnownObjects
 from headgate.control.objects import API_VERSION, Broker, Kind, ObjectKey, WithStatus
 from headgate.control.reconciler import Reconciler
+from headgate.control.rows import KnownObjects
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
 from tests.control.support import broker, stored_brokers, trigger
@@ -158,8 +158,8 @@ def test_a_read_without_changes_decodes_nothing(store: Store, monkeypatch: pytes
         admission.create(Kind.BROKER, broker(name))
     known: KnownObjects[Broker] = KnownObjects(Kind.BROKER)
     assert store.refresh(known) >= {f"default/{name}" for name in BROKERS}
-    monkeypatch.setattr("headgate.control.known_objects.decode_stored", None)
     admission.create(Kind.TRIGGER, trigger())
+    monkeypatch.setattr("headgate.control.rows.decode_stored", None)
     assert store.refresh(known) == set()
 
 
@@ -167,7 +167,7 @@ def test_what_a_failed_read_had_found_the_next_one_returns(store: Store, monkeyp
     Admission(store).create(Kind.BROKER, broker("a"))
     known: KnownObjects[Broker] = KnownObjects(Kind.BROKER)
     with monkeypatch.context() as patched:
-        patched.setattr("headgate.control.known_objects.decode_stored", None)
+        patched.setattr("headgate.control.rows.decode_stored", None)
         with pytest.raises(TypeError):
             store.refresh(known)
     assert "default/a" in store.refresh(known)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import limits
-from headgate.auth.clients import client_of
+from headgate.auth.credentials import client_of
 from headgate.ingress.connections import Connections, ConnectionSlot
 
 

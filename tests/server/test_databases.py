@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.known_objects import KnownObjects
 from headgate.control.objects import Kind
+from headgate.control.rows import KnownObjects
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorStore

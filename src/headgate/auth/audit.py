@@ -52,8 +52,6 @@ class AuditEntry:
 
     Attributes:
         path: Of HTTP without the query, or the method of gRPC.
-        address: Where it comes from.
-        agent: The client's own name.
         verb: Kubernetes' word, by the HTTP method until who decides knows better.
         received_s: Seconds since 1970.
         impersonated: As whom; None: as himself.
@@ -74,11 +72,7 @@ class AuditEntry:
     reason: str = ""
 
     def decided(self, asked: Attributes, *, is_allowed: bool, reason: str) -> None:
-        """Says what is asked, and what was decided.
-
-        Args:
-            reason: By which rule, or why not.
-        """
+        """Says what is asked, and what was decided: by which rule, or why not."""
         self.verb, self.reason = asked.verb, reason
         self.decision = "allow" if is_allowed else "forbid"
         found = {
@@ -106,12 +100,7 @@ def is_recorded(entry: AuditEntry, status: int) -> bool:
 
 
 def line_of(entry: AuditEntry, status: int, message: str = "", *, clock_s: Callable[[], float] = time.time) -> bytes:
-    """A line of the log, with its end.
-
-    Args:
-        status: Of HTTP, with which it was answered.
-        message: Why it was refused.
-    """
+    """A line of the log, with its end; `status` is HTTP's answer, `message` why it was refused."""
     response: dict[str, Any] = {"metadata": {}, "code": status}
     if message:
         response["message"] = message[:AUDIT_TEXT_CHARS_MAX]
@@ -192,12 +181,7 @@ class AuditLog:
         self.close()
 
     def record(self, entry: AuditEntry, status: int, message: str = "") -> None:
-        """Queues a line if the request belongs into the log; never raises and never waits.
-
-        Args:
-            status: Of HTTP, with which it was answered.
-            message: Why it was refused.
-        """
+        """Queues a line, see `line_of`, if the request belongs into the log; never raises and never waits."""
         try:
             if not is_recorded(entry, status):
                 return

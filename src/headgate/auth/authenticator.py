@@ -13,11 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.auth.clients import RefusalCounter
-from headgate.auth.credentials import Credentials, bearer_token, user_of_certificate
+from headgate.auth.credentials import Credentials, RefusalCounter, bearer_token, user_of_certificate
 from headgate.auth.errors import CredentialsRefusedError, IssuerUnavailableError, SlowedError
 from headgate.auth.json_web_tokens import TokenVerifier, TrustedIssuer
-from headgate.auth.static_tokens import TokenFile
+from headgate.auth.static_tokens import TokenFile, digest_of
 from headgate.auth.user import ANONYMOUS, User
 from headgate.limits import AUTH_WATCH_S, CLOCK_SKEW_S, TOKEN_CACHED_S_MAX, TOKENS_CACHED_MAX
 from headgate.observe.metrics import TOKENS_REFUSED, TOKENS_VERIFIED
@@ -31,7 +30,6 @@ class _Known:
     """A token that was verified.
 
     Attributes:
-        user: Whom it stands for.
         until_s: When it is verified again.
         digest: Of the token, for one of the file.
         issuer: Who made it; None for one of the file.
@@ -49,8 +47,6 @@ class Authenticator:
     """Finds out who makes a request. Belongs to an event loop.
 
     Args:
-        tokens: Tokens from a file; None without one.
-        issuers: Whose tokens are believed.
         allow_anonymous: Whether a request that shows nothing is one of `system:anonymous`, else it is refused.
         clock_s: Seconds since 1970.
         steady_s: Seconds from any time on.
@@ -78,10 +74,8 @@ class Authenticator:
     def recall(self, authorization: bytes) -> User | None:
         """The user of a header `Authorization` that was verified before and still holds; None: `authenticate` knows.
 
-        Every request passes here, so it makes no objects but the digest.
-
-        Args:
-            authorization: The whole value, the only one of its request, which shows no certificate.
+        The value is whole and the only one of its request, which shows no certificate. Every request passes here, so
+        this makes no objects but the digest.
         """
         known = self._known.get(hashlib.sha256(authorization).digest())
         if known is not None and self._steady_s() < known.until_s and self._holds(known):
@@ -145,7 +139,7 @@ class Authenticator:
         return self._tokens is not None and self._tokens.user_of(known.digest) is known.user
 
     async def _verify(self, token: bytes) -> _Known:
-        digest = hashlib.sha256(token).digest()
+        digest = digest_of(token)
         user = self._tokens.user_of(digest) if self._tokens is not None else None
         if user is not None:
             TOKENS_VERIFIED.labels("token").inc()

@@ -16,11 +16,7 @@ from headgate.limits import RBAC_DECISIONS_MAX
 
 @dataclass(frozen=True, slots=True)
 class AccessDecision:
-    """Whether a request may be made.
-
-    Attributes:
-        reason: By which rule, for reviews and the audit; empty for a refusal.
-    """
+    """Whether a request may be made, and by which rule, for reviews and the audit; empty for a refusal."""
 
     allowed: bool
     reason: str = ""
@@ -66,12 +62,7 @@ class SubjectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BindingSubject:
-    """Somebody who gets the rights of a role.
-
-    Attributes:
-        name: Of the user, the group or the service account.
-        namespace: Of a service account.
-    """
+    """Somebody who gets the rights of a role; only a service account has a namespace."""
 
     kind: SubjectKind
     name: str
@@ -109,8 +100,7 @@ class Binding:
 
     Attributes:
         namespace: Where the rights hold; empty for everywhere.
-        role: Whose rights; one that does not exist gives none.
-        subjects: Who gets them.
+        role: One that does not exist gives none.
     """
 
     name: str
@@ -204,10 +194,9 @@ class RbacAuthorizer:
 
 
 class ForbiddenError(HeadgateError):
-    """The user has no right to do what he asks for; worded as Kubernetes words it.
+    """The user has no right to do what he asks for; `detail` says why, else the right that is missing.
 
-    Args:
-        detail: Why, instead of the right that is missing.
+    Worded as Kubernetes words it.
     """
 
     code = "forbidden"

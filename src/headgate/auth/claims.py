@@ -39,10 +39,7 @@ class _Rule:
 
 
 class ClaimMapper:
-    """Makes users of claims.
-
-    Args:
-        at: Where they stand in the file, for messages: `jwt[0]`.
+    """Makes users of claims; `at` is where the settings stand in the file, for messages: `jwt[0]`.
 
     Raises:
         AuthFileError: An expression is no CEL, or uses a function that Headgate does not have.

@@ -41,11 +41,7 @@ class IssuerUnavailableError(UnavailableError):
 
 
 class SlowedError(OverloadedError):
-    """An address has shown too many credentials that were refused.
-
-    Args:
-        wait_s: Until it is heard again.
-    """
+    """An address has shown too many credentials that were refused; in `wait_s` it is heard again."""
 
     code = "too-many-refusals"
     reason = "slowed"

@@ -80,12 +80,7 @@ _NOT_NAMED: Final = EventAdmission(False, reason="no EventPolicy that applies na
 
 
 class EventPolicies:
-    """All policies at one moment, by broker.
-
-    Args:
-        mode: For brokers that none applies to.
-        rules: By `namespace/name` of the broker.
-    """
+    """All policies at one moment, by `namespace/name` of the broker; the mode is for brokers that none applies to."""
 
     def __init__(self, mode: DefaultMode, rules: Mapping[str, tuple[SenderRule, ...]]) -> None:
         self._mode = mode
@@ -133,11 +128,7 @@ def _admission(user: User, rules: tuple[SenderRule, ...]) -> EventAdmission:
 
 
 class EventPolicyAuthority:
-    """Decides by the newest policies that it was given; before the first ones there are none.
-
-    Args:
-        mode: For brokers that no policy applies to.
-    """
+    """Decides by the newest policies that it was given; before the first ones there are none."""
 
     def __init__(self, mode: DefaultMode) -> None:
         self.mode = mode
@@ -145,11 +136,7 @@ class EventPolicyAuthority:
 
 
 class PublishAuthorizer:
-    """Roles, and for the right to publish policies beside them. An `Authorizer`.
-
-    Args:
-        roles: Decide about everything, and first.
-    """
+    """Roles, which decide first and about everything, and policies for the right to publish. An `Authorizer`."""
 
     def __init__(self, roles: Authorizer, events: EventPolicyAuthority) -> None:
         self._roles = roles
@@ -173,11 +160,7 @@ class PublishAuthorizer:
 
 
 class EventForbiddenError(HeadgateError):
-    """No policy admits an event of this user to the broker.
-
-    Args:
-        index: The event's position in its batch; None for a single one.
-    """
+    """No policy admits an event of this user to the broker; `index` is its place in a batch, None for a single one."""
 
     code = "event-forbidden"
     http_status = 403
@@ -203,11 +186,7 @@ def broker_audience(path: str) -> str:
 
 
 def bound(user: User, audiences: Collection[str]) -> User:
-    """A user who has shown a token.
-
-    Args:
-        audiences: Those of the token that the server takes.
-    """
+    """A user who has shown a token, with those of its audiences that the server takes."""
     if not audiences or not all(one.startswith(_PREFIX) for one in audiences):
         return user
     extra = {**user.extra, BOUND: tuple(sorted(audiences))}

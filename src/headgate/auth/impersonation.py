@@ -50,10 +50,7 @@ class Impersonation:
 
 
 def impersonation_of(headers: Iterable[tuple[bytes, bytes]]) -> Impersonation | None:
-    """As whom a request is to be made; None where its headers do not ask for it.
-
-    Args:
-        headers: All of the request, with names in lower case.
+    """As whom a request is to be made; None where its headers, with names in lower case, do not ask for it.
 
     Raises:
         ImpersonationError: They name no user, or several, or one who cannot be.

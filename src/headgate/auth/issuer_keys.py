@@ -52,8 +52,6 @@ class IssuerKey:
 
     Attributes:
         kid: Its name; empty for none.
-        algorithms: By which it may have signed.
-        key: Of `cryptography`.
         thumbprint: Tells it from every other key, whatever the name.
     """
 
@@ -69,7 +67,6 @@ class IssuerKeys:
     Args:
         url: Of the issuer, as its tokens name it.
         discovery_url: Of its discovery document; empty for that below `url`.
-        clock_s: Seconds from any time on.
     """
 
     def __init__(
@@ -86,10 +83,7 @@ class IssuerKeys:
         self._fetching: asyncio.Task[None] | None = None
 
     async def find(self, kid: str, algorithm: str) -> list[IssuerKey]:
-        """The keys that may have signed a token; at least one.
-
-        Args:
-            kid: The name that the token gives; empty for none.
+        """The keys that may have signed a token, by the name that it gives (empty for none); at least one.
 
         Raises:
             CredentialsRefusedError: There is none.

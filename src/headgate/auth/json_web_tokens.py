@@ -47,8 +47,6 @@ class TrustedIssuer:
     Attributes:
         url: As its tokens name it.
         audiences: Of which a token must be meant for one.
-        keys: What it signs with.
-        mapper: Makes users of claims.
     """
 
     url: str
@@ -62,9 +60,7 @@ class VerifiedToken:
     """A token that is believed.
 
     Attributes:
-        user: Whom it stands for.
         ends_s: Seconds since 1970 when it is no longer good.
-        issuer: Who made it.
         thumbprint: Of the key that signed it.
     """
 

@@ -368,12 +368,7 @@ def route_of(method: str, path: str) -> tuple[RightOfRoute, dict[str, str]] | No
 
 
 def wanted_by_request(method: str, path: str, query: bytes = b"") -> Attributes:
-    """What an HTTP request asks for.
-
-    Args:
-        path: Percent-decoded.
-        query: As it was sent.
-    """
+    """What an HTTP request asks for, by its path, percent-decoded, and its query as it was sent."""
     # Most requests are like one before: publishers have a path, and consumers.
     if len(method) + len(path) + len(query) <= ROUTE_REMEMBERED_CHARS_MAX:
         return _remembered(method, path, query)
@@ -421,12 +416,7 @@ def _selected(selector: str) -> str:
 
 
 def wanted_by_call(method: str, first: bytes | None) -> Attributes:
-    """What a call of gRPC asks for.
-
-    Args:
-        method: Its path.
-        first: The call's first message, unread; None where it has none, or none is needed.
-    """
+    """What a call of gRPC asks for; `first` is its first message, unread, None where there is or need be none."""
     call = _CALLS.get(method)
     if call is None:
         return Attributes("post", path=method)

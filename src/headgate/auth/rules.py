@@ -112,14 +112,10 @@ class GrantTooLargeError(InvalidInputError):
 
 
 def uncovered(own: Sequence[AccessRule], wanted: Iterable[AccessRule]) -> tuple[AccessRule, ...]:
-    """What rules would give away and are not held.
+    """What rules would give away (`wanted`) and who gives does not hold (`own`).
 
     A rule may be held in parts, by several others: it is then taken apart into single verbs, groups, resources and
     names.
-
-    Args:
-        own: Of who gives.
-        wanted: What is given.
 
     Returns:
         Single combinations; empty when everything is held.

@@ -35,11 +35,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StaticToken:
-    """A line of the file.
-
-    Attributes:
-        digest: SHA-256 of the token.
-    """
+    """A line of the file, with the SHA-256 of the token."""
 
     digest: bytes
     user: User
@@ -61,11 +57,7 @@ def new_token() -> str:
 
 
 def parse(text: str, place: str) -> tuple[StaticToken, ...]:
-    """The tokens of a file's text.
-
-    Args:
-        text: Lines; empty ones, and those that begin with `#`, are passed over.
-        place: The file's name, for messages.
+    """The tokens of a file's text; empty lines, and those that begin with `#`, are passed over.
 
     Raises:
         AuthFileError: A line breaks a rule.

@@ -22,8 +22,6 @@ AUTHENTICATED: Final = "system:authenticated"
 """A group of everybody else."""
 SUPERUSERS: Final = "system:masters"
 """The group whose members may do everything, whatever the objects say."""
-RESERVED_PREFIX: Final = "system:"
-"""Begins names and groups that have a meaning of their own."""
 NO_EXTRA: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
 _UNUSABLE: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 """Would be cut by one reader of the name and kept by another, or begin another line of a file or header."""

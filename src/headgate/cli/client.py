@@ -22,7 +22,7 @@ import msgspec
 import typer
 
 from headgate.cli import access
-from headgate.control.durations import duration_s
+from headgate.control.metadata import duration_s
 from headgate.control.objects import Kind
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.event.names import full_name

@@ -230,10 +230,7 @@ class Admission:
         raise AlreadyExistsError(key.kind, key.name)
 
     def check(self, document: object, *, namespace: str | None = None) -> ObjectKey:
-        """Checks a document as far as that needs no store.
-
-        Returns:
-            Where it would be stored.
+        """Checks a document as far as that needs no store; says where it would be stored.
 
         Raises:
             InvalidInputError: The document is no valid object.
@@ -245,10 +242,9 @@ class Admission:
     def review(
         self, kind: Kind, document: Mapping[str, object], before: object, *, namespace: str | None = None
     ) -> tuple[str, ...]:
-        """Judge an object that another store keeps; unknown fields are that store's business.
+        """Judge an object that another store keeps, beside the one that it replaces; None for a new one.
 
-        Args:
-            before: The object that it replaces; None for a new one.
+        Unknown fields are that store's business.
 
         Raises:
             InvalidInputError: The document is no valid object, or changes an immutable field.

@@ -77,11 +77,7 @@ BODY_TYPES: Final = {kind: DOCUMENT_TYPES - ({PROTOBUF} if kind in EVENTING_KIND
 
 
 class ControlApi:
-    """The handlers.
-
-    Args:
-        grants: Who may do what, and give away what; None: everybody everything.
-    """
+    """The handlers; without grants everybody may do, and give away, everything."""
 
     def __init__(
         self,

@@ -78,13 +78,9 @@ class AttentionReader:
         self._database = database
 
     def read(self, namespace: str | None, limit: int) -> tuple[list[ObjectTrouble], int]:
-        """Conditions that are False, by kind, namespace and name.
+        """The first conditions that are False, by kind, namespace and name, and how many there are.
 
-        Args:
-            namespace: None for all.
-
-        Returns:
-            The first of them, and how many there are.
+        Of a namespace; None for all.
         """
         where = f"kind IN ({_PLACES}) AND instr(body, CAST(? AS BLOB)) > 0"
         parameters: list[object] = [*map(str, KINDS_WITH_STATUS), _MARK]

@@ -29,10 +29,7 @@ def media_type(header: str) -> str:
 
 
 def decode_as(body: bytes, type_: type[_T], problem: str) -> _T:
-    """A JSON body as a type of ours.
-
-    Args:
-        problem: The begin of the error, before the reason.
+    """A JSON body as a type of ours; `problem` begins the error, before the reason.
 
     Raises:
         InvalidInputError: It is no JSON, not of this type, or an object has a member twice.
@@ -52,21 +49,14 @@ class FieldValidation(StrEnum):
 
 
 class Read(NamedTuple):
-    """A document that was read.
-
-    Attributes:
-        warnings: What its author should hear.
-    """
+    """A document that was read, with what its author should hear."""
 
     document: object
     warnings: tuple[str, ...] = ()
 
 
 def decode_json(body: bytes, validation: FieldValidation = FieldValidation.STRICT) -> Read:
-    """A JSON document.
-
-    Args:
-        validation: What a member does that an object has twice.
+    """A JSON document; `validation` says what a member does that an object has twice.
 
     Raises:
         MalformedObjectError: It is none, it nests too deep, it has too many lists and objects, or an object has a

@@ -124,11 +124,7 @@ _GIVEN: Final = {
 
 
 def bootstrap(admission: Admission) -> int:
-    """Make what is missing of the roles and bindings that are there from the start; blocking.
-
-    Returns:
-        How many were written.
-    """
+    """Make what is missing of the roles and bindings that are there from the start; how many. Blocking."""
     return sum(_ensure(admission, document) for document in _documents())
 
 
@@ -183,13 +179,9 @@ def _ensure(admission: Admission, document: JsonObject) -> bool:
 
 
 def load(admission: Admission, directory: Path) -> Counter[str]:
-    """Apply every manifest of a directory; nothing is written when any of them is wrong.
+    """Apply every manifest of a directory and of those below it; nothing is written when any of them is wrong.
 
-    Args:
-        directory: Searched with what is below it, for files that end in .yaml, .yml or .json.
-
-    Returns:
-        How many objects were `created`, `configured`, `unchanged`.
+    Says how many objects were `created`, `configured`, `unchanged`.
 
     Raises:
         ManifestError: What is wrong, of all files at once.
@@ -262,8 +254,7 @@ _log = structlog.get_logger("headgate.control")
 async def recompile_all(store: Store, note: Callable[[str], None]) -> None:
     """Compile every filter anew that another compiler compiled, slice by slice.
 
-    Args:
-        note: Called with the progress in a line for people, and with "" at the end.
+    Tells the progress to `note` in a line for people, and "" at the end.
     """
     count, done = -1, 0
     after: int | None = 0

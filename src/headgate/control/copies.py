@@ -14,10 +14,10 @@ from headgate.auth.authorizer import RbacAuthorizer
 from headgate.auth.event_policies import DefaultMode, EventPolicies, EventPolicyAuthority, SenderRule
 from headgate.control.database import StoreUnavailableError
 from headgate.control.event_policies import applying_policies, subjects_of
-from headgate.control.known_objects import KnownObjects
 from headgate.control.objects import RBAC_KINDS, Broker, EventPolicy, Kind
 from headgate.control.rbac_rules import AnyBinding, AnyRole
 from headgate.control.rbac_rules import policy as rbac_policy
+from headgate.control.rows import KnownObjects
 from headgate.control.specs import ServedBroker
 from headgate.control.status import served_broker
 from headgate.control.store import Store
@@ -29,11 +29,7 @@ _log: Final = structlog.get_logger("headgate.control")
 
 
 class ObjectCopy(ABC):
-    """A copy of what the store says of some kinds, for whoever must know it without a wait.
-
-    Args:
-        what: They in messages: `brokers`.
-    """
+    """A copy of what the store says of some kinds, which messages call `what`, for who must know it without a wait."""
 
     def __init__(self, store: Store, what: str, *known: KnownObjects[Any]) -> None:
         self._store = store
@@ -100,11 +96,7 @@ class ServedBrokers(ObjectCopy):
 
 
 class RbacCopy(ObjectCopy):
-    """Roles and bindings.
-
-    Attributes:
-        authorizer: Decides by the copy.
-    """
+    """Roles and bindings; its `authorizer` decides by the copy."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, "roles and bindings", *map(KnownObjects, RBAC_KINDS))
@@ -118,14 +110,7 @@ class RbacCopy(ObjectCopy):
 
 
 class EventPolicyCopy(ObjectCopy):
-    """EventPolicies, and the brokers that they may apply to.
-
-    Args:
-        mode: Who may send to a broker that no policy applies to.
-
-    Attributes:
-        authority: Decides by the copy.
-    """
+    """EventPolicies, and the brokers that they may apply to; its `authority` decides by the copy."""
 
     def __init__(self, store: Store, mode: DefaultMode) -> None:
         self._policies: KnownObjects[EventPolicy] = KnownObjects(Kind.EVENT_POLICY)

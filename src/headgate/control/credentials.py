@@ -31,11 +31,7 @@ _BREAKS: Final = b"\r\n"
 
 
 class CredentialsError(Exception):
-    """What a delivery is to authenticate by is not there, or does not do.
-
-    Args:
-        reason: In one word, for a condition.
-    """
+    """What a delivery is to authenticate by is not there, or does not do; `reason` is one word, for a condition."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
@@ -56,11 +52,7 @@ class ClientTls:
 
 @dataclass(frozen=True, slots=True)
 class OAuthClient:
-    """A client of an OAuth 2.0 server: what a token is asked for by.
-
-    Attributes:
-        tls: Of the connection; None for the system's CAs alone.
-    """
+    """A client of an OAuth 2.0 server: what a token is asked for by; without `tls` by the system's CAs alone."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = field(repr=False)
@@ -86,10 +78,7 @@ class DeliveryCredentials:
 
 
 def credentials_of(auth: AuthSpec, secret_of: SecretOf) -> DeliveryCredentials:
-    """What the Secrets hold now.
-
-    Args:
-        auth: Validated.
+    """What the Secrets of a validated `auth` hold now.
 
     Raises:
         CredentialsError: A Secret or a value is missing, or does not do.

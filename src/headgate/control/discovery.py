@@ -154,11 +154,7 @@ KEYS: Final = "/openid/v1/jwks"
 
 
 class IdentityApi:
-    """The handlers.
-
-    Args:
-        store: Has the keys, and knows the server's URL, which is the issuer.
-    """
+    """The handlers; the store has the keys, and knows the server's URL, which is the issuer."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -98,11 +98,7 @@ def forbidden(field: str, detail: str) -> Cause:
 
 
 class InvalidObjectError(InvalidInputError):
-    """An object breaks rules; every one is a cause with its field.
-
-    Args:
-        causes: At least one.
-    """
+    """An object breaks rules, at least one; each is a cause with its field."""
 
     code = "invalid-object"
     http_status = 422
@@ -175,8 +171,7 @@ class FieldConflict:
 class ApplyConflictError(ConflictError):
     """A server-side apply changes fields that others own; worded as Kubernetes words it.
 
-    Args:
-        conflicts: At least one, those of one owner behind each other.
+    There is at least one conflict, and those of one owner follow one another.
     """
 
     code = "apply-conflict"
@@ -278,11 +273,7 @@ class QuotaExcess:
 
 
 class ExceededQuotaError(QuotaError):
-    """A namespace's quota does not allow what a write would use; worded as Kubernetes words it.
-
-    Args:
-        over: At least one.
-    """
+    """A namespace's quota does not allow what a write would use; worded as Kubernetes words it."""
 
     def __init__(self, kind: Kind, name: str, quota: str, over: tuple[QuotaExcess, ...]) -> None:
         requested = ",".join(f"{one.resource}={one.requested}" for one in over)

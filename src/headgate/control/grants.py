@@ -113,8 +113,7 @@ class Grants:
             ForbiddenError: He may not.
         """
         if author is not None and self.knows_users:
-            wanted = Attributes("create", key.kind.group, key.kind.plural, "", key.namespace, key.name)
-            check(self.authorizer, author, wanted)
+            check(self.authorizer, author, _attributes("create", key))
 
     def judge_url(self, author: User, namespace: str, url: str) -> None:
         """Lets somebody send a namespace's events to a URL.

@@ -122,8 +122,7 @@ def read(connection: sqlite3.Connection, kind: Kind, since: int, namespace: str 
 
     Args:
         since: A resourceVersion; what it names is not part of the answer.
-        namespace: None for all.
-        name: None for all.
+        namespace: None for all; likewise `name`.
 
     Raises:
         ExpiredError: Some of them are no longer kept, or `since` lies in the future (another store's number).

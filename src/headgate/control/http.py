@@ -81,8 +81,7 @@ async def read_body(request: Request, types: frozenset[str], bytes_max: int = OB
 async def while_connected(receive: Receive, work: Awaitable[_T]) -> _T | None:
     """What the work gives; None when the client leaves before: the work has been cancelled then.
 
-    Args:
-        receive: Of the request, whose body has been read.
+    The request's body must have been read.
     """
     working = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_left(receive))
@@ -183,8 +182,7 @@ _DECODERS: Final[dict[str, Callable[[bytes, FieldValidation], Read]]] = {
 async def decoded(request: Request, body: bytes, validation: FieldValidation = FieldValidation.STRICT) -> Read:
     """The body as a document, YAML or JSON by its media type, within the bounds of an object.
 
-    Args:
-        validation: What a member does that an object has twice; in YAML it is always refused.
+    `validation` says what a member does that an object has twice; in YAML it is always refused.
 
     Raises:
         MalformedObjectError: It is no such document, over its bounds, or has a member twice.

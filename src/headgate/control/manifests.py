@@ -18,11 +18,7 @@ PROBLEMS_SHOWN_MAX: Final = 20
 
 
 class ManifestError(InvalidInputError, FatalError):
-    """Manifests cannot be read or applied; every problem names file, document and field.
-
-    Args:
-        problems: At least one.
-    """
+    """Manifests cannot be read or applied; every problem names file, document and field."""
 
     code = "invalid-manifest"
 
@@ -68,11 +64,7 @@ def read_path(path: Path) -> Iterator[Document]:
 
 
 def read_text(body: bytes, source: str) -> Iterator[Document]:
-    """The documents of a YAML or JSON text; a `List`, or `TriggerList`, stands for its items.
-
-    Args:
-        body: UTF-8.
-        source: What messages call the text.
+    """The documents of a YAML or JSON text in UTF-8; a `List`, or `TriggerList`, stands for its items.
 
     Raises:
         ManifestError: It is no YAML.

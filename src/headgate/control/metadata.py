@@ -1,10 +1,11 @@
-"""What all objects of the API share: how they are written, their metadata, and a status with its conditions. Pure.
+"""What all objects of the API share: how they are written, metadata, a status with conditions, durations. Pure.
 
 JSON names are camelCase.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
@@ -154,3 +155,27 @@ def timed(conditions: Sequence[Condition], before: tuple[Condition, ...], now: s
         kept = old is not None and old.status == condition.status and old.last_transition_time
         found.append(msgspec.structs.replace(condition, last_transition_time=kept or now))
     return tuple(found)
+
+
+# --- durations ------------------------------------------------------------------------------------
+# ISO 8601 durations, as `spec.delivery` has them.
+
+# Years and months have no length in seconds, so they are not accepted.
+_DURATION = re.compile(
+    r"P(?=[\dT])(?:(?P<weeks>\d{1,9})W)?(?:(?P<days>\d{1,9})D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9}(?:[.,]\d{1,9})?)S)?)?",
+    re.ASCII,
+)
+_SECONDS = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
+
+
+def duration_s(text: str) -> float:
+    """Seconds, not negative, of an ISO 8601 duration such as `PT0.2S`, `PT1M30S` or `P1D`.
+
+    Raises:
+        ValueError: It is no such duration; the message has an example.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError("must be an ISO 8601 duration of weeks, days, hours, minutes or seconds, such as PT0.2S")
+    return sum(float(count.replace(",", ".")) * _SECONDS[unit] for unit, count in found.groupdict("0").items())

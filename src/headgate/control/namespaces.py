@@ -43,11 +43,7 @@ def namespace(name: str, metadata: Metadata | None = None) -> Namespace:
 
 
 def decode_namespace(document: object, name: str = "") -> Namespace:
-    """A namespace from decoded JSON or YAML; only its metadata is kept.
-
-    Args:
-        document: Untrusted.
-        name: From the request's path.
+    """A namespace from untrusted JSON or YAML and the name in the request's path; only its metadata is kept.
 
     Raises:
         MalformedObjectError: It is none, or has another name.
@@ -132,10 +128,7 @@ class NamespaceTable:
         return found
 
     def change(self, name: str, make: Make, *, dry_run: bool = False) -> Namespace:
-        """Put what `make` makes of a namespace in its place.
-
-        Args:
-            make: Gets the namespace; an error of it changes nothing.
+        """Put what `make` makes of a namespace in its place; an error of it changes nothing.
 
         Raises:
             QuotaError: There are as many as there may be.

@@ -49,10 +49,7 @@ class PatchFailedError(InvalidInputError):
 
 
 def change_of(media_type: str, patch: object) -> DocumentChange:
-    """A merge patch or a JSON patch as what it does.
-
-    Args:
-        media_type: `MERGE_PATCH` or `JSON_PATCH`.
+    """A patch as what it does, by its media type, `MERGE_PATCH` or `JSON_PATCH`.
 
     Raises:
         MalformedObjectError: It is no patch of this type, too deep or too large.
@@ -91,10 +88,7 @@ def merge_patch(target: object, patch: object) -> object:
 
 
 def json_patch(document: object, patch: object) -> object:
-    """RFC 6902: what a document becomes; the document itself stays as it is.
-
-    Args:
-        patch: Decoded JSON, whose shape has been checked.
+    """RFC 6902: what a document becomes by a patch whose shape has been checked; the document stays as it is.
 
     Raises:
         MalformedObjectError: The patch is no list of operations, or has too many.

@@ -1,4 +1,7 @@
-"""Compiled filters as they are stored beside their triggers, with the number of the compiler that wrote them."""
+"""Compiled filters as they are stored beside their triggers, with the number of the compiler that wrote them.
+
+They are msgpack, so that a restart compiles nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,6 @@ from typing import Final
 import msgspec
 
 from headgate.filter.compile.plan import PLAN_VERSION, SCAN_CANDIDATE, CompiledFilter, Constant, PlanRow, Signature
-
-# --- plans ----------------------------------------------------------------------------------------
-# Compiled filters as msgpack, stored beside their triggers, so that a restart compiles nothing.
 
 
 class _Row(msgspec.Struct, array_like=True, frozen=True):

@@ -23,9 +23,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.durations import duration_s
 from headgate.control.errors import MalformedObjectError, ObjectNotFoundError
 from headgate.control.http import JSON
+from headgate.control.metadata import duration_s
 from headgate.control.objects import Kind
 from headgate.control.queries import user_of
 from headgate.control.store import Store

@@ -302,13 +302,7 @@ _EXISTS: Final = re.compile(rf"\s*(!?)\s*({_NAME})\s*", re.ASCII)
 
 
 def label_selector(text: str) -> Selector | None:
-    """A predicate on labels.
-
-    Args:
-        text: For example `app=x,tier!=gold,zone in (a,b),!old`.
-
-    Returns:
-        None when it wants everything.
+    """A predicate on labels, such as `app=x,tier!=gold,zone in (a,b),!old`; None when it wants everything.
 
     Raises:
         MalformedObjectError: It is no selector.
@@ -359,13 +353,7 @@ def _unreadable(text: str, at: int) -> MalformedObjectError:
 
 
 def text_search(text: str) -> BodyTest | None:
-    """A predicate on an object: its name and its spec hold every word of a text, whatever the case.
-
-    Args:
-        text: Words, separated by blanks.
-
-    Returns:
-        None when it wants everything.
+    """A predicate on an object: its name and its spec hold every word of a text, whatever the case; None for no words.
 
     Raises:
         MalformedObjectError: The text is too long.

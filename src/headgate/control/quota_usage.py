@@ -22,10 +22,7 @@ from headgate.storage.files import replace_whole
 
 
 def admit(connection: sqlite3.Connection, key: ObjectKey, requested: dict[str, int]) -> None:
-    """Lets an object be written, in the transaction that writes it.
-
-    Args:
-        requested: How much more of each resource it uses than before.
+    """Lets an object be written that uses so much more of each resource than before, in the transaction that writes it.
 
     Raises:
         ExceededQuotaError: It would be more than a quota of its namespace allows.
@@ -150,11 +147,7 @@ class QuotaBoard:
 
 
 def usage_in(directory: Path, but: Path | None = None) -> dict[str, Counter[str]]:
-    """What all processes have together; what cannot be read is left out.
-
-    Args:
-        but: One of them that is left out.
-    """
+    """What all processes `but` one have together; what cannot be read is left out."""
     found: dict[str, Counter[str]] = {}
     for path in directory.glob("*.json"):
         if path != but:

@@ -116,15 +116,10 @@ class StoredPlans:
             return count_left(connection, self._compiler.version)
 
     def recompile(self, after: int = 0) -> int | None:
-        """Compile the next filters anew that another compiler compiled. The owner of the file alone calls this.
+        """Compile the filters anew that another compiler compiled, of a slice of targets behind the id `after`.
 
+        Returns the last id of the slice; None when there was nothing left. The owner of the file alone calls this.
         Others wait for one short transaction a slice: filters are compiled outside of it.
-
-        Args:
-            after: The target id to go on behind.
-
-        Returns:
-            The last target id of the slice; None when there was nothing left.
 
         Raises:
             StoreUnavailableError: The slice could not be written.

@@ -13,10 +13,9 @@ import structlog
 
 from headgate.control.database import StoreUnavailableError
 from headgate.control.event_policies import applying_policies, policy_status
-from headgate.control.known_objects import KnownObjects
 from headgate.control.objects import Broker, Eventing, EventPolicy, EventType, Kind, ObjectKey, Routed, WithStatus
 from headgate.control.quota_usage import Usage
-from headgate.control.rows import RowSelection
+from headgate.control.rows import KnownObjects, RowSelection
 from headgate.control.status import BrokerState, ServerUrls, broker_state, broker_status, is_served
 from headgate.control.store import Store
 from headgate.control.writes import kube_time
@@ -73,11 +72,7 @@ class Reconciler:
             await self._store.change_watch.pause()
 
     def step(self) -> int:
-        """Bring every status up to date with the store as it is now.
-
-        Returns:
-            How many statuses were written.
-        """
+        """Bring every status up to date with the store as it is now; how many were written."""
         now_s = self._clock_s()
         counters = self._store.counters()
         seen, self._seen = self._seen, None  # a pass that fails is followed by a full one
@@ -207,8 +202,7 @@ class StaleBrokers:
 class BrokerStatuses:
     """Judges brokers anew only where something that their status says has changed.
 
-    Args:
-        server: Where clients reach the server; None for the public URL alone.
+    Clients reach the server where `server` says; None for the public URL alone.
     """
 
     def __init__(self, store: Store, server: ServerUrls | None) -> None:

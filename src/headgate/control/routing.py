@@ -221,10 +221,6 @@ FINDINGS: Final = TargetFindings.__struct_fields__
 
 
 class ToldFindings(TargetFindings, frozen=True, kw_only=True):
-    """Findings that come from elsewhere.
-
-    Attributes:
-        needs: The generation that first held the filter with which they were found.
-    """
+    """Findings that come from elsewhere, with the generation that first held the filter by which they were found."""
 
     needs: int

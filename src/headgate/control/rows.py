@@ -1,12 +1,15 @@
-"""Rows of control.db as typed values: brokers, and triggers and subscriptions with the inputs of their status."""
+"""Rows of control.db as typed values: brokers, and triggers and subscriptions with the inputs of their status.
+
+And all objects of one kind in memory, brought up to date by what has changed.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from headgate.control.credentials import CredentialsError, credentials_of
 from headgate.control.objects import (
@@ -34,11 +37,7 @@ SEALED_KINDS = frozenset({Kind.SECRET})
 
 
 class StoredForm:
-    """Makes stored bytes of objects, and objects of stored bytes.
-
-    Args:
-        keys: None where there are none: then no Secret can be stored or read.
-    """
+    """Makes stored bytes of objects, and objects of stored bytes; without keys no Secret can be stored or read."""
 
     def __init__(self, keys: Keyring | None = None) -> None:
         self.keys = keys
@@ -110,11 +109,7 @@ class RowSelection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoutedRow:
-    """A trigger or subscription with the inputs of its status.
-
-    Attributes:
-        inputs: At the same moment.
-    """
+    """A trigger or subscription with the inputs of its status at the same moment."""
 
     obj: Routed
     inputs: StatusInputs
@@ -159,11 +154,7 @@ def routed_rows(
     parameters: tuple[object, ...] = (),
     form: StoredForm | None = None,
 ) -> Iterator[RoutedRow]:
-    """Triggers and subscriptions with their inputs, decoded one by one.
-
-    Args:
-        form: Opens Secrets; None where nobody asks for conditions about them.
-    """
+    """Triggers and subscriptions with their inputs, decoded one by one; `form` opens Secrets, see `Facts`."""
     facts = Facts(connection, form)
     for row in connection.execute(which, parameters):
         kind, body, broker, subscriber_broker, subscriber, needs, plan_error, stopped, *report = row
@@ -290,3 +281,58 @@ def secret_at(connection: sqlite3.Connection, namespace: str, name: str, form: S
     key = ObjectKey(Kind.SECRET, namespace, name)
     body = body_at(connection, key)
     return cast(Secret, form.object(key, body)) if body is not None else None
+
+
+# --- known objects --------------------------------------------------------------------------------
+# All objects of one kind in memory, brought up to date by what has changed since the last read.
+
+_T = TypeVar("_T")
+
+
+def _all(obj: Any) -> Any:  # noqa: ANN401 - what is given is returned
+    return obj
+
+
+class KnownObjects(Generic[_T]):
+    """The objects of a kind that is stored as JSON, or what is made of each.
+
+    With thousands of brokers most writes concern none of them, and then a read costs a look at two indexes.
+    """
+
+    def __init__(self, kind: Kind, make: Callable[[Any], _T] = _all) -> None:
+        self._kind = kind
+        self._make = make
+        self._version = 0
+        self._objects: dict[str, _T] = {}
+
+    @property
+    def by_path(self) -> Mapping[str, _T]:
+        """As of the last read, by `namespace/name`; replaced as a whole."""
+        return self._objects
+
+    def read(self, connection: sqlite3.Connection) -> set[str]:
+        """Brings the objects up to date with a transaction.
+
+        Returns:
+            The paths of objects that were created, changed or deleted since the last read. A read that raises an error
+            is made good by the next one, which returns its paths, too.
+        """
+        version = counter(connection, "version")
+        known, since = self._objects, self._version
+        if version == since:
+            return set()
+        if version < since:  # the numbers of another store, which counts on its own
+            known, since = {}, 0
+        # The unary plus keeps SQLite to the index of versions.
+        rows = connection.execute("SELECT body FROM objects WHERE +kind = ? AND version > ?", (self._kind, since))
+        decoded = (decode_stored(self._kind, body) for (body,) in rows)
+        newer = {one.metadata.path: self._make(one) for one in decoded}
+        found, changed = known | newer if newer else known, newer.keys() | (self._objects.keys() - known.keys())
+        (count,) = connection.execute("SELECT count(*) FROM objects WHERE kind = ?", (self._kind,)).fetchone()
+        if count != len(found):  # what is stored is among what was found, so as many are the same
+            keys = connection.execute("SELECT namespace, name FROM objects WHERE kind = ?", (self._kind,))
+            there = {f"{namespace}/{name}" for namespace, name in keys}
+            changed |= found.keys() - there
+            found = {path: one for path, one in found.items() if path in there}
+        self._objects, self._version = found, version
+        return changed

@@ -102,10 +102,7 @@ def is_current(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> int:
-    """Bring the tables up to date, inside the caller's transaction.
-
-    Returns:
-        The version that was found; 0 for a new file.
+    """Bring the tables up to date, inside the caller's transaction; the version that was found, 0 for a new file.
 
     Raises:
         DatabaseNewerError: The file was written by a newer Headgate.

@@ -15,10 +15,10 @@ from typing import Final
 import structlog
 
 from headgate.control.copies import ObjectCopy
-from headgate.control.known_objects import KnownObjects
 from headgate.control.objects import Kind, ResourceQuota
 from headgate.control.quota_rules import CONSUMERS, DEAD_LETTERS, READERS, STORED_BYTES, lowest
 from headgate.control.quota_usage import QuotaBoard
+from headgate.control.rows import KnownObjects
 from headgate.control.store import Store
 from headgate.errors import OverloadedError
 from headgate.limits import QUOTA_USAGE_S
@@ -58,11 +58,7 @@ class SharedQuotas(ObjectCopy):
         self.limits = {namespace: lowest(quotas) for namespace, quotas in by_namespace.items()}
 
     def count(self, resource: str, held: Callable[[str], int]) -> None:
-        """This process has some of a resource.
-
-        Args:
-            held: How much it has of a namespace; called on the event loop.
-        """
+        """This process has some of a resource: of a namespace what `held` says, which is called on the event loop."""
         self._counted[resource] = held
 
     def limit(self, resource: str, namespace: str) -> int | None:

@@ -38,11 +38,7 @@ _log = structlog.get_logger("headgate.control")
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """The key that signs now.
-
-    Attributes:
-        id: What tokens call it.
-    """
+    """The key that signs now; tokens call it by its id."""
 
     id: str
     pem: bytes = field(repr=False)

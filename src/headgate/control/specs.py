@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.durations import duration_s
 from headgate.control.errors import Cause, forbidden, invalid, not_between, not_one_of, too_many
+from headgate.control.metadata import duration_s
 from headgate.control.objects import (
     ORDER_ANNOTATION,
     ORDER_ANNOTATION_KAFKA,

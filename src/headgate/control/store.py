@@ -20,7 +20,6 @@ from headgate.control.errors import ObjectNotFoundError
 from headgate.control.event_types import EventTypeTable
 from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.history import BodyTest, Page, Selector, Stored, read_page
-from headgate.control.known_objects import KnownObjects
 from headgate.control.namespaces import NamespaceTable
 from headgate.control.objects import (
     FRONT_KINDS,
@@ -37,6 +36,7 @@ from headgate.control.routing import RoutingTable, TargetReport
 from headgate.control.rows import (
     NAMED,
     SEALED_KINDS,
+    KnownObjects,
     RowSelection,
     StoredForm,
     broker_at,
@@ -70,10 +70,7 @@ class _DryRun(Exception):
 class Store:
     """Objects and what routing needs of them, in one SQLite file. Every method may block: call it in a thread.
 
-    `data_version` alone is cheap enough for an event loop.
-
-    Attributes:
-        change_watch: When to look at `data_version` again.
+    `data_version` alone is cheap enough for an event loop; `change_watch` says when to look at it again.
     """
 
     def __init__(
@@ -182,13 +179,11 @@ class Store:
         """Objects of a kind ordered by namespace and name, as stored JSON.
 
         Args:
-            namespace: None for all.
-            name: None for all.
-            selector: On labels; None for all.
+            namespace: None for all; likewise `name`, `limit` and the tests.
+            selector: On labels.
             after: (namespace, name) to go on behind.
-            limit: At most this many; None for all.
             at: As they were at this resourceVersion; None for now.
-            test: On names and JSON; None for all.
+            test: On names and JSON.
 
         Raises:
             ExpiredError: What they were is no longer kept.
@@ -249,14 +244,7 @@ class Store:
         return self._transaction(work, dry_run=dry_run)
 
     def delete(self, key: ObjectKey, *, uid: str = "", resource_version: str = "", dry_run: bool = False) -> Object:
-        """Remove an object.
-
-        Args:
-            uid: When given, it must be the stored one.
-            resource_version: When given, it must be the stored one.
-
-        Returns:
-            The last version of the object.
+        """Remove an object, and return its last version; a uid or resourceVersion that is given must be the stored one.
 
         Raises:
             ObjectNotFoundError: There is none.
@@ -314,11 +302,7 @@ class Store:
     def stale_routed(
         self, now_s: float, which: RowSelection = RowSelection.ALL, parameters: tuple[object, ...] = ()
     ) -> list[Routed]:
-        """Triggers and subscriptions whose stored status is not what the facts say, with the status that is.
-
-        Args:
-            now_s: Seconds since 1970, for conditions that change.
-        """
+        """Triggers and subscriptions whose stored status is not what the facts say, with the status that is."""
         now = kube_time(now_s)
         stale: list[Routed] = []
         with self._database.read() as connection:
@@ -330,13 +314,9 @@ class Store:
         return stale
 
     def write_statuses(self, changed: Iterable[WithStatus]) -> tuple[int, ...]:
-        """Put new statuses in place, in one transaction.
+        """Put new statuses of objects in place, which else are as they were read; in one transaction.
 
-        Args:
-            changed: Objects as they were read, with another status.
-
-        Returns:
-            The resourceVersions written; an object that changed since it was read is left alone.
+        Returns the resourceVersions written; an object that changed since it was read is left alone.
         """
         with self._database.write() as connection:
             writer = self._writer(connection)

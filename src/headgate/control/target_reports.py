@@ -41,13 +41,9 @@ class ReportTable:
                     _put(connection, report.target, _found(connection, report.target).plus(report), mark)
 
     def put(self, told: Mapping[int, ToldFindings]) -> int:
-        """Puts findings in the place of what is known; those of a filter that a target has no more are left out.
+        """Puts findings, by target, in the place of what is known; for how many they were other ones.
 
-        Args:
-            told: By target.
-
-        Returns:
-            For how many targets they were other ones.
+        Those of a filter that a target has no more are left out.
         """
         with self._database.read() as connection:
             changed = {target: one for target, one in told.items() if _differs(connection, target, one)}

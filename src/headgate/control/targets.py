@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.known_objects import KnownObjects
 from headgate.control.objects import (
     Broker,
     DeliverySpec,
@@ -25,7 +24,7 @@ from headgate.control.objects import (
 )
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
-from headgate.control.rows import NAMED, Facts, bump, bump_all, counter, public_url
+from headgate.control.rows import NAMED, Facts, KnownObjects, bump, bump_all, counter, public_url
 from headgate.control.specs import compiler_input, delivery_rules, is_ordered, is_paused, pull_rules, retention_us
 from headgate.control.status import (
     StatusInputs,
@@ -54,11 +53,7 @@ class WrittenFilter(msgspec.Struct, frozen=True, omit_defaults=True):
 def insert_target(
     connection: sqlite3.Connection, obj: Routed, plan: CompiledFilter, *, compiler: int, facts: Facts
 ) -> StatusInputs:
-    """Write the routing row of a new object, and take a generation.
-
-    Returns:
-        What its status depends on.
-    """
+    """Write the routing row of a new object, and take a generation; what its status depends on."""
     way = _route(obj, facts.url)
     names = ("target", "routing", "desired_generation") if way.routed else ("target", "routing")
     taken = bump_all(connection, names)
@@ -74,11 +69,7 @@ def insert_target(
 def update_target(
     connection: sqlite3.Connection, obj: Routed, plan: CompiledFilter, *, compiler: int, facts: Facts
 ) -> int:
-    """Write the routing row of a changed object, and take a generation when its filter is another one.
-
-    Returns:
-        The object's target id.
-    """
+    """Write the routing row of a changed object, and take a generation if its filter is another one; its target id."""
     way = _route(obj, facts.url)
     target, was_routed, old_plan, needs, uid, plan_version = connection.execute(
         f"SELECT id, routed, plan, needs, broker_uid, plan_version FROM targets WHERE {NAMED}", key_of(obj)

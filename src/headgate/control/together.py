@@ -29,8 +29,6 @@ from headgate.event.json_text import may_repeat_a_member
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import APPLY_BYTES_MAX, APPLY_OBJECTS_MAX, OBJECT_BYTES_MAX
 
-# --- together -------------------------------------------------------------------------------------
-
 Result: TypeAlias = "Admitted | HeadgateError"
 
 
@@ -75,10 +73,7 @@ class TogetherApply:
         validation: FieldValidation = FieldValidation.STRICT,
         dry_run: bool = False,
     ) -> list[Result]:
-        """Apply documents in their order.
-
-        Args:
-            kind: Of all of them, one of which no other object's admission depends.
+        """Apply documents in their order, all of a kind on which no other object's admission depends.
 
         Returns:
             Of each document what became of it, or the error that it alone would have had.
@@ -173,8 +168,6 @@ class AppliedItem(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         name: Of the object; empty with an error.
         outcome: `created`, `configured` or `unchanged`; empty with an error.
-        warnings: What its author should hear.
-        error: Why nothing became of it.
     """
 
     name: str = ""

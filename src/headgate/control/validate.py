@@ -84,12 +84,7 @@ CLIENT_AUTHENTICATIONS: Final = ("basic", "body")
 
 
 def auth_causes(at: str, auth: AuthSpec | None) -> Iterator[Cause]:
-    """What is wrong with an `auth`, its token URL left aside.
-
-    Args:
-        at: Its path: `spec.delivery.auth`.
-        auth: None for none.
-    """
+    """What is wrong with an `auth`, its token URL left aside; `at` is its path: `spec.delivery.auth`."""
     if auth is None:
         return
     bearers = [name for name in ("bearer", "basic", "oauth2") if getattr(auth, name) is not None]
@@ -194,14 +189,7 @@ def is_namespace(name: str) -> bool:
 
 
 def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
-    """Every rule that an object breaks by itself, its filter left aside.
-
-    Args:
-        obj: Decoded, defaults set.
-
-    Returns:
-        Causes in the order of the fields; empty when the object is fine.
-    """
+    """Every rule that an object with its defaults breaks by itself, in the order of fields, its filter left aside."""
     causes = list(_metadata_causes(Kind(obj.kind), obj.metadata))
     match obj:
         case RbacRole() | ClusterRole():

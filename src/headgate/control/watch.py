@@ -44,11 +44,7 @@ class ChangeFeed:
 
     @contextmanager
     def joined(self, namespace: str, user: str) -> Iterator[None]:
-        """Take part; the last one to leave ends the polling.
-
-        Args:
-            namespace: Whose objects are watched; empty for those of all.
-            user: Who watches.
+        """Take part, as a user who watches a namespace, empty for all; the last one to leave ends the polling.
 
         Raises:
             PlacesTakenError: As many as may are watching.
@@ -107,9 +103,7 @@ class ListQuery:
     """Which objects a list holds.
 
     Attributes:
-        namespace: None for all.
-        name: None for all.
-        selector: On labels; None for all.
+        namespace: None for all; likewise `name` and `selector`, which is on labels.
         limit: Objects in the answer; None for all of them.
         after: (namespace, name) behind which it goes on.
         version: resourceVersion of the first page, when this is a later one, or the requested one.
@@ -178,11 +172,7 @@ class WatchQuery:
 async def watch(
     store: Store, feed: ChangeFeed, query: WatchQuery, *, clock_s: Callable[[], float] = time.time
 ) -> AsyncIterator[bytes]:
-    """Lines of a watch, until it times out, expires or the server stops.
-
-    Args:
-        feed: Joined by the caller for as long as it iterates.
-    """
+    """Lines of a watch, until it times out, expires or the server stops; the caller has joined the feed meanwhile."""
     ends_s = time.monotonic() + query.timeout_s
     try:
         # First what is there, or what happened since: at once, for it may have expired.

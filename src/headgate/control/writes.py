@@ -256,11 +256,7 @@ class ObjectWriter:
         return gone
 
     def put_status(self, obj: WithStatus) -> int | None:
-        """Store an object that was read and given another status, unless it changed since.
-
-        Returns:
-            Its new resourceVersion; None when it was left alone.
-        """
+        """Store an object that was read and given another status; its resourceVersion, None if it has changed since."""
         (there,) = self._connection.execute(
             f"SELECT count(*) FROM objects WHERE {NAMED} AND version = ?",
             (*key_of(obj), int(obj.metadata.resource_version)),
@@ -346,10 +342,7 @@ def _check_same(old: Object, uid: str, resource_version: str) -> None:
 def difference(stored: Metadata, uid: str, resource_version: str) -> str:
     """Why a stored object is not the one that a caller read, as Kubernetes says it; empty when it is.
 
-    Args:
-        stored: Of the object.
-        uid: What the caller read; empty when it does not matter.
-        resource_version: Likewise.
+    What the caller read, a uid and a resourceVersion, is empty when it does not matter.
     """
     if uid and uid != stored.uid:
         return f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}"

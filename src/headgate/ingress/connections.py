@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from headgate import limits
-from headgate.auth.clients import client_of
+from headgate.auth.credentials import client_of
 from headgate.observe.metrics import CONNECTIONS_CLOSED
 
 _EVICTED: Final = CONNECTIONS_CLOSED.labels("idle")

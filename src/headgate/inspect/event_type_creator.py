@@ -12,8 +12,8 @@ import structlog
 from headgate.control.admission import Admission
 from headgate.control.errors import ObjectNotFoundError
 from headgate.control.event_types import event_type_of
-from headgate.control.known_objects import KnownObjects
 from headgate.control.objects import Broker, Kind, ObjectKey
+from headgate.control.rows import KnownObjects
 from headgate.control.status import identity_of
 from headgate.errors import HeadgateError
 from headgate.inspect.flows import FlowKey
