@@ -210,7 +210,7 @@ def test_a_run_that_must_wait_is_not_read_beyond_a_bound(tmp_path: Path, monkeyp
                 new.match(*((offset, 1) for offset in range(10, count)))
                 await asyncio.sleep(0.2)
                 assert (await driver.ask(op="resume"))["offsets"] == {"0": 0}
-                held = work.dispatcher.held_rows(2, 0)
+                held = work.dispatcher._takeover.held_rows(2, 0)
                 assert 1_000 < held < count // 2
                 old.passed(10)
                 assert (await driver.line())["run"] == 2

@@ -113,7 +113,7 @@ def test_servers_hear_each_other_over_kafka(kafka: Kafka) -> None:
     stop = threading.Event()
     one, two = NumbersWriter(config, OWN), NumbersWriter(config, OTHER)
     one.put(b"before anybody listens")
-    one._producer.flush()
+    one._producer.raw.flush()
     with ThreadPoolExecutor(1) as threads:
         hearing = threads.submit(partial(hear_numbers, config, lambda *told: heard.put(told), stop))
         found: list[tuple[str, bytes | None]] = []

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.limits import ELECTION_LEAVE_S_MAX
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka import consumer_groups
+from headgate.store.kafka import client
 from headgate.store.kafka.consumer_groups import Election
 
 
@@ -28,7 +28,7 @@ class HeldConsumer:
 
 def test_a_candidate_that_kafka_does_not_let_go_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, stop = HeldConsumer(), threading.Event()
-    monkeypatch.setattr(consumer_groups, "made_client", lambda *_: consumer)
+    monkeypatch.setattr(client, "made_client", lambda *_: consumer)
     config = KafkaConfig(bootstrap="127.0.0.1:1")
     candidate = Election(config, topic="objects", group="control", on_gained=lambda: None, on_lost=lambda _: None)
     stop.set()

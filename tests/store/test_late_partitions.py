@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from headgate.store.config import KafkaConfig, SourceConfig
-from headgate.store.kafka import outbox_reader, source
+from headgate.store.kafka import client, source
 from headgate.store.kafka.outbox_reader import OutboxMember
 from headgate.store.kafka.outbox_records import OutboxState
 from headgate.store.kafka.records import RecordError
@@ -64,7 +64,7 @@ class Listener:
 
 def test_a_dispatcher_that_leaves_takes_no_partition_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, listener = LateConsumer(), Listener()
-    monkeypatch.setattr(outbox_reader, "made_client", lambda *_: consumer)
+    monkeypatch.setattr(client, "made_client", lambda *_: consumer)
     OutboxMember(CONFIG, listener).close()
     assert (listener.taken, consumer.asked) == ([], [])
 
@@ -76,7 +76,7 @@ def test_a_source_that_stops_begins_no_partition_any_more(monkeypatch: pytest.Mo
         consumers.append(LateConsumer())
         return consumers[-1]
 
-    monkeypatch.setattr(source, "made_client", made_client)
+    monkeypatch.setattr(client, "made_client", made_client)
     monkeypatch.setattr(source, "FencedWriter", lambda *_: SimpleNamespace(close=lambda: None))
     stop = threading.Event()
 

@@ -9,7 +9,7 @@ import pytest
 from headgate.limits import KAFKA_SCAN_CONSUMERS_MAX, READ_THREADS
 from headgate.shares import Shares
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka import scan as kafka_scan
+from headgate.store.kafka.client import TopicConsumer
 from headgate.store.kafka.scan import ScanConsumers
 
 
@@ -21,7 +21,7 @@ def test_many_scans_of_one_namespace_take_no_consumer_of_another(monkeypatch: py
         made.append(object())
         return made[-1]
 
-    monkeypatch.setattr(kafka_scan, "committed_reader", reader)
+    monkeypatch.setattr(TopicConsumer, "committed", reader)
     consumers = ScanConsumers(cast(KafkaConfig, None))
     waiting = Shares[str]()
     for number in range(3 * KAFKA_SCAN_CONSUMERS_MAX):
