@@ -25,7 +25,7 @@ JSON_NUMBER_CHARS_MAX: Final = 1_000
 JSON_NAME_CHARS_MAX: Final = 50_000
 """One member's name in JSON, in UTF-16 units: Jackson takes no longer one."""
 BATCH_BYTES_MAX: Final = 4 << 20
-"""The body of a batch: a decode of this size holds up the event loop for about 30 ms."""
+"""The body of a batch; one that takes long to decode is decoded beside the event loop."""
 BATCH_EVENTS_MAX: Final = 10_000
 """Events in one batch: they become one chunk of the log."""
 HEADER_ATTRIBUTES_BYTES_MAX: Final = 128 << 10

@@ -25,6 +25,7 @@ from headgate.cli import access
 from headgate.control.metadata import duration_s
 from headgate.control.objects import Kind
 from headgate.errors import InvalidInputError, UnavailableError
+from headgate.event.json_text import decode_strictly
 from headgate.event.names import full_name
 
 SERVER_DEFAULT: Final = "http://127.0.0.1:8080"
@@ -134,12 +135,12 @@ def filter_value(text: str) -> str | dict[str, Any]:
     """The option --filter: CEL, or JSON as in a trigger's `spec.filter`.
 
     Raises:
-        InvalidInputError: It begins like JSON and is none.
+        InvalidInputError: It begins like JSON and is none, or has a member twice.
     """
     try:
-        return json.loads(text) if text.lstrip().startswith("{") else text
+        return decode_strictly(text.encode(), dict[str, Any]) if text.lstrip().startswith("{") else text
     except ValueError as error:
-        raise InvalidInputError(f"--filter is no JSON: {error}", hint="CEL needs no braces") from error
+        raise InvalidInputError(f"--filter is no valid JSON: {error}", hint="CEL needs no braces") from error
 
 
 def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:
