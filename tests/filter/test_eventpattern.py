@@ -347,6 +347,42 @@ def test_what_is_written_for_objects_in_objects_is_taken_and_evaluated_on_their_
     assert tested.evaluate(event(FINDING | {"severity": 1}, **finding)).kind is OutcomeKind.FALSE
 
 
+RUN_INSTANCES = {
+    "source": ["aws.ec2"],
+    "detail-type": ["AWS API Call via CloudTrail"],
+    "detail": {
+        "eventName": ["RunInstances"],
+        "requestParameters": {
+            "instancesSet": {"items": {"imageId": [{"prefix": "ami-"}], "minCount": [{"numeric": [">", 0]}]}},
+            "tagSpecificationSet": {
+                "items": {"resourceType": ["instance"], "tags": {"key": ["team"], "value": [{"anything-but": ["ops"]}]}}
+            },
+        },
+    },
+}
+"""Over two lists, one of them in the items of a list."""
+
+
+@pytest.mark.parametrize(("team", "taken"), [("web", OutcomeKind.TRUE), ("ops", OutcomeKind.FALSE)])
+def test_a_pattern_over_two_lists_is_taken_and_evaluated_on_its_events(team: str, taken: OutcomeKind) -> None:
+    tested = program(compile_filter({"eventPattern": RUN_INSTANCES}).cel)
+    tags = [{"key": f"tag-{number}", "value": "x" * 40} for number in range(20)]
+    call = {
+        "eventName": "RunInstances",
+        "requestParameters": {
+            "instancesSet": {"items": [{"imageId": f"ami-{number}", "minCount": 1} for number in range(20)]},
+            "tagSpecificationSet": {
+                "items": [
+                    {"resourceType": "volume", "tags": tags},
+                    {"resourceType": "instance", "tags": [*tags, {"key": "team", "value": team}]},
+                ]
+            },
+        },
+    }
+    outcome = tested.evaluate(event(call, source="aws.ec2", type="AWS API Call via CloudTrail"))
+    assert outcome.kind is taken, outcome.message
+
+
 @pytest.mark.parametrize("depth", range(1, 9))
 def test_a_pattern_costs_no_multiple_for_each_of_its_levels(depth: int) -> None:
     pattern: dict[str, Any] = {"a": ["x"], "b": [{"prefix": "y"}]}
