@@ -149,3 +149,17 @@ def test_a_write_that_left_its_commit_to_a_later_one_is_stored_where_the_file_cl
         database.close()
         written.result(30)
     assert numbers(tmp_path / "control.db") == [1]
+
+
+def test_several_may_make_a_database_at_the_same_time(tmp_path: Path) -> None:
+    """As the processes of a server may: SQLite itself refuses one of two that begin a write-ahead log together."""
+
+    def opened(number: int, begin: threading.Barrier) -> None:
+        begin.wait()
+        Database(tmp_path / f"{number}.db").close()
+
+    with ThreadPoolExecutor(4) as threads:
+        for number in range(20):
+            begin = threading.Barrier(4)
+            for one in [threads.submit(opened, number, begin) for _ in range(4)]:
+                one.result()

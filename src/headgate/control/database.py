@@ -22,10 +22,8 @@ import msgspec
 from headgate import limits
 from headgate.errors import UnavailableError
 from headgate.storage.commit import Committer, SqliteCommitter
-from headgate.storage.sqlite import DatabaseDamagedError, check_commits
+from headgate.storage.sqlite import BUSY_TIMEOUT_MS, DatabaseDamagedError, check_commits, write_ahead
 
-BUSY_TIMEOUT_MS: Final = 10_000
-"""How long a writer waits for another process's transaction."""
 WRITES_SHARED_MAX: Final = 64
 """Writes of one commit: what the first of them waits for at most."""
 READERS_MAX: Final = 4
@@ -72,7 +70,7 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=0)
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        connection.execute("PRAGMA journal_mode = WAL")
+        write_ahead(connection)
         return connection
 
     @contextmanager

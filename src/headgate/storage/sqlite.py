@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -43,6 +44,9 @@ LOSSES: Final[Mapping[str, str]] = MappingProxyType(
 
 TABLES_VERSION: Final = 1
 """Of the tables of every file but control.db."""
+BUSY_TIMEOUT_MS: Final = 10_000
+"""How long others may hold a database."""
+_BUSY_PAUSE_S: Final = 0.01
 COPY_BUSY_MS: Final = 30_000
 """How long a copy waits for another process."""
 
@@ -316,6 +320,25 @@ def copy(path: Path, to: Path, *, is_at_rest: bool) -> None:
         target.execute("PRAGMA journal_mode = DELETE")
 
 
+def write_ahead(connection: sqlite3.Connection) -> None:
+    """Gives a database a write-ahead log.
+
+    Of two connections that do it at the same time SQLite refuses one, whatever its busy_timeout: that one tries again.
+
+    Raises:
+        sqlite3.OperationalError: Others have held the file for BUSY_TIMEOUT_MS.
+    """
+    ends = time.monotonic() + BUSY_TIMEOUT_MS / 1_000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > ends:
+                raise
+        time.sleep(_BUSY_PAUSE_S)
+
+
 class StoreFile:
     """A file that one process writes: WAL, a transaction a change. Blocking; one thread at a time.
 
@@ -350,7 +373,7 @@ class StoreFile:
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             found = version_of(self._connection, path, version)
-            self._connection.execute("PRAGMA journal_mode = WAL")
+            write_ahead(self._connection)
             (before,) = self._connection.execute("PRAGMA schema_version").fetchone()
             self._connection.executescript(schema)
             if found != version:

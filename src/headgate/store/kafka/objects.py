@@ -19,14 +19,14 @@ from typing import Final
 
 import structlog
 
-from headgate.control.database import BUSY_TIMEOUT_MS, NotLeaderError, translated_errors
+from headgate.control.database import NotLeaderError, translated_errors
 from headgate.control.rows import counter
 from headgate.control.schema import MIGRATIONS, migrate
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.limits import OBJECT_CACHE_AGE_S_MAX
 from headgate.storage.keyring import Keyring
-from headgate.storage.sqlite import read_only
+from headgate.storage.sqlite import BUSY_TIMEOUT_MS, read_only, write_ahead
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import TopicLostError
 from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, row_headers, tables
@@ -204,7 +204,7 @@ class KafkaObjects:
             with translated_errors(path):
                 connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
                 connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-                connection.execute("PRAGMA journal_mode = WAL")
+                write_ahead(connection)
                 connection.execute("PRAGMA synchronous = NORMAL")  # what a power cut takes is read again
                 with _transaction(connection):
                     _prepare(connection, path)
