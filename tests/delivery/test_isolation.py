@@ -258,3 +258,23 @@ def test_redirects_are_never_followed(tmp_path: Path) -> None:
 
     run(work())
     log.close()
+
+
+def test_an_attempt_that_has_ended_leaves_its_permit_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many times more events than there are permits."""
+    monkeypatch.setattr(limits, "ATTEMPTS_HEALTHY_MAX", 4)
+
+    async def answer(_: object) -> tuple[int, bytes]:
+        return 202, b""
+
+    async def main() -> None:
+        log = EventLog(tmp_path)
+        log.append([event(number) for number in range(EVENTS)])
+        async with Subscriber(answer) as subscriber:
+            routes = Routes(target(1, subscriber.url))
+            async with running(tmp_path, routes) as work, matcher(work, 1) as peer:
+                peer.match(*((offset, 1) for offset in range(EVENTS)))
+                await until(lambda: len(subscriber.requests) == EVENTS)
+        log.close()
+
+    run(main())

@@ -195,6 +195,14 @@ def test_bodies_in_pieces_share_a_bound():
     assert len(app._bodies) == BODIES_READING_BYTES_MAX
 
 
+def test_a_body_takes_room_for_each_piece_that_comes():
+    app = ingress(FakeLog())
+    app._bodies.take("other", "eve", BODIES_READING_BYTES_MAX - 10)
+    answer, unread = run(call(app, headers=STRUCTURED, pieces=(b"{", b" " * 20, b"}", b"")))
+    assert (answer.status, answer.problem["code"], unread) == (429, "bodies", 2)
+    assert len(app._bodies) == BODIES_READING_BYTES_MAX - 10
+
+
 def test_a_sender_of_many_bodies_leaves_room_for_others():
     app, log = ingress(log := FakeLog()), log
     text = encode_event(EVENT)
