@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 import uuid
@@ -14,13 +15,15 @@ import pytest
 from clusters.kafka import Kafka
 
 from headgate import limits
+from headgate.errors import UnavailableError
 from headgate.observe.history import Snapshot, Sums
-from headgate.server.kafka.numbers import ServerNumbers, ServersNumbers
+from headgate.server.kafka.numbers import ServerNumbers, ServersNumbers, tell_numbers
 from headgate.server.summary import PartView
 from headgate.settings import Settings
 from headgate.store.kafka.server_numbers import NumbersWriter, hear_numbers
 from headgate.store.kafka.topics import Admin
 from tests.store.outbox_stream import outbox_config
+from tests.support import until
 
 OWN, OTHER, THIRD = "http://127.0.0.1:8080", "http://two:8080", "http://three:8080"
 
@@ -102,6 +105,36 @@ def test_servers_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     found = world.numbers.counted()
     assert set(found) == {OWN, "http://0:1", "http://1:1"}
     assert found["http://0:1"].whole.received == 5.0
+
+
+def test_numbers_that_cannot_be_told_are_told_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else in the process depends on them: it goes on, and says in the end that it stops."""
+    told: list[str] = []
+
+    class Refusing:
+        def __init__(self, *_: object) -> None: ...
+
+        def put(self, _: bytes | None) -> None:
+            told.append("put")
+            if len(told) == 1:
+                raise UnavailableError("Kafka takes nothing")
+
+        def close(self) -> None:
+            told.append("close")
+
+    monkeypatch.setattr("headgate.server.kafka.numbers.NumbersWriter", Refusing)
+    monkeypatch.setattr("headgate.server.kafka.numbers.HISTORY_POINT_S", 0.001)
+    settings = Settings(data=tmp_path, listen="127.0.0.1:8080", grpc="off", kafka="127.0.0.1:1", role="front,control")
+
+    async def main() -> None:
+        telling = asyncio.create_task(tell_numbers(settings, outbox_config("127.0.0.1:1", "n.")))
+        await until(lambda: len(told) > 1)
+        telling.cancel()
+        await asyncio.wait([telling])
+        assert telling.cancelled()
+
+    asyncio.run(main())
+    assert told[-1] == "close"
 
 
 @pytest.mark.kafka

@@ -11,8 +11,10 @@ from typing import Final
 import msgspec
 import structlog
 
+from headgate.errors import HeadgateError
 from headgate.limits import HISTORY_POINT_S, SERVER_FORGOTTEN_S, SERVER_SILENT_S_MAX, SERVERS_MAX
 from headgate.observe.history import Snapshot, counted_by
+from headgate.observe.logs import Recurring
 from headgate.server.kafka import instance
 from headgate.server.summary import PartView, parts_of
 from headgate.settings import Settings
@@ -36,6 +38,7 @@ async def tell_numbers(settings: Settings, config: KafkaConfig) -> None:
     """Tells the numbers of this server every HISTORY_POINT_S, until it is cancelled; then, that it stops."""
     url = instance.advertised_url(settings)
     writer = NumbersWriter(config, url)
+    turns = Recurring(_log, "the numbers of this server are not told now", HeadgateError, OSError)
 
     def tell() -> None:
         numbers = ServerNumbers(parts_of(settings, url), counted_by(settings.metrics_directory))
@@ -43,10 +46,11 @@ async def tell_numbers(settings: Settings, config: KafkaConfig) -> None:
 
     try:
         while True:
-            await asyncio.to_thread(tell)
+            with turns.attempt():
+                await asyncio.to_thread(tell)
             await asyncio.sleep(HISTORY_POINT_S)
     finally:
-        writer.close()
+        await asyncio.to_thread(writer.close)
 
 
 class ServersNumbers:

@@ -6,6 +6,7 @@ the format.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -34,24 +35,37 @@ class NumbersWriter:
     """Tells the numbers of one server, by its URL, to the others. For one thread at a time; only `close` blocks."""
 
     def __init__(self, config: KafkaConfig, server: str) -> None:
-        self._topic = config.topic(NUMBERS)
+        self._config = config
         self._key = server.encode()
-        own = {"message.timeout.ms": round(HISTORY_POINT_S * 1_000), "queue.buffering.max.messages": _WAITING_MAX}
-        self._producer = TopicProducer(config, "the numbers of this server cannot be told", own)
+        self._producer = self._made()
 
     def put(self, value: bytes | None) -> None:
-        """Tells the numbers as they are now, None that the server stops; what Kafka does not take is left out."""
+        """Tells the numbers as they are now, None that the server stops; what Kafka has no time for is left out.
+
+        Raises:
+            HeadgateError: The producer takes nothing more: the next numbers have another one.
+        """
+        producer = self._producer
         try:
-            self._producer.offer(self._topic, 0, KafkaRecord(self._key, value), Delivered())
+            with producer.errors():
+                producer.offer(self._config.topic(NUMBERS), 0, KafkaRecord(self._key, value), Delivered())
         except BufferError:
             _log.debug("the numbers of this server are left out: Kafka takes nothing now")
-        self._producer.raw.poll(0)
+        except HeadgateError:
+            self._producer = self._made()
+            raise
+        producer.raw.poll(0)
 
     def close(self) -> None:
         """Tells that the server stops."""
-        self.put(None)
+        with contextlib.suppress(HeadgateError):
+            self.put(None)
         self._producer.raw.flush(_LEAVE_S)
         self._producer.raw.purge()
+
+    def _made(self) -> TopicProducer:
+        own = {"message.timeout.ms": round(HISTORY_POINT_S * 1_000), "queue.buffering.max.messages": _WAITING_MAX}
+        return TopicProducer(self._config, "the numbers of this server cannot be told", own)
 
 
 def hear_numbers(
