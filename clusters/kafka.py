@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import subprocess
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from clusters import LocalCluster, launched
 from headgate.errors import UnavailableError
 from headgate.store.kafka.spark_jars import jars
 from headgate.testing.server import free_port
@@ -39,12 +39,12 @@ class _Node:
     controller_port: int
 
 
-class Kafka:
-    """A Kafka cluster of this machine, as a context manager that leaves no process behind.
+class Kafka(LocalCluster):
+    """A Kafka cluster of this machine.
 
     Clients reach it without authentication, as a superuser, at `bootstrap`. With `users` it also listens at
     `sasl_bootstrap`, where a client gives a name and a password (SASL/PLAIN); `admin` may do everything, the others
-    nothing. The nodes end with the thread that started them, also where that is killed.
+    nothing.
 
     Args:
         folder: Where configuration, logs and data go; made when absent.
@@ -63,7 +63,7 @@ class Kafka:
         settings: Mapping[str, str] = MappingProxyType({}),
         heap_mb: int = 384,
     ) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self._nodes = tuple(
             _Node(number, folder / f"node-{number}", free_port(), free_port(), free_port())
             for number in range(1, brokers + 1)
@@ -71,7 +71,6 @@ class Kafka:
         self._users = users
         self._settings = settings
         self._heap_mb = heap_mb
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
     def bootstrap(self) -> str:
@@ -87,13 +86,6 @@ class Kafka:
     def pids(self) -> dict[int, int]:
         """Process ids of the running nodes, by the node's number."""
         return {number: process.pid for number, process in self._running.items()}
-
-    def __enter__(self) -> Kafka:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Formats and starts every node; returns when each is in the cluster.
@@ -142,12 +134,6 @@ class Kafka:
             return False
         return True
 
-    def kill(self, number: int) -> None:
-        """SIGKILL to one node."""
-        process = self._running.pop(number)
-        process.kill()
-        process.wait()
-
     def restart(self, number: int, *, wait: bool = True) -> None:
         """Starts a node that was killed, with the data that it had; returns when it is in the cluster.
 
@@ -179,18 +165,16 @@ class Kafka:
         self._running[node.id] = self._java(node, "kafka.Kafka")
 
     def _java(self, node: _Node, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        setpriv = shutil.which("setpriv")
-        with (node.folder / "kafka.log").open("ab") as log:
-            return subprocess.Popen(
-                [
-                    *((setpriv, "--pdeathsig", "KILL") if setpriv else ()),
-                    *("java", *_JVM, f"-Xmx{self._heap_mb}m", "-Dorg.apache.logging.log4j.level=WARN"),
-                    *("-cp", f"{jars(POM)}/*", program, *arguments, str(node.folder / "server.properties")),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        java = (
+            "java",
+            *_JVM,
+            f"-Xmx{self._heap_mb}m",
+            "-Dorg.apache.logging.log4j.level=WARN",
+            "-cp",
+            f"{jars(POM)}/*",
+        )
+        command = (*java, program, *arguments, str(node.folder / "server.properties"))
+        return launched(command, node.folder / "kafka.log", "KILL")
 
     def _properties(self, node: _Node) -> str:
         """The node's `server.properties`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 import pyspark
 
+from clusters import LocalCluster, launched
 from headgate.errors import UnavailableError
 from headgate.testing.server import free_port
 
@@ -39,10 +39,10 @@ class Executor:
     tasks: int
 
 
-class SparkCluster:
-    """A master and its workers, as a context manager that leaves no process behind.
+class SparkCluster(LocalCluster):
+    """A master, which is number 0, and its workers, whose executors end by themselves when they miss theirs.
 
-    They are those of the installed pyspark. They end with the thread that started them, also where that is killed.
+    They are those of the installed pyspark.
 
     Args:
         folder: Where logs and the workers' files go; made when absent.
@@ -55,12 +55,11 @@ class SparkCluster:
     """
 
     def __init__(self, folder: Path, workers: int = 2, *, cores: int = 8, memory: str = "4g") -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.workers = workers
         self._offer = ("--cores", str(cores), "--memory", memory)
         self._port = free_port()
         self._status_port = free_port()
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
     def url(self) -> str:
@@ -71,13 +70,6 @@ class SparkCluster:
     def pids(self) -> list[int]:
         """Process ids of the master and the workers that run; executors are children of workers."""
         return [process.pid for process in self._running.values()]
-
-    def __enter__(self) -> SparkCluster:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Starts the master and every worker; returns when all workers are in the cluster.
@@ -104,12 +96,6 @@ class SparkCluster:
         place = ("--host", "127.0.0.1", "--webui-port", "0", "--work-dir", str(self.folder / f"worker-{number}"))
         self._start(number, "Worker", *place, *self._offer, self.url)
 
-    def kill_worker(self, number: int) -> None:
-        """SIGKILL to a worker; its executors end by themselves when they miss it."""
-        process = self._running.pop(number)
-        process.kill()
-        process.wait()
-
     def stop(self) -> None:
         """Ends every process."""
         for number in sorted(self._running, reverse=True):
@@ -123,22 +109,12 @@ class SparkCluster:
 
     def _start(self, number: int, kind: str, *arguments: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        setpriv = shutil.which("setpriv")
         environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
         environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         environment["SPARK_DAEMON_JAVA_OPTS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
         name = f"{kind.lower()}-{number}" if number else kind.lower()
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self._running[number] = subprocess.Popen(
-                [
-                    *((setpriv, "--pdeathsig", "TERM") if setpriv else ()),
-                    *(str(_SPARK_CLASS), f"org.apache.spark.deploy.{kind.lower()}.{kind}", *arguments),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-            )
+        command = (str(_SPARK_CLASS), f"org.apache.spark.deploy.{kind.lower()}.{kind}", *arguments)
+        self._running[number] = launched(command, self.folder / f"{name}.log", "TERM", environment)
 
     def alive(self) -> int:
         """Workers that the master knows."""

@@ -89,7 +89,7 @@ def _executor(machines: Machines) -> None:
 
 
 def _worker(machines: Machines) -> None:
-    machines.spark.kill_worker(1)
+    machines.spark.kill(1)
 
 
 def _broker(machines: Machines) -> None:
