@@ -31,7 +31,7 @@ from starlette.routing import Route
 
 from headgate import limits
 from headgate.control.bodies import decode_as
-from headgate.control.http import JSON, json_response, path_id, read_body
+from headgate.control.http import JSON, Handler, json_response, path_id, read_body
 from headgate.control.objects import OWN_API_VERSION, JsonObject
 from headgate.control.routing import Target
 from headgate.deadletters.sender import DeadLetters
@@ -132,6 +132,21 @@ class CountsPage(msgspec.Struct, frozen=True):
         return cls(found.items, total, kept, found.more or any(page.more for page in pages))
 
 
+def routes_of(
+    list_: Handler, counts: Handler, show: Handler, known: Handler, redrive: Handler, discard: Handler
+) -> Iterator[Route]:
+    """The paths, which a dispatcher and a front have alike."""
+    yield Route(LIST, list_, methods=["GET"])
+    yield Route(BASE, list_, methods=["GET"])
+    yield Route(f"{LIST}/counts", counts, methods=["GET"])
+    yield Route(f"{BASE}/counts", counts, methods=["GET"])
+    yield Route(f"{BASE}/redrive", redrive, methods=["POST"])
+    yield Route(f"{BASE}/redrive/{{name}}", redrive, methods=["POST"])
+    yield Route(f"{BASE}/discard", discard, methods=["POST"])
+    yield Route(f"{BASE}/known", known, methods=["POST"])
+    yield Route(f"{BASE}/{{id}}", show, methods=["GET"])
+
+
 class DeadLettersApi:
     """The handlers.
 
@@ -146,15 +161,7 @@ class DeadLettersApi:
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
-        yield Route(LIST, self._list, methods=["GET"])
-        yield Route(BASE, self._list, methods=["GET"])
-        yield Route(f"{LIST}/counts", self._counts, methods=["GET"])
-        yield Route(f"{BASE}/counts", self._counts, methods=["GET"])
-        yield Route(f"{BASE}/redrive", self._redrive, methods=["POST"])
-        yield Route(f"{BASE}/redrive/{{name}}", self._redrive, methods=["POST"])
-        yield Route(f"{BASE}/discard", self._discard, methods=["POST"])
-        yield Route(f"{BASE}/known", self._known, methods=["POST"])
-        yield Route(f"{BASE}/{{id}}", self._show, methods=["GET"])
+        return routes_of(self._list, self._counts, self._show, self._known, self._redrive, self._discard)
 
     async def _list(self, request: Request) -> Response:
         selection = _converted(dict(request.query_params))

@@ -23,7 +23,7 @@ from headgate import limits
 from headgate.control.bodies import decode_as
 from headgate.control.http import JSON, json_response, read_body
 from headgate.control.objects import JsonObject
-from headgate.deadletters.api import BASE, LIST, CountsPage, DeadLetterNotFoundError
+from headgate.deadletters.api import CountsPage, DeadLetterNotFoundError, routes_of
 from headgate.errors import InvalidInputError
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherQuestion, refusal
 from headgate.server.proxy import sent_path
@@ -84,15 +84,7 @@ class DeadLettersFront:
         self._group = group
 
     def routes(self) -> Iterator[Route]:
-        yield Route(LIST, self._list, methods=["GET"])
-        yield Route(BASE, self._list, methods=["GET"])
-        yield Route(f"{LIST}/counts", self._counts, methods=["GET"])
-        yield Route(f"{BASE}/counts", self._counts, methods=["GET"])
-        yield Route(f"{BASE}/redrive", self._redrive, methods=["POST"])
-        yield Route(f"{BASE}/redrive/{{name}}", self._redrive, methods=["POST"])
-        yield Route(f"{BASE}/discard", self._discard, methods=["POST"])
-        yield Route(f"{BASE}/known", self._known, methods=["POST"])
-        yield Route(f"{BASE}/{{id}}", self._show, methods=["GET"])
+        return routes_of(self._list, self._counts, self._show, self._known, self._redrive, self._discard)
 
     async def _list(self, request: Request) -> Response:
         query: JsonObject = dict(request.query_params)
