@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import structlog
 import uvloop
@@ -96,7 +95,7 @@ async def _serve(context: child.Context) -> None:
                 tend_signing_keys(store.signing_keys),
                 state.show(),
                 keep(history),
-                StoppedFiltersWatch(store, partial(matches, _dispatchers(settings)), history).run(),
+                StoppedFiltersWatch(store, partial(matches, LocalDispatchers(settings).sockets), history).run(),
                 follower.run(),
             ]
             if settings.eventtype_auto_create:
@@ -160,10 +159,6 @@ def urls_of(settings: Settings) -> ServerUrls:
     """The server's own addresses, as statuses show them."""
     ca_certs = tls.read_ca(settings.tls_ca) if settings.tls_ca is not None else ""
     return ServerUrls(settings.urls, ca_certs, default_mode(settings))
-
-
-def _dispatchers(settings: Settings) -> list[Path]:
-    return [settings.dispatcher_socket(number) for number in range(settings.dispatchers)]
 
 
 def own_history(settings: Settings) -> NumbersHistory:

@@ -116,16 +116,16 @@ class LocalDispatchers:
 
     def __init__(self, settings: Settings) -> None:
         self.count = settings.dispatchers
-        self._sockets = [settings.dispatcher_socket(number) for number in range(self.count)]
+        self.sockets = [settings.dispatcher_socket(number) for number in range(self.count)]
 
     async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
-        return await asked(self._sockets[number], question, question.user)
+        return await asked(self.sockets[number], question, question.user)
 
     def routes(self, routes: Sequence[Route]) -> list[Route]:
         return list(routes)
 
     def subscriptions(self, group: DispatcherGroup) -> ASGIApp:
-        return OwnerProxy(self._sockets, group)
+        return OwnerProxy(self.sockets, group)
 
 
 class DispatcherGroup:
