@@ -69,6 +69,8 @@ RPC_STREAMS_A_CONNECTION_MAX: Final = 256
 such bound: there all clients' calls come over one connection."""
 RPCS_MAX: Final = 1_024
 """Calls at the same time, all connections together: each may have one message of RPC_REQUEST_BYTES_MAX under way."""
+RPC_REFUSED_WAIT_S_MAX: Final = 0.5
+"""A call that is refused by its metadata ends when its first message has come, or after so long."""
 RPC_KEEPALIVE_S: Final = 20.0
 """How often a silent connection is pinged: a client that is gone gives back what it held."""
 HEALTH_POLL_S: Final = 0.5

@@ -16,7 +16,7 @@ from headgate.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from headgate.rpc.errors import ERROR, HINT
+from headgate.rpc.errors import ERROR, HINT, STATUS_LOST
 from headgate.rpc.headgate_pb2 import Problem
 
 _Status = grpc.StatusCode
@@ -33,9 +33,6 @@ _BROKEN: Final = frozenset([_Status.UNAVAILABLE, _Status.CANCELLED, _Status.UNKN
 _TOO_LARGE: Final = ("larger than max", "size exceeds")
 """In the details that gRPC itself gives with RESOURCE_EXHAUSTED: a message, or metadata, over a limit of either side.
 That stays so, unlike the number of calls, which gRPC, or a proxy, refuses with the same status."""
-_LOCAL: Final = "Internal error from Core"
-"""The details that gRPC for Python gives when a write met a call that was ending; the server never sends that text."""
-
 
 _HANDSHAKES: Final = (
     ("is not in peer certificate", "name the server as its certificate does"),
@@ -105,12 +102,12 @@ def error_of(error: aio.AioRpcError, target: str) -> HeadgateError:
     status, details = error.code(), error.details() or ""
     metadata = {name: value for name, value in error.trailing_metadata() or () if isinstance(value, str)}
     code = metadata.get(ERROR)
-    if code is None and (status in _BROKEN or details == _LOCAL):
+    if code is None and (status in _BROKEN or details == STATUS_LOST):
         # A message that was under way when the call ended: gRPC keeps its own error, not the server's.
         for said, hint in _HANDSHAKES:
             if said in details:
                 return HandshakeError(f"no TLS connection to {target}: {details}", hint=hint)
-        why = "the call was broken off" if details == _LOCAL else details or status.name
+        why = "the call was broken off" if details == STATUS_LOST else details or status.name
         return DisconnectedError(
             f"no connection to {target}: {why}",
             hint="is `headgate serve` running, is this the address that its --grpc says, does it speak TLS "

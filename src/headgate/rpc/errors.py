@@ -13,6 +13,9 @@ ERROR: Final = "headgate-error"
 """Metadata at the end of a failed call: the error's code, as in the problem documents over HTTP."""
 HINT: Final = "headgate-hint"
 """Metadata at the end of a failed call: what to do about it."""
+STATUS_LOST: Final = "Internal error from Core"
+"""The details that gRPC for Python gives its caller when a write met a call that was ending, instead of the status that
+the server has sent (grpc/grpc#36066); a server never sends that text."""
 
 _DETAIL_CHARS_MAX: Final = 4_096
 _HINT_CHARS_MAX: Final = 1_024

@@ -20,7 +20,7 @@ from headgate.auth.context import USER_HEADER, current_user, header_of
 from headgate.auth.user import ANONYMOUS
 from headgate.errors import HeadgateError
 from headgate.ingress.partitions import partition_of_key
-from headgate.rpc.errors import ERROR, status
+from headgate.rpc.errors import ERROR, STATUS_LOST, status
 from headgate.rpc.headgate_pb2 import PublishRequest
 from headgate.rpc.service import Answer, CallContext, ReadAgain, ServiceCalls
 from headgate.server.parts import front_of
@@ -104,9 +104,10 @@ async def relayed(call: aio.StreamStreamCall[bytes, bytes], context: CallContext
 
 
 def is_gone(error: aio.AioRpcError) -> bool:
-    """Whether who should answer is not there; else it has ended the call itself."""
+    """Whether who should answer is not there, or why it ended the call is lost; else it has ended the call itself."""
     metadata = error.trailing_metadata() or ()
-    return error.code() is grpc.StatusCode.UNAVAILABLE and all(name != ERROR for name, _ in metadata)
+    is_broken = error.code() is grpc.StatusCode.UNAVAILABLE or error.details() == STATUS_LOST
+    return is_broken and all(name != ERROR for name, _ in metadata)
 
 
 async def aborted(context: CallContext, error: aio.AioRpcError) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NoReturn
 
 import grpc
 from grpc import aio
 
 from headgate import limits
-from headgate.errors import TooLargeError, UnavailableError
+from headgate.errors import HeadgateError, TooLargeError, UnavailableError
 from headgate.rpc.service import (
     PUBLISHER,
     READER,
@@ -71,7 +72,7 @@ def _served(method: str, answer: Answer) -> Answer:
 
     async def served(request: object, context: CallContext) -> None:
         try:
-            await answer(request, context if is_bounded else _BoundedCall(context, limit_bytes))
+            await answer(request, _ServedCall(context, None if is_bounded else limit_bytes))
         except aio.AbortError as error:
             # gRPC keeps it as long as the call, and it our frames, which hold messages and the call: a cycle. It is
             # raised again behind us.
@@ -80,20 +81,40 @@ def _served(method: str, answer: Answer) -> Answer:
     return served
 
 
-class _BoundedCall(ReadAgain):
-    """A call whose messages are of a few bytes."""
+class _ServedCall(ReadAgain):
+    """A call whose messages are bounded, and which is refused only when its first message has come.
 
-    def __init__(self, context: CallContext, limit_bytes: int) -> None:
+    A client whose first message meets the end of the call may lose the status: gRPC for Python tells such a one
+    "Internal error from Core" (grpc/grpc#36066) instead of why it was refused.
+
+    Args:
+        limit_bytes: Of a message; None where gRPC itself has the bound.
+    """
+
+    def __init__(self, context: CallContext, limit_bytes: int | None) -> None:
         super().__init__(context)
         self._limit_bytes = limit_bytes
+        self._is_asked = False
+        self._has_come = asyncio.Event()
 
     async def read(self) -> object:
         """The next message; MessageTooLargeError when it is too large for its method."""
-        message = await super().read()
-        if isinstance(message, bytes) and len(message) > self._limit_bytes:
+        self._is_asked = True
+        try:
+            message = await super().read()
+        finally:
+            self._has_come.set()
+        if self._limit_bytes is not None and isinstance(message, bytes) and len(message) > self._limit_bytes:
             size_bytes, message = len(message), None
             raise MessageTooLargeError(f"a message of {size_bytes} bytes is over this method's {self._limit_bytes}")
         return message
+
+    async def abort(self, *ending: Any) -> NoReturn:  # noqa: ANN401 - as gRPC has it
+        """Ends the call with a status, behind its first message."""
+        with contextlib.suppress(TimeoutError, HeadgateError):
+            async with asyncio.timeout(limits.RPC_REFUSED_WAIT_S_MAX):
+                await (self._has_come.wait() if self._is_asked else self.read())
+        await self._context.abort(*ending)
 
 
 @contextlib.asynccontextmanager
