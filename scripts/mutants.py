@@ -211,7 +211,7 @@ MUTANTS: Final = (
            "the newest event of a numbered producer is stored once more",
            "tests/ingress/test_publish_rpc.py tests/store/test_embedded_numbered.py"),
     Mutant("ahead-of-what-is-known", "ingress/producers.py", "await asyncio.wait(waiting)", "await asyncio.sleep(0)",
-           "a snapshot of producers lacks numbers below its positions", "tests/store/test_embedded_numbered.py"),
+           "a snapshot of producers lacks numbers below its positions", "tests/ingress/test_publish_rpc.py"),
     Mutant("refused-bytes-count", "ingress/intake.py", "quota.take(-len(events), -size_bytes)", "pass",
            "what was not stored counts for the quota", "tests/ingress/test_publish_quota.py"),
     Mutant("acknowledged-early", "ingress/partitions.py",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pyarrow as pa
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -369,6 +370,29 @@ def test_a_snapshot_bounds_what_a_start_reads_and_a_bad_one_costs_no_more_than_r
         assert await asyncio.to_thread(newest) == expected
         snapshot.unlink()
         assert await asyncio.to_thread(newest) == expected
+
+    run(work())
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["of a stream", "of another front"])
+def test_a_snapshot_holds_every_number_below_its_positions(tmp_path: Path, own: bool) -> None:
+    """What is in the log and not known yet is waited for: a start reads nothing below the positions."""
+
+    async def work() -> None:
+        producers = Producers(LogDirectory(tmp_path, "stop"))
+        stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if own:
+            (await producers.open(f"{BROKER}/1", "p")).submitted(0, 7, stored)
+        else:
+            columns = {"broker": [f"{BROKER}/1"], "produced": ["7:p"]}
+            producers.forwarded(0, pa.RecordBatch.from_pydict(columns), stored)
+        snapshot = asyncio.create_task(producers.snapshot({0: 8}))
+        await asyncio.sleep(0)
+        stored.set_result(7)
+        await snapshot
+        again = Producers(LogDirectory(tmp_path, "stop"))
+        again.recover({0: 8})
+        assert again.newest(f"{BROKER}/1", "p") == {0: 7}
 
     run(work())
 
