@@ -23,8 +23,9 @@ from typing import Final, NoReturn
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 SOURCE: Final = REPOSITORY / "src" / "headgate"
-PYTEST: Final = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:tests.gate", "--timeout=120")
-"""`tests.gate` would put the costly tests first; here they come last."""
+PYTEST: Final = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:tests.gate", "--timeout=120",
+                 "-m", "not slow")  # fmt: skip
+"""The tests of `make test`. `tests.gate` would put the costly ones first; here they come last."""
 ENDS_S: Final = 300
 _CATCHER: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 

@@ -64,6 +64,7 @@ FILTERS = [
 """One plan has them all, and each makes it larger: the gate takes every third."""
 
 
+@pytest.mark.slow
 def test_spark_says_what_cel_says(spark: SparkSession) -> None:
     events = [
         Event("1.0", id="1", source="/a", type=type_, extensions={} if value is None else {"a": value})

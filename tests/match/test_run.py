@@ -279,6 +279,7 @@ def test_a_run_ends_when_one_of_its_dispatchers_does(spark: SparkSession, tmp_pa
         assert run.failure()
 
 
+@pytest.mark.slow
 def test_java_and_python_have_the_same_owners(spark: SparkSession) -> None:
     jvm = spark.sparkContext._jvm
     chance = random.Random(4711)

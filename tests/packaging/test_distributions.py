@@ -45,6 +45,7 @@ def shared_files(distributions: Iterable[importlib.metadata.Distribution]) -> di
     return {path: names for path, names in owners.items() if len(names) > 1}
 
 
+@pytest.mark.slow
 def test_no_two_distributions_install_the_same_file() -> None:
     assert shared_files(_locked()) == {}
 

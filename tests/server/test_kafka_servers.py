@@ -301,6 +301,7 @@ def watched(server: Server, since: str, count: int) -> list[tuple[str, str, str]
     return found
 
 
+@pytest.mark.slow
 def test_another_one_leads_when_the_leader_is_killed(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -383,6 +384,7 @@ def test_a_killed_front_loses_nothing_that_it_has_accepted(deployment: Deploymen
     eventually(lambda: found.update(ids(stored(deployment.config))) or found >= set(accepted))
 
 
+@pytest.mark.slow
 def test_a_killed_front_stores_each_number_of_a_producer_once_and_in_order(deployment: Deployment) -> None:
     """Fronts are killed under load; the client opens another stream, at whichever front answers, and sends again."""
     server, keys = deployment.fronts, ("a", "b", "c")
@@ -431,6 +433,7 @@ def test_a_killed_front_stores_each_number_of_a_producer_once_and_in_order(deplo
     server.wait_ready()
 
 
+@pytest.mark.slow
 def test_without_kafka_events_and_writes_are_refused(deployment: Deployment) -> None:
     server = deployment.one
     deployment.kafka.kill(1)

@@ -336,6 +336,7 @@ layout.arrange(data, after, rewrite)
 """
 
 
+@pytest.mark.slow
 def test_a_change_that_is_killed_at_any_instant_loses_nothing(tmp_path: Path) -> None:
     """`os._exit` before one file operation after the other is as SIGKILL for the files."""
     chance, step, kills = random.Random(4711), 0, 0

@@ -147,6 +147,7 @@ class Load:
                 return
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_and_keys_keep_their_order_though_fronts_are_killed(processes: Processes) -> None:
     rng = random.Random(7)
     load = Load(processes.settings)

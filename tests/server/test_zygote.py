@@ -108,6 +108,7 @@ if "headgate.server.zygote" in sys.orig_argv:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.parametrize("nth", [1, 2])
 def test_a_part_that_cannot_be_forked_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
@@ -138,6 +139,7 @@ asyncio.run(work())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()

@@ -136,6 +136,7 @@ def read(spark: SparkSession, name: str, arguments: dict[str, Any]) -> dict[str,
         return {"error": type(error).__name__, "message": str(error)}
 
 
+@pytest.mark.slow
 def test_a_topic_gives_what_the_log_gives(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
     stores = Stores(kafka, tmp_path / "data")
     asked: dict[str, dict[str, Any]] = {

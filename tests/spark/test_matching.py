@@ -371,6 +371,7 @@ def test_rows_go_to_python_in_batches_of_bounded_bytes(
     spark.conf.unset(BATCH_BYTES_SETTING)
 
 
+@pytest.mark.slow
 def test_a_stream_says_what_a_batch_says(spark: SparkSession, tmp_path: Path) -> None:
     """Several micro-batches from Parquet files, into memory and into Parquet."""
     table = plain_table(ORDERS)

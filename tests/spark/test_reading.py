@@ -147,6 +147,7 @@ def test_chunks_of_other_times_are_not_read(
     assert read == PARTITIONS * chunks
 
 
+@pytest.mark.slow
 def test_a_filter_of_times_is_exact(spark: SparkSession, data: Path, tmp_path: Path) -> None:
     """To the millisecond, as a filter sees the time of storing; in a batch and in a stream."""
     with closing(Store.open(tmp_path / "control.db")) as store:

@@ -112,6 +112,7 @@ def test_who_may_not_is_told_so_and_no_password_is_shown(
     assert password not in done.stderr + done.stdout
 
 
+@pytest.mark.slow
 def test_an_address_without_kafka_is_named(tmp_path: Path) -> None:
     port = free_port()
     done = cluster("check", config(tmp_path, f"127.0.0.1:{port}"))

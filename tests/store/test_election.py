@@ -126,6 +126,7 @@ def test_a_killed_leader_is_followed_after_its_session(config: KafkaConfig, othe
         stand_by.stop()
 
 
+@pytest.mark.slow
 def test_a_leader_that_stood_still_learns_that_it_leads_no_more(
     config: KafkaConfig, other: subprocess.Popen[str]
 ) -> None:

@@ -93,6 +93,7 @@ def lagging(dispatcher: KafkaDispatcher) -> set[int]:
     return {state.target.id for each in schedulers for state in each.behind if state.lag is not None}
 
 
+@pytest.mark.slow
 def test_who_hangs_or_fails_holds_nobody_and_catches_up_from_the_topic(
     config: KafkaConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +249,7 @@ class Process:
         await self._reading
 
 
+@pytest.mark.slow
 def test_kill_of_a_process_under_load_loses_nothing_and_keeps_the_order(config: KafkaConfig, tmp_path: Path) -> None:
     count, everybody = 8, range(1, 9)
     feed = Feed(config, lambda source, offset: everybody)

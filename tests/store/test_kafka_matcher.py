@@ -103,6 +103,7 @@ def world(config: KafkaConfig) -> Iterator[World]:
     world.end()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120 + 15 * CHANGES)
 def test_changes_of_filters_under_load_lose_nothing(spark: SparkSession, world: World, tmp_path: Path) -> None:
     world.add(KafkaMatcher(spark, world.config, world.filters, tmp_path).run)

@@ -216,6 +216,7 @@ def test_a_row_that_is_too_large_is_refused_and_the_lead_remains(start: Start, m
 # --- crashes and caches --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_leader_loses_nothing_acknowledged_and_leaves_no_half_change(
     kafka: Kafka, config: KafkaConfig, start: Start, tmp_path: Path
 ) -> None:

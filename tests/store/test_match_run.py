@@ -305,6 +305,7 @@ def test_the_outbox_has_every_match_and_nothing_else(
     assert len(verdicts) > true / 2
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_a_run_from_the_progress_of_one_that_was_stopped_completes_it(

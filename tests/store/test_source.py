@@ -144,6 +144,7 @@ def admitted(process: subprocess.Popen[str], transactions: int) -> int:
     return sum(sum(map(int, process.stdout.readline().split())) for _ in range(transactions))
 
 
+@pytest.mark.slow
 def test_each_record_is_admitted_or_refused_once_whatever_is_killed(store: KafkaStore, topic: str) -> None:
     rng = random.Random(5)
     written = Written(store.config.bootstrap, topic)

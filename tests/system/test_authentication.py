@@ -284,6 +284,7 @@ def test_the_audit_log_holds_refusals_and_no_secrets(guarded: Guarded) -> None:
         assert secret not in text
 
 
+@pytest.mark.slow
 def test_keys_rotate_and_the_provider_may_be_away(guarded: Guarded) -> None:
     old = guarded.provider.token()
     assert guarded.publish(old) == 202

@@ -111,6 +111,7 @@ def stored(server: Server) -> list[str]:
         return [one.event.id for one in reader]
 
 
+@pytest.mark.slow
 def test_a_server_is_restored_from_a_backup_that_was_taken_under_load(tmp_path: Path, subscriber: Subscriber) -> None:
     keys = tmp_path / "keys"
     keys.write_text(line("k1", 0))

@@ -181,6 +181,7 @@ def java_of(server: Server) -> int:
     raise AssertionError("the matcher has no JVM")
 
 
+@pytest.mark.slow
 def test_a_jvm_that_dies_is_shown_and_replaced(server: Server, subscriber: Subscriber) -> None:
     trigger(server, "survivor", subscriber, {"attributes": {"type": "survivor"}})
     publisher = Publisher(server)

@@ -30,6 +30,7 @@ def turned(server: Server, verb: str, *names: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_paused_trigger_loses_nothing_and_goes_on_in_order(tmp_path: Path, subscriber: Subscriber) -> None:
     server = Server(tmp_path / "data", log=tmp_path / "server.log")
 

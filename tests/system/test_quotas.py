@@ -124,6 +124,7 @@ def test_a_namespace_has_so_many_readers_at_work(server: Server) -> None:
     server.delete("brokers", NAMESPACE, "read")
 
 
+@pytest.mark.slow
 def test_what_processes_hold_is_limited_and_shown(server: Server) -> None:
     namespace = "quota-c"
     stored, consumers, dead = (f"headgate.dev/{name}" for name in ("stored-bytes", "consumers", "dead-letters"))

@@ -24,6 +24,7 @@ def first_kept(data: Path) -> int:
     return min(int(path.stem) for path in (data / "log" / "0").glob("*.seg"))
 
 
+@pytest.mark.slow
 def test_what_is_delivered_goes_and_what_is_not_stays(tmp_path: Path, monkeypatch, subscriber: Subscriber):
     monkeypatch.setenv("HEADGATE_SEGMENT_MB", "1")
     arguments = ("--partitions", "1", "--retain-hours", "0")
