@@ -34,6 +34,7 @@ from headgate.limits import (
 )
 from headgate.log.reader import Chunk
 from headgate.outbox.shards import Shard, dispatcher_of
+from headgate.storage import sqlite
 from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import EmbeddedState, UndeliveredRows, objects_by_kind
 from headgate.store.kafka.changelog import ChangelogWriter, group_identity, restore
@@ -405,6 +406,5 @@ def _copied(path: Path, folder: Path) -> Path:
         raise InvalidInputError(f"there is no {path}", hint="--data is the data directory of a server")
     folder.mkdir(exist_ok=True)
     copy = folder / path.name
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as source, closing(sqlite3.connect(copy)) as target:
-        source.backup(target)
+    sqlite.copy(path, copy, is_at_rest=True)
     return copy
