@@ -26,7 +26,7 @@ from rich.table import Table
 
 from benchmarks.tables import print_whole
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.log.commit import GroupCommit
+from headgate.log.commit import ChunkCommit
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.files import FileOps
 from headgate.log.lookup import RecordLookup
@@ -126,7 +126,7 @@ def group_commit(root: Path, seconds: float) -> Iterator[Row]:
         async def run(waiting: int = waiting) -> tuple[int, int]:
             with PartitionWriter(Partition(root / f"group-{waiting}", "stop"), EVENT_SCHEMA) as writer:
                 limits = {"queue_items_max": 1 << 20, "queue_bytes_max": 1 << 30, "batch_items_max": 1000}
-                commit = GroupCommit(writer, encode, **limits)
+                commit = ChunkCommit(writer, encode, **limits)
                 end = time.perf_counter() + seconds
 
                 async def submitter() -> None:

@@ -105,6 +105,7 @@ def test_a_commit_that_fails_is_told_to_all(database: Database, tmp_path: Path) 
     errors = together(database, 8, work)
     assert isinstance(errors[3], StoreUnavailableError)
     assert isinstance(errors[-1], StoreUnavailableError)
+    assert len({id(error) for error in errors if error}) == sum(error is not None for error in errors)
     # Who came before it was told as well, who came behind it began anew.
     assert numbers(tmp_path / "control.db") == [number for number in range(8) if errors[number] is None]
 

@@ -91,7 +91,7 @@ def test_a_stop_goes_on_when_the_disk_takes_no_cursors(tmp_path: Path):
         flusher = Flusher(store, lambda: CursorChange(7, {}, [], []), lambda: None)
         await flusher.close()
         with pytest.raises(RuntimeError):  # its thread has ended
-            flusher._thread.submit(lambda: None)
+            await flusher._thread.run(lambda: None)
 
     run(work())
     assert store.load() == Cursors()

@@ -34,7 +34,7 @@ from headgate.limits import (
     REQUEST_HEAD_BYTES_MAX,
     REQUEST_HEADERS_MAX,
 )
-from headgate.log.commit import GroupCommit
+from headgate.log.commit import ChunkCommit
 from headgate.log.directory import Partition
 from headgate.log.files import FileOps
 from headgate.log.format import Codec
@@ -84,7 +84,7 @@ async def serving(directory: Path, gate=None, files=None, **limits):
         "queue_bytes_max": COMMIT_QUEUE_BYTES_MAX,
         "batch_items_max": COMMIT_CHUNK_EVENTS_MAX,
     }
-    commit = GroupCommit(Gated(writer, gate), encode, **(queue | limits))
+    commit = ChunkCommit(Gated(writer, gate), encode, **(queue | limits))
     app = Ingress(Intake(Partitions([commit]), {"ns/b": ServedBroker("ns/b/uid", DEFAULT_RULE)}.get), fallback)
     server = uvicorn.Server(protocol.http_config(app, "127.0.0.1", 0))
     running = asyncio.create_task(server.serve())

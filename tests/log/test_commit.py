@@ -9,11 +9,12 @@ import threading
 import pytest
 
 from headgate.errors import InvalidInputError, OverloadedError, TooLargeError
-from headgate.log.commit import GroupCommit, SubmitChain
+from headgate.log.commit import ChunkCommit, GroupCommit, Room, SubmitChain
 from headgate.log.directory import Partition
 from headgate.log.errors import LogUnavailableError
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded
+from headgate.storage.threads import Threads
 from tests.log.support import FaultyFiles, batch, last_segment, open_writer, read_all
 
 
@@ -44,8 +45,8 @@ def encode(groups) -> Encoded:
     return Encoded(batch(items), ["v"] * len(items), None)
 
 
-def make(writer, **limits) -> GroupCommit[int]:
-    return GroupCommit(
+def make(writer, **limits) -> ChunkCommit[int]:
+    return ChunkCommit(
         writer, encode, **{"queue_items_max": 100, "queue_bytes_max": 1000, "batch_items_max": 10, **limits}
     )
 
@@ -116,6 +117,28 @@ def test_full_queue_refuses_at_once_and_takes_again():
     asyncio.run(run())
 
 
+def test_queues_that_share_a_room_are_full_together():
+    async def run():
+        threads, room, gate = Threads("store", 2), Room("Kafka", 3, 100), threading.Event()
+
+        def store(submits: list[list[int]]) -> list[int]:
+            assert gate.wait(30)
+            return [sum(items) for items in submits]
+
+        one, other = (GroupCommit(store, threads, room) for _ in range(2))
+        under_way = [one.enqueue([1, 2], 10), other.enqueue([3], 10)]
+        with pytest.raises(OverloadedError, match="3 events wait for Kafka already"):
+            await one.enqueue([4], 1)
+        gate.set()
+        assert await asyncio.gather(*under_way) == [3, 3]
+        assert await other.enqueue([4, 5], 90) == 9
+        await asyncio.gather(one.close(), other.close())
+        assert room.items == 0
+        threads.close()
+
+    asyncio.run(run())
+
+
 def test_write_failure_reaches_everybody_and_later_submits_work():
     async def run():
         gate = Gate()
@@ -152,7 +175,7 @@ def test_bad_item_fails_its_own_submit_only():
 
 def test_bug_in_encode_reaches_the_submitter():
     async def run():
-        commit = GroupCommit(Gate(), lambda items: 1 / 0, queue_items_max=9, queue_bytes_max=9, batch_items_max=9)
+        commit = ChunkCommit(Gate(), lambda items: 1 / 0, queue_items_max=9, queue_bytes_max=9, batch_items_max=9)
         with pytest.raises(ZeroDivisionError):
             await commit.enqueue([1], 1)
         assert commit.queue_items == 0

@@ -70,7 +70,7 @@ def test_a_power_cut_repeats_the_deliveries_of_two_seconds_at_most(tmp_path: Pat
 
     asyncio.set_event_loop(loop)
     try:
-        with mock.patch("headgate.delivery.cursors.ThreadPoolExecutor", executors(lambda: disk)):
+        with mock.patch("headgate.storage.threads.ThreadPoolExecutor", executors(lambda: disk)):
             store = PoweredStore(tmp_path / "dispatch.db", clock=loop.time)
             loop.run_until_complete(work())
             store.close()

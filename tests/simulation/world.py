@@ -41,14 +41,10 @@ from tests.simulation.network import Front, Subscribers
 from tests.simulation.virtual import EPOCH_US, Disk, VirtualLoop, executors
 
 MODULES = (
-    "outbox.writer",
-    "outbox.reader",
-    "delivery.cursors",
-    "delivery.events",
+    "storage.threads",
     "delivery.journal",
-    "deadletters.sender",
 )
-"""Modules of the dispatcher that have threads."""
+"""Modules by which the dispatcher has threads."""
 QUIET_S_MAX = 900.0
 """Virtual seconds in which everything must have ended once nothing fails any more."""
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 import pytest
 
-from headgate.errors import OverloadedError
+from headgate.errors import OverloadedError, UnavailableError
+from headgate.ingress.producers import NumberedEntries, ProducerReplacedError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka import numbered_producers
 from headgate.store.kafka.numbered_producers import FencedProducers
+from headgate.store.kafka.transactions import EventRecords
+from tests.store.contract import entries
 
 STEP_S = 30.0
 
@@ -30,10 +34,18 @@ class Writer:
     def __init__(self, writers: Writers) -> None:
         self.newest: dict[int, int] = {}
         self.is_closed = False
+        self.stored: list[object] = []
+        self.error: Exception | None = None
         writers.begun += 1
         if writers.begun == 1:
             assert writers.may_go_on.wait(STEP_S)
         writers.made.append(self)
+
+    def store(self, submits: Sequence[EventRecords]) -> list[int]:
+        self.stored += [submit.newest for submit in submits]
+        if self.error is not None:
+            raise self.error
+        return [0] * len(submits)
 
     def close(self) -> None:
         self.is_closed = True
@@ -78,6 +90,34 @@ def test_one_namespace_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(OverloadedError, match=r"'loud'.*KAFKA_PRODUCER_STREAMS_MAX"):
             await producers.open("loud/c/1", "d")
         await producers.open("quiet/b/1", "p")
+        await producers.stop()
+
+    asyncio.run(asyncio.wait_for(main(), STEP_S))
+
+
+def test_what_was_refused_ends_a_stream_and_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    writers = Writers()
+    writers.may_go_on.set()
+    monkeypatch.setattr(numbered_producers, "NumberedWriter", lambda *_: Writer(writers))
+
+    async def main() -> None:
+        producers = FencedProducers(KafkaConfig(bootstrap="127.0.0.1:1"))
+        stream = await producers.open("ns/b/1", "p")
+
+        async def append(last: int) -> None:
+            await stream.append({3: NumberedEntries(entries(last), last)}, 100)
+
+        await append(7)
+        [writer] = writers.made
+        writer.error = ProducerReplacedError("there is another stream")
+        refused = await asyncio.gather(append(8), append(9), return_exceptions=True)
+        assert [type(one) for one in refused] == [ProducerReplacedError] * 2
+        assert refused[0] is not refused[1], "each has its own"
+        with pytest.raises(UnavailableError, match="one before it was not stored: there is another stream"):
+            await append(10)
+        assert writer.stored == [{3: 7}, {3: 8}, {3: 9}]
+        await asyncio.sleep(0)
+        assert (stream.newest, stream.replaced.is_set(), stream.under_way) == ({3: 7}, True, set())
         await producers.stop()
 
     asyncio.run(asyncio.wait_for(main(), STEP_S))

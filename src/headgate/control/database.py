@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from headgate import limits
-from headgate.errors import UnavailableError
+from headgate.errors import UnavailableError, own_copy
 from headgate.storage.commit import Committer, SqliteCommitter
 from headgate.storage.sqlite import BUSY_TIMEOUT_MS, DatabaseDamagedError, check_commits, write_ahead
 
@@ -97,7 +97,7 @@ class Database:
                 # Also who failed: perhaps because of what another thread has written and nobody can read yet.
                 commit.ended.wait()
         if commit.error is not None:
-            raise commit.error
+            raise own_copy(commit.error)
 
     def _joined(self) -> _SharedCommit:
         """The commit of which the next write is a part."""
@@ -176,7 +176,10 @@ class Database:
 
 
 class _SharedCommit:
-    """One transaction's writes and what became of them."""
+    """One transaction's writes and what became of them.
+
+    No `GroupCommit`: a write is a block of its caller's thread, which reads in the transaction what it decides by.
+    """
 
     def __init__(self) -> None:
         self.writes = 0

@@ -14,7 +14,7 @@ import asyncio
 import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable, Container, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -51,6 +51,7 @@ from headgate.observe.logs import tell_failure
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.writer import WhenDurable, always_durable, until_durable
 from headgate.storage.commit import Committer
+from headgate.storage.threads import Threads
 
 _T = TypeVar("_T")
 
@@ -61,6 +62,9 @@ _log = structlog.get_logger(__name__)
 
 class DeadLetters:
     """The dead letters of a dispatcher, on one event loop.
+
+    No `GroupCommit` writes them: the store may take a part of a group, what it refuses waits for room in its order, and
+    what was sent goes along, for which nobody waits.
 
     Args:
         path: `deadletters.db`.
@@ -92,7 +96,7 @@ class DeadLetters:
         self._loop = asyncio.get_running_loop()
         self._store = DeadLetterStore(path, shard, committer)
         self._store.resume(self._clocks.now_us())
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
+        self._thread = Threads("letters")
         self._new: deque[tuple[StoredDeadLetter, asyncio.Future[None]]] = deque()
         self._gone: list[Ended] = []
         self._changed: list[Reschedule] = []
@@ -180,7 +184,7 @@ class DeadLetters:
         return await self._decided(partial(self._store.discard, ids))
 
     async def _decided(self, change: Callable[[], int]) -> int:
-        count = await self._loop.run_in_executor(self._thread, change)
+        count = await self._thread.run(change)
         self._wake.set()
         return count
 
@@ -195,9 +199,9 @@ class DeadLetters:
             await asyncio.wait([self._writing])
         try:
             if not self._broken:
-                await self._loop.run_in_executor(self._thread, self._store.apply, [], self._gone, self._changed)
+                await self._thread.run(self._store.apply, [], self._gone, self._changed)
         finally:
-            self._thread.shutdown(wait=True)
+            self._thread.close()
             self._store.close()
 
     # --- writing ----------------------------------------------------------------------------------------
@@ -221,15 +225,14 @@ class DeadLetters:
         def work() -> tuple[int, Totals]:
             return self._store.apply([dead_letter for dead_letter, _ in new], gone, changed), self._store.totals()
 
-        future = self._thread.submit(work)
-        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._written, done, new, gone, changed))
+        self._thread.begin(work, partial(self._written, new, gone, changed))
 
     def _written(
         self,
-        result: Future[tuple[int, Totals]],
         new: list[tuple[StoredDeadLetter, asyncio.Future[None]]],
         gone: list[Ended],
         changed: list[Reschedule],
+        result: Future[tuple[int, Totals]],
     ) -> None:
         # Whatever comes of it, nobody shall wait for this write any more: `close` does.
         writing, self._writing = self._writing, None
@@ -279,13 +282,13 @@ class DeadLetters:
 
     async def _start_due(self) -> int:
         """Start what is due and has a place; returns when the next dead letter will be, a time far away without one."""
-        run, thread = self._loop.run_in_executor, self._thread
+        run = self._thread.run
         now_us, next_us = self._clocks.now_us(), 1 << 62
-        self.totals = await run(thread, self._store.totals)
+        self.totals = await run(self._store.totals)
         metrics.DEAD_LETTERS_HELD.labels("kept").set(self.totals.kept)
         metrics.DEAD_LETTERS_HELD.labels("waiting").set(self.totals.count - self.totals.kept)
         metrics.DEAD_LETTERS_BYTES.set(self.totals.bytes)
-        waiting = await run(thread, self._store.waiting)
+        waiting = await run(self._store.waiting)
         self._forget(waiting)
         served = self._served
         for queue in sorted(waiting, key=lambda queue: (queue <= served, queue)):
@@ -297,8 +300,7 @@ class DeadLetters:
             next_us = now_us  # look again at the next turn: there may be more than there are places
             room = self._room(queue)
             if room > 0:
-                work = partial(self._store.due, queue, now_us, room, but=frozenset(self._busy))
-                for dead_letter in await run(thread, work):
+                for dead_letter in await run(self._store.due, queue, now_us, room, but=frozenset(self._busy)):
                     self._start(queue, dead_letter)
         return next_us
 

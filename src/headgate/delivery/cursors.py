@@ -21,8 +21,9 @@ import sqlite3
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -33,6 +34,7 @@ from headgate import limits
 from headgate.outbox.writer import WhenDurable, always_durable
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, decoding, read_only
+from headgate.storage.threads import Threads
 
 _log = structlog.get_logger(__name__)
 
@@ -186,6 +188,8 @@ def _packed(positions: Iterable[int]) -> bytes:
 class Flusher:
     """Writes cursor changes, in a thread of its own.
 
+    No `GroupCommit`: nobody waits for a flush, and it takes what has changed only when it is due.
+
     Args:
         take: Gives what changed since it was last asked.
         on_flush: Called on the loop after a transaction.
@@ -209,7 +213,7 @@ class Flusher:
         self._take = take
         self._on_flush = on_flush
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cursors")
+        self._thread = Threads("cursors")
         self._timer: asyncio.TimerHandle | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
         self._writing = False
@@ -237,13 +241,13 @@ class Flusher:
         self._when_durable(change.position, lambda: durable.append(True))
         try:
             if durable:
-                await self._loop.run_in_executor(self._thread, self._store.flush, change)
+                await self._thread.run(self._store.flush, change)
             else:
                 _log.error("the outbox cannot be written, what is delivered of its last rows is repeated")
         except sqlite3.OperationalError as error:  # the rest of the stop is not to be left out for it
             _log.error("cursors cannot be written, their deliveries are repeated", error=str(error))
         finally:
-            self._thread.shutdown(wait=True)
+            self._thread.close()
 
     def _flush(self) -> None:
         self._timer = None
@@ -252,10 +256,8 @@ class Flusher:
         self._when_durable(change.position, lambda: self._write(change))
 
     def _write(self, change: CursorChange) -> None:
-        if self._closed:  # `close` has decided about it
-            return
-        future = self._thread.submit(self._store.flush, change)
-        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._flushed, done))
+        if not self._closed:  # else `close` has decided about it
+            self._thread.begin(partial(self._store.flush, change), self._flushed)
 
     def _flushed(self, done: Future[None]) -> None:
         self._writing = False

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -20,6 +18,7 @@ from headgate.filter.cel.evaluate import EventView
 from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
 from headgate.log.lookup import RecordLookup
+from headgate.storage.threads import Threads
 
 _OVERHEAD_BYTES: Final = 2_048
 _NEIGHBOURS: Final = 16
@@ -144,7 +143,7 @@ class LogEvents:
         # Two lookups, because one is not for two threads: the loop's meets hot chunks only, the thread's may wait.
         self._hot = RecordLookup(log)
         self._cold = RecordLookup(log, cache_bytes_max=limits.LOOKUP_CACHE_BYTES_MAX // 4)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
+        self._thread = Threads("events")
         self._cache = EventCache()
 
     def recent(self, partition: int, offset: int) -> SharedEvent:
@@ -156,14 +155,13 @@ class LogEvents:
     async def load(self, partition: int, offset: int) -> SharedEvent:
         event = self.kept(partition, offset)
         if event is None:
-            loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._thread, _read, self._cold, partition, offset)
+            found = await self._thread.run(_read, self._cold, partition, offset)
             event = self._keep(partition, offset, found)
         return event
 
     def close(self) -> None:
         """Close every file."""
-        self._thread.shutdown(wait=True)
+        self._thread.close()
         self._hot.close()
         self._cold.close()
 

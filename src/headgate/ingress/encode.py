@@ -17,8 +17,8 @@ from headgate.event.identity import namespace_of
 from headgate.event.model import Event, EventColumns
 from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.ingress.errors import StoredEventFormatError
-from headgate.limits import BLOOM_BYTES_MIN, COMMIT_CHUNK_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX
-from headgate.log.commit import Appender, GroupCommit
+from headgate.limits import BLOOM_BYTES_MIN, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX
+from headgate.log.commit import Appender, ChunkCommit
 from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.format import Codec
@@ -143,12 +143,11 @@ def check_events(partition: Partition) -> None:
             )
 
 
-def event_commit(writer: Appender) -> GroupCommit[Entries | Forwarded]:
+def event_commit(writer: Appender) -> ChunkCommit[Entries | Forwarded]:
     """Group commit of events into one partition, with ingress's limits."""
-    return GroupCommit(
+    return ChunkCommit(
         writer,
         encode,
         queue_items_max=COMMIT_QUEUE_EVENTS_MAX,
         queue_bytes_max=COMMIT_QUEUE_BYTES_MAX,
-        batch_items_max=COMMIT_CHUNK_EVENTS_MAX,
     )

@@ -31,7 +31,7 @@ from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import Entries, Forwarded
 from headgate.ingress.producers import Producers
 from headgate.limits import FRONT_LINK_BYTES_MAX, FRONT_LINK_S_MAX
-from headgate.log.commit import GroupCommit
+from headgate.log.commit import ChunkCommit
 from headgate.log.errors import LogUnavailableError
 from headgate.log.format import Codec
 from headgate.log.writer import Encoded
@@ -244,7 +244,7 @@ def _read(connection: socket.socket, count: int) -> bytes:
 class FrontOwner:
     """Answers other fronts. Belongs to an event loop."""
 
-    def __init__(self, commits: Mapping[int, GroupCommit[Entries | Forwarded]], producers: Producers) -> None:
+    def __init__(self, commits: Mapping[int, ChunkCommit[Entries | Forwarded]], producers: Producers) -> None:
         self._commits = commits
         self._producers = producers
         self._open: set[asyncio.StreamWriter] = set()

@@ -93,7 +93,7 @@ class EventAppender(Protocol):
 
 
 class EventLog(Protocol):
-    """What ingress needs of a partition of the embedded log; `headgate.log.commit.GroupCommit` is one."""
+    """What ingress needs of a partition of the embedded log; `headgate.log.commit.ChunkCommit` is one."""
 
     def enqueue(self, items: Entries, size_bytes: int, chain: SubmitChain | None = None) -> Awaitable[int]:
         """Stores events, all or none; done, with the offset of the first one, once they are on disk."""

@@ -1,6 +1,7 @@
-"""Group commit: what waited while a chunk was written becomes the next chunk, so many submits share one fsync.
+"""Group commit: what waits while a group is stored becomes the next group, so many submits share one fsync.
 
-Accumulating (on the event loop) and writing (in a thread of its own) are two things, with one bounded queue between.
+Accumulating (on the event loop) and storing (in a thread) are two things, with one bounded queue between.
+`ChunkCommit` stores chunks of the log, `store/kafka/` transactions.
 """
 
 from __future__ import annotations
@@ -8,36 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence, Sized
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
+from itertools import accumulate
 from typing import Generic, Protocol, TypeVar
 
 import structlog
 
 from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError, own_copy
-from headgate.limits import COMMIT_BATCH_BYTES_MAX
+from headgate.limits import COMMIT_BATCH_BYTES_MAX, COMMIT_CHUNK_EVENTS_MAX
 from headgate.log.errors import LogUnavailableError
 from headgate.log.writer import Encoded
 from headgate.observe.metrics import CHUNK_RECORDS
+from headgate.storage.threads import Threads
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=Sized)
-"""What one submit brings: anything that knows how many records it is."""
-
-
-class Appender(Protocol):
-    """What group commit needs of a writer; `PartitionWriter` is one."""
-
-    def append(self, chunk: Encoded) -> int:
-        """Stores a chunk durably; returns the offset of its first record."""
-        ...
-
-    def probe(self) -> None:
-        """Proves that chunks can be stored now.
-
-        Raises:
-            LogUnavailableError: They cannot.
-        """
-        ...
+"""What one submit brings: anything that knows how many events it is."""
+R = TypeVar("R")
+"""What it gets when it is stored."""
 
 
 class SubmitChain:
@@ -61,77 +51,102 @@ class SubmitChain:
             self.problem = error if isinstance(error, HeadgateError) else LogUnavailableError(f"not stored: {error}")
 
 
-class _Submit(Generic[T]):
+class Room:
+    """What may wait in one queue, or in several that share it: so many events, of so many bytes.
+
+    Args:
+        behind: What they wait for, in words of an error.
+    """
+
+    def __init__(self, behind: str, items_max: int, bytes_max: int) -> None:
+        self._behind = behind
+        self._items_max = items_max
+        self._bytes_max = bytes_max
+        self.items = 0
+        self._bytes = 0
+
+    def enter(self, count: int, size_bytes: int) -> None:
+        """Events begin to wait, all or none.
+
+        Raises:
+            TooLargeError: They alone are more than may wait.
+            OverloadedError: Too much waits now.
+        """
+        if count > self._items_max or size_bytes > self._bytes_max:
+            raise TooLargeError(
+                f"{count} events of {size_bytes} bytes at once are over the queue's "
+                f"{self._items_max} events or {self._bytes_max} bytes",
+                hint="send fewer events at a time",
+            )
+        if self.items + count > self._items_max or self._bytes + size_bytes > self._bytes_max:
+            raise OverloadedError(f"{self.items} events wait for {self._behind} already", hint="try again later")
+        self.items += count
+        self._bytes += size_bytes
+
+    def leave(self, count: int, size_bytes: int) -> None:
+        """They are stored, or will not be."""
+        self.items -= count
+        self._bytes -= size_bytes
+
+
+class _Submit(Generic[T, R]):
     __slots__ = ("chain", "done", "items", "size_bytes")
 
-    def __init__(self, items: T, size_bytes: int, chain: SubmitChain | None, done: asyncio.Future[int]) -> None:
+    def __init__(self, items: T, size_bytes: int, chain: SubmitChain | None, done: asyncio.Future[R]) -> None:
         self.items = items
         self.size_bytes = size_bytes
         self.chain = chain
         self.done = done
 
     def fail(self, error: BaseException) -> None:
-        """Nothing of it is stored."""
+        """Nothing of it is known to be stored."""
         if self.chain is not None:
             self.chain.end(error)
         if not self.done.done():
             self.done.set_exception(own_copy(error))
 
 
-class GroupCommit(Generic[T]):
-    """Turns concurrent submits into few durable chunks. Belongs to the event loop that first submits.
+class GroupCommit(Generic[T, R]):
+    """Stores what many submit in few groups, in the order in which it came. Lives on one event loop.
 
     Args:
-        writer: Called in one thread, never twice at a time. Its owner closes it, after `close()`.
-        encode: Makes a chunk of the items of several submits, in order. Pure; called in that thread. When it fails for
-            a group, each submit of the group is tried alone, so that no submit fails for another one's items.
-        queue_items_max: Items that may wait or be in the making; beyond it, or `queue_bytes_max`, submits are refused.
-        batch_items_max: Items of one chunk, unless one submit alone has more; `batch_bytes_max` likewise.
+        store: Stores the items of several submits, all or none; gives what each of them gets. Called in a thread, never
+            twice at a time.
+        threads: Of their owner, who ends them after `close`.
+        room: For items that wait or are being stored; without any, submits are refused.
+        batch_items_max: Items of one group, unless one submit alone has more; `batch_bytes_max` likewise.
+        tries_alone: Whether each submit of a group that `store` refused is tried alone, so that none fails for another
+            one's items; not after an UnavailableError, which is nobody's fault.
     """
 
     def __init__(
         self,
-        writer: Appender,
-        encode: Callable[[Sequence[T]], Encoded],
+        store: Callable[[Sequence[T]], Sequence[R]],
+        threads: Threads,
+        room: Room,
         *,
-        queue_items_max: int,
-        queue_bytes_max: int,
-        batch_items_max: int,
+        batch_items_max: int = COMMIT_CHUNK_EVENTS_MAX,
         batch_bytes_max: int = COMMIT_BATCH_BYTES_MAX,
+        tries_alone: bool = True,
     ) -> None:
-        self._writer = writer
-        self._encode = encode
-        self._queue_items_max = queue_items_max
-        self._queue_bytes_max = queue_bytes_max
+        self._store = store
+        self._threads = threads
+        self._room = room
         self._batch_items_max = batch_items_max
         self._batch_bytes_max = batch_bytes_max
-        self._waiting: deque[_Submit[T]] = deque()
-        self._suspects: deque[_Submit[T]] = deque()
-        """Of a group that could not be encoded: each is tried alone, before any that waits."""
-        self._items = 0
-        self._bytes = 0
-        self._chunks = CHUNK_RECORDS.labels("events")
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-commit")
+        self._tries_alone = tries_alone
+        self._waiting: deque[_Submit[T, R]] = deque()
+        self._suspects: deque[_Submit[T, R]] = deque()
+        """Of a group that was refused: each is tried alone, before any that waits."""
         self._idle = asyncio.Event()
-        """Nothing waits and nothing is being written."""
+        """Nothing waits and nothing is being stored."""
         self._idle.set()
         self._closing = False
-        self._problem = ""
 
-    @property
-    def problem(self) -> str:
-        """Why the log takes no records, as the last chunk or probe found; empty when it does."""
-        return self._problem
-
-    @property
-    def queue_items(self) -> int:
-        """Items that wait or are being written."""
-        return self._items
-
-    def enqueue(self, items: T, size_bytes: int, chain: SubmitChain | None = None) -> asyncio.Future[int]:
+    def enqueue(self, items: T, size_bytes: int, chain: SubmitChain | None = None) -> asyncio.Future[R]:
         """Have items stored, behind all that were enqueued before. The items of one submit stay together, in order.
 
-        Cancelled before its chunk is begun, a submit stores nothing; later, it stores all.
+        Cancelled before its group is begun, a submit stores nothing; later, it stores all.
 
         Args:
             items: At least one; not changed until they are stored.
@@ -139,77 +154,51 @@ class GroupCommit(Generic[T]):
             chain: Of this submit; None when it depends on no other.
 
         Returns:
-            Is done when the items are durable: the offset of the first, the others follow.
+            Is done when the items are durable, with what `store` gives for them.
 
-            Or it fails, and nothing was stored: with OverloadedError when the queue is full now, TooLargeError when the
-            submit alone is more than it takes, LogUnavailableError when the log does not take records now, is closing,
-            or has not stored one before it in its chain.
+            Or it fails: with OverloadedError when there is no room now, TooLargeError when there never is,
+            LogUnavailableError when it is closing, or has not stored one before it in its chain; nothing was stored
+            then. Else with what `store` has raised, for this submit alone.
         """
         if not len(items):
             raise ValueError("a submit has at least one item")
         loop = asyncio.get_running_loop()
         submit = _Submit(items, size_bytes, chain, loop.create_future())
         try:
-            self._admit(len(items), size_bytes, chain)
+            if chain is not None and chain.problem is not None:
+                raise chain.behind()
+            if self._closing:
+                raise LogUnavailableError("the log is closing")
+            self._room.enter(len(items), size_bytes)
         except HeadgateError as error:
             submit.fail(error)
             return submit.done
-        self._items += len(items)
-        self._bytes += size_bytes
         self._waiting.append(submit)
         if self._idle.is_set():
             self._idle.clear()
-            loop.call_soon(self._write_next, loop)  # behind whatever else the loop has read by now: one chunk has all
+            loop.call_soon(self._store_next)  # behind whatever else the loop has read by now: one group has all
         return submit.done
 
-    def _admit(self, count: int, size_bytes: int, chain: SubmitChain | None) -> None:
-        if chain is not None and chain.problem is not None:
-            raise chain.behind()
-        if self._closing:
-            raise LogUnavailableError("the log is closing")
-        if count > self._queue_items_max or size_bytes > self._queue_bytes_max:
-            raise TooLargeError(
-                f"{count} records of {size_bytes} bytes at once are over the queue's "
-                f"{self._queue_items_max} records or {self._queue_bytes_max} bytes",
-                hint="send fewer records at a time",
-            )
-        if self._items + count > self._queue_items_max or self._bytes + size_bytes > self._queue_bytes_max:
-            raise OverloadedError(f"{self._items} records wait for the disk already", hint="try again later")
-
-    async def probe(self) -> None:
-        """Find out whether a log that refused its last chunk takes records again; nothing where it did not."""
-        if not self._problem or not self._idle.is_set() or self._closing:
-            return
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._writer.probe)
-        except UnavailableError as error:
-            self._problem = str(error)
-        else:
-            self._problem = ""
-
     async def close(self) -> None:
-        """Refuse new submits, store those that wait, end the thread; idempotent."""
+        """Refuse new submits, store those that wait; idempotent."""
         self._closing = True
         await self._idle.wait()
-        self._thread.shutdown()
 
-    def _write_next(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Has the thread write the next group; without one, the next submit begins again."""
+    def _store_next(self) -> None:
+        """Has a thread store the next group; without one, the next submit begins again."""
         group = self._take()
         if not group:
             self._idle.set()
             return
-        # Our own hop back instead of run_in_executor: its future would cost one more turn of the loop.
-        self._thread.submit(self._append, group).add_done_callback(
-            lambda done: loop.call_soon_threadsafe(self._written, loop, group, done)
-        )
+        items = [submit.items for submit in group]
+        self._threads.begin(partial(self._store, items), partial(self._stored, group))
 
-    def _take(self) -> list[_Submit[T]]:
+    def _take(self) -> list[_Submit[T, R]]:
         while self._suspects:
             submit = self._suspects.popleft()
             if not self._has_failed(submit):
                 return [submit]
-        group: list[_Submit[T]] = []
+        group: list[_Submit[T, R]] = []
         items = size = 0
         while self._waiting:
             submit = self._waiting[0]
@@ -223,7 +212,7 @@ class GroupCommit(Generic[T]):
             group.append(self._waiting.popleft())
         return group
 
-    def _has_failed(self, submit: _Submit[T]) -> bool:
+    def _has_failed(self, submit: _Submit[T, R]) -> bool:
         """Whether a submit was given up while it waited, or stands behind one that has failed; it is released then."""
         if submit.done.done():
             error: HeadgateError = LogUnavailableError("it was given up before it was stored")
@@ -235,39 +224,108 @@ class GroupCommit(Generic[T]):
         submit.fail(error)
         return True
 
-    def _release(self, submit: _Submit[T]) -> None:
-        self._items -= len(submit.items)
-        self._bytes -= submit.size_bytes
+    def _release(self, submit: _Submit[T, R]) -> None:
+        self._room.leave(len(submit.items), submit.size_bytes)
 
-    def _written(self, loop: asyncio.AbstractEventLoop, group: list[_Submit[T]], done: Future[int]) -> None:
-        """The thread has written a group, or failed: its submits learn so."""
+    def _stored(self, group: list[_Submit[T, R]], done: Future[Sequence[R]]) -> None:
+        """A group is stored, or not: its submits learn so."""
         error = done.exception()
         if error is None:
-            self._problem = ""
-            first = done.result()
-            for submit in group:
+            for submit, result in zip(group, done.result(), strict=True):
                 self._release(submit)
                 if not submit.done.done():
-                    submit.done.set_result(first)
-                first += len(submit.items)
-        elif len(group) > 1 and not isinstance(error, UnavailableError):
+                    submit.done.set_result(result)
+        elif self._tries_alone and len(group) > 1 and not isinstance(error, UnavailableError):
             self._suspects.extend(group)
         else:
-            if isinstance(error, UnavailableError):
-                self._report(str(error))
             for submit in group:
                 self._release(submit)
                 submit.fail(error)
-        self._write_next(loop)
+        self._store_next()
 
-    def _report(self, problem: str) -> None:
-        """Keeps why nothing is stored, and logs it when it is new: once for a full disk, not for each request."""
-        if problem != self._problem:
-            _log.error("the log takes nothing", problem=problem)
-        self._problem = problem
 
-    def _append(self, group: list[_Submit[T]]) -> int:
-        chunk = self._encode([submit.items for submit in group])
-        first = self._writer.append(chunk)
+class Appender(Protocol):
+    """What `ChunkCommit` needs of a writer; `PartitionWriter` is one."""
+
+    def append(self, chunk: Encoded) -> int:
+        """Stores a chunk durably; returns the offset of its first record."""
+        ...
+
+    def probe(self) -> None:
+        """Proves that chunks can be stored now.
+
+        Raises:
+            LogUnavailableError: They cannot.
+        """
+        ...
+
+
+class ChunkCommit(GroupCommit[T, int]):
+    """Stores submits as chunks of a partition. Each gets the offset of its first item, the others follow.
+
+    Args:
+        writer: Called in one thread, never twice at a time. Its owner closes it, after `close()`.
+        encode: Makes a chunk of the items of several submits, in order. Pure; called in that thread.
+    """
+
+    def __init__(
+        self,
+        writer: Appender,
+        encode: Callable[[Sequence[T]], Encoded],
+        *,
+        queue_items_max: int,
+        queue_bytes_max: int,
+        batch_items_max: int = COMMIT_CHUNK_EVENTS_MAX,
+        batch_bytes_max: int = COMMIT_BATCH_BYTES_MAX,
+    ) -> None:
+        self._writer = writer
+        self._encode = encode
+        self._chunks = CHUNK_RECORDS.labels("events")
+        self._problem = ""
+        super().__init__(
+            self._append,
+            Threads("log-commit"),
+            Room("the disk", queue_items_max, queue_bytes_max),
+            batch_items_max=batch_items_max,
+            batch_bytes_max=batch_bytes_max,
+        )
+
+    @property
+    def problem(self) -> str:
+        """Why the log takes no records, as the last chunk or probe found; empty when it does."""
+        return self._problem
+
+    @property
+    def queue_items(self) -> int:
+        """Items that wait or are being written."""
+        return self._room.items
+
+    async def probe(self) -> None:
+        """Find out whether a log that refused its last chunk takes records again; nothing where it did not."""
+        if not self._problem or not self._idle.is_set() or self._closing:
+            return
+        try:
+            await self._threads.run(self._writer.probe)
+        except UnavailableError as error:
+            self._problem = str(error)
+        else:
+            self._problem = ""
+
+    async def close(self) -> None:
+        """Refuse new submits, store those that wait, end the thread; idempotent."""
+        await super().close()
+        self._threads.close()
+
+    def _append(self, submits: Sequence[T]) -> list[int]:
+        """In the thread."""
+        chunk = self._encode(submits)
+        try:
+            first = self._writer.append(chunk)
+        except UnavailableError as error:
+            if self._problem != str(error):  # logged once for a full disk, not for each request
+                _log.error("the log takes nothing", problem=str(error))
+            self._problem = str(error)
+            raise
+        self._problem = ""
         self._chunks.observe(chunk.batch.num_rows)
-        return first
+        return list(accumulate(map(len, submits[:-1]), initial=first))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -13,6 +11,7 @@ import pyarrow.compute as pc
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.outbox.writer import OUTBOX_SCHEMA, WhenDurable, until_durable
+from headgate.storage.threads import Threads
 
 _THREADS: Final = 2
 _TARGET: Final = OUTBOX_SCHEMA.get_field_index("target")
@@ -63,18 +62,17 @@ class OutboxReader:
 
     def __init__(self, outbox: Partition) -> None:
         self._outbox = outbox
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="backlog")
+        self._threads = Threads("backlog", _THREADS)
 
     async def read(
         self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
     ) -> RowPage:
         """See `Backlog`."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._read, target, start, upto, count_max, wants)
+        return await self._threads.run(self._read, target, start, upto, count_max, wants)
 
     def close(self) -> None:
         """Wait for the threads."""
-        self._threads.shutdown(wait=True)
+        self._threads.close()
 
     def _read(self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool]) -> RowPage:
         filter_values = frozenset({str(target)})

@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from headgate.log.writer import Encoded
 from headgate.observe.metrics import CHUNK_RECORDS
 from headgate.outbox.protocol import Row
 from headgate.outbox.takeover import Accepted
+from headgate.storage.threads import Threads
 
 OUTBOX_SCHEMA: Final = pa.schema(
     [
@@ -173,6 +175,9 @@ def decode_chunk(first_position: int, batch: pa.RecordBatch) -> OutboxChunk:
 class Outbox:
     """Collects accepted rows, writes them in chunks and hands them on. Lives on one event loop.
 
+    No `GroupCommit`: a chunk keeps the positions by which it was handed on, so it is tried until the disk takes it, and
+    what waits is merged, progress of a partition into one row.
+
     Args:
         writer: The outbox partition; from now on only this object appends.
         on_chunk: Called on the loop with every chunk once, in order, while it is written.
@@ -189,7 +194,7 @@ class Outbox:
         self._on_chunk = on_chunk
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
+        self._thread = Threads("outbox")
         self._waiting = _Pending()
         self._writing: _Pending | None = None
         self._progress_timer: asyncio.TimerHandle | None = None
@@ -253,7 +258,7 @@ class Outbox:
         self._cancel_timer()
         if self._retry_timer is not None:
             self._retry_timer.cancel()
-        self._thread.shutdown(wait=True)
+        self._thread.close()
 
     # --- inside ---------------------------------------------------------------------------------------
 
@@ -274,9 +279,7 @@ class Outbox:
         self._on_chunk(OutboxChunk(first, pending.row_groups, self._end, watermarks))
 
     def _submit(self, chunk: _Pending) -> None:
-        # Our own hop back instead of run_in_executor: its future would cost one more turn of the loop.
-        future = self._thread.submit(self._write, chunk)
-        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._written, chunk, done))
+        self._thread.begin(partial(self._write, chunk), partial(self._written, chunk))
 
     def _take(self) -> _Pending:
         """What goes into the next chunk: all that waits, up to OUTBOX_CHUNK_ROWS_MAX rows."""

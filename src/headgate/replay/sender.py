@@ -14,8 +14,6 @@ import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -45,6 +43,7 @@ from headgate.outbox.shards import WHOLE, Shard
 from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore
 from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
 from headgate.storage.commit import Committer
+from headgate.storage.threads import Threads
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -81,30 +80,30 @@ class Replaying:
         self._rule_of = rule_of
         self._clocks = service.clocks
         self._store = ReplayStore(path, shard, committer)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="replays")
+        self._thread = Threads("replays")
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         """Set when a replay was made or has ended."""
 
     async def create(self, spec: ReplaySpec) -> Replay:
         """A new replay, which begins at once. Raises PlacesTakenError when as many as may have not ended."""
-        replay = await self._in_thread(self._store.create, spec)
+        replay = await self._thread.run(self._store.create, spec)
         self._changed.set()
         return replay
 
     async def cancel(self, id_: int) -> bool:
         """End a replay, unless it has ended; whether it was ended by this."""
-        ended = await self._in_thread(self._store.end, id_, ReplayState.CANCELLED)
+        ended = await self._thread.run(self._store.end, id_, ReplayState.CANCELLED)
         self._changed.set()
         return ended
 
     async def page(self, namespace: str) -> list[Replay]:
         """A namespace's replays, the newest first."""
-        return await self._in_thread(self._store.page, namespace)
+        return await self._thread.run(self._store.page, namespace)
 
     async def get(self, namespace: str, id_: int) -> Replay | None:
         """One of them."""
-        return await self._in_thread(self._store.get, namespace, id_)
+        return await self._thread.run(self._store.get, namespace, id_)
 
     async def run(self) -> None:
         """Works until it is cancelled; what is unfinished goes on in the next process."""
@@ -121,7 +120,7 @@ class Replaying:
 
     def close(self) -> None:
         """Close the file."""
-        self._thread.shutdown(wait=True)
+        self._thread.close()
         self._store.close()
 
     def _adjust(self, running: list[Replay]) -> None:
@@ -162,11 +161,8 @@ class Replaying:
         tries = Recurring(_log, "replays cannot be read or written, they wait", sqlite3.OperationalError)
         while True:
             with tries.attempt():
-                return await self._in_thread(work, *args, **kwargs)
+                return await self._thread.run(work, *args, **kwargs)
             await asyncio.sleep(limits.REPLAY_RETRY_S)
-
-    async def _in_thread(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *args, **kwargs))
 
     async def _page(self, run: _Run) -> ReplayProgress:
         spec, progress = run.spec, run.page

@@ -14,7 +14,7 @@ from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Elsewhere, Producers
 from headgate.ingress.stored_bytes import CountingWriter, StoredBytes
 from headgate.limits import LOG_PROBE_S
-from headgate.log.commit import GroupCommit
+from headgate.log.commit import ChunkCommit
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.wakeups import Wakeups
 from headgate.log.writer import PartitionWriter
@@ -27,7 +27,7 @@ class FrontLog:
     """What is open: writers of this front's partitions by number, and over each a commit that many requests share."""
 
     writers: Mapping[int, PartitionWriter]
-    commits: Mapping[int, GroupCommit[Entries | Forwarded]]
+    commits: Mapping[int, ChunkCommit[Entries | Forwarded]]
     partitions: Partitions
     producers: Producers
     stored: StoredBytes
@@ -89,7 +89,7 @@ async def _close(log: FrontLog) -> None:
 
 def _partitions(
     settings: Settings,
-    commits: Mapping[int, GroupCommit[Entries | Forwarded]],
+    commits: Mapping[int, ChunkCommit[Entries | Forwarded]],
     owners: Mapping[int, OwnerLink],
     stack: contextlib.AsyncExitStack,
 ) -> Partitions:

@@ -21,6 +21,7 @@ from headgate.errors import HeadgateError
 from headgate.scan.pages import LogScanner
 from headgate.server import child
 from headgate.server.kafka.partition import KafkaDispatcherOptions, PartitionDispatcher, PartitionMeans
+from headgate.storage.threads import Threads
 from headgate.store.kafka.changelog import ChangelogWriter, group_identity
 from headgate.store.kafka.events import TopicEvents
 from headgate.store.kafka.outbox_reader import OutboxMember
@@ -67,7 +68,7 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
             ways = await stack.enter_async_context(options.ways())
             journal = stack.enter_context(closing(Journal(options.attempts, clock_us=options.clocks.now_us)))
             events = stack.enter_context(closing(TopicEvents(options.config)))
-            thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="outbox"))
+            thread = stack.enter_context(closing(Threads("outbox")))
             log = stack.enter_context(closing(KafkaLog(options.config, "skip")))
             scans = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="scan"))
             means = PartitionMeans(
@@ -88,7 +89,7 @@ async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event)
 class KafkaDispatcher:
     """A member of the group with its partitions by number. `kafka_dispatcher` makes it."""
 
-    def __init__(self, means: PartitionMeans, thread: ThreadPoolExecutor, stop: asyncio.Event) -> None:
+    def __init__(self, means: PartitionMeans, thread: Threads, stop: asyncio.Event) -> None:
         self._means = means
         self._options = means.options
         self._config = means.options.config
@@ -103,7 +104,7 @@ class KafkaDispatcher:
 
     async def join(self) -> None:
         """Asks for a place in the group; partitions come while `run` reads."""
-        await self._loop.run_in_executor(self._thread, self._join)
+        await self._thread.run(self._join)
 
     def _join(self) -> None:
         self._group = group_identity(self._config)
@@ -114,7 +115,7 @@ class KafkaDispatcher:
         while not self._stop.is_set():
             waiting = {number: each.waiting_bytes for number, each in self.partitions.items()}
             full = without_room(waiting, self._paused)
-            for page in await self._loop.run_in_executor(self._thread, self._read, full):
+            for page in await self._thread.run(self._read, full):
                 if (partition := self.partitions.get(page.checkpoint.partition)) is not None:
                     partition.take(page)
             if not is_ready:
@@ -124,7 +125,7 @@ class KafkaDispatcher:
 
     async def leave(self) -> None:
         """Gives every partition back, and leaves the group."""
-        await self._loop.run_in_executor(self._thread, self._leave)
+        await self._thread.run(self._leave)
         await self._end(list(self.partitions), is_lost=True)  # those that a failing close has left
 
     # --- in the member's thread -------------------------------------------------------------------------

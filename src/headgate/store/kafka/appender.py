@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError
+from headgate.errors import HeadgateError, OverloadedError, UnavailableError
 from headgate.ingress.encode import Entries
 from headgate.ingress.partitions import WaitingEvents
 from headgate.ingress.producers import NumberedEntries, Producing
@@ -28,11 +26,13 @@ from headgate.limits import (
     KAFKA_APPEND_S_MAX,
     KAFKA_PROBE_S_MAX,
 )
+from headgate.log.commit import GroupCommit, Room
+from headgate.storage.threads import Threads
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import BOUNDED_SEND, TopicProducer, library, offset_of
 from headgate.store.kafka.numbered_producers import FencedProducing
 from headgate.store.kafka.records import KafkaRecord, records_of
-from headgate.store.kafka.transactions import FencedWriter, Office, Submit, name_taken, next_group
+from headgate.store.kafka.transactions import EventRecords, FencedWriter, Office, name_taken
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -42,7 +42,6 @@ _POLL_S: Final = 0.1
 _DOING: Final = "events cannot be stored"
 _UNSURE: Final = "it is not known whether they are stored; sent again, they may be stored twice"
 _log = structlog.get_logger(__name__)
-_Batch = Submit[Mapping[int, Sequence[int]]]
 
 
 class KafkaAppender:
@@ -60,13 +59,11 @@ class KafkaAppender:
         self._loop = asyncio.get_running_loop()
         self._single = self._idempotent()
         self._batches: FencedWriter | None = None  # made by the first batch
-        self._waiting: deque[_Batch] = deque()
+        self._thread = Threads("kafka-batches")
+        self._room = Room("Kafka", COMMIT_QUEUE_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX)
+        self._commit = GroupCommit(self._transaction, self._thread, self._room)
         self._shares = WaitingEvents()
-        self._events = 0
-        self._bytes = 0
         self._singles: set[asyncio.Future[int]] = set()
-        self._task: asyncio.Task[None] | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-batches")
         self._closing = threading.Event()
         self._problem = ""
         self._poller = threading.Thread(target=self._poll, name="kafka-acknowledgements", daemon=True)
@@ -74,37 +71,24 @@ class KafkaAppender:
 
     async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
         """See `EventAppender.append`."""
-        count = sum(len(entries) for entries in parts.values())
-        self._admit(count, size_bytes)
-        namespace, size = self._shares.enter(next(iter(parts.values())).broker, count, size_bytes)
-        self._events += count
-        self._bytes += size_bytes
-        try:
-            records = {partition: records_of(entries) for partition, entries in parts.items()}
-            if count == 1:
-                ((partition, (record,)),) = records.items()
-                return {partition: [await self._send(partition, record)]}
-            batch = _Batch(records, size_bytes, self._loop.create_future())
-            self._waiting.append(batch)
-            if self._task is None:
-                self._task = asyncio.create_task(self._run(), name="kafka-batches")
-            return await batch.done
-        finally:
-            self._events -= count
-            self._bytes -= size_bytes
-            self._shares.leave(namespace, size)
-
-    def _admit(self, count: int, size_bytes: int) -> None:
         if self._closing.is_set():
             raise UnavailableError("the connection to Kafka is closing")
         if self._problem:
             raise UnavailableError(self._problem, hint="nothing is stored: send it again later")
-        if count > COMMIT_QUEUE_EVENTS_MAX or size_bytes > COMMIT_QUEUE_BYTES_MAX:
-            raise TooLargeError(
-                f"{count} events of {size_bytes} bytes are too much at once", hint="send fewer at a time"
-            )
-        if self._events + count > COMMIT_QUEUE_EVENTS_MAX or self._bytes + size_bytes > COMMIT_QUEUE_BYTES_MAX:
-            raise OverloadedError(f"{self._events} events wait for Kafka already", hint="try again later")
+        count = sum(len(entries) for entries in parts.values())
+        namespace, size = self._shares.enter(next(iter(parts.values())).broker, count, size_bytes)
+        try:
+            batch = EventRecords({partition: records_of(entries) for partition, entries in parts.items()})
+            if count > 1:
+                return await self._commit.enqueue(batch, size_bytes)
+            ((partition, (record,)),) = batch.parts.items()
+            self._room.enter(1, size_bytes)
+            try:
+                return {partition: [await self._send(partition, record)]}
+            finally:
+                self._room.leave(1, size_bytes)
+        finally:
+            self._shares.leave(namespace, size)
 
     @property
     def problem(self) -> str:
@@ -190,30 +174,7 @@ class KafkaAppender:
 
     # --- batches ---------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        """Commits group after group until none waits; the next batch starts it again."""
-        try:
-            while group := next_group(self._waiting):
-                await self._commit(group)
-        finally:
-            self._task = None
-
-    async def _commit(self, group: list[_Batch]) -> None:
-        try:
-            offsets = await self._loop.run_in_executor(self._thread, self._transaction, group)
-        except Exception as error:  # noqa: BLE001 - handed to those who wait
-            if len(group) > 1 and not isinstance(error, UnavailableError):
-                for batch in group:  # none fails for what another one holds
-                    await self._commit([batch])
-                return
-            for batch in group:
-                batch.fail(error)
-            return
-        for batch, found in zip(group, offsets, strict=True):
-            if not batch.done.done():
-                batch.done.set_result(found)
-
-    def _transaction(self, group: Sequence[_Batch]) -> list[dict[int, list[int]]]:
+    def _transaction(self, group: Sequence[EventRecords]) -> list[dict[int, list[int]]]:
         """Stores some batches in one transaction; blocking. Returns their offsets by partition.
 
         Raises:
@@ -246,7 +207,7 @@ class KafkaAppender:
         Raises:
             UnavailableError: Kafka does not answer.
         """
-        await self._loop.run_in_executor(self._thread, self._ready)
+        await self._thread.run(self._ready)
 
     def _ready(self) -> FencedWriter:
         """The producer of batches; in its thread."""
@@ -265,10 +226,9 @@ class KafkaAppender:
         """See `EventAppender.close`."""
         if self._closing.is_set():
             return
-        if self._task is not None:
-            await self._task
+        await self._commit.close()
         if self._singles:
             await asyncio.wait(self._singles)
         self._closing.set()
         await asyncio.to_thread(self._poller.join)
-        self._thread.shutdown()
+        self._thread.close()

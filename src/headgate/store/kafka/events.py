@@ -6,17 +6,20 @@ import asyncio
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from headgate.delivery.events import EventCache, EventGoneError, SharedEvent
+from headgate.errors import own_copy
 from headgate.event.arrow import StoredEvent, to_batch
 from headgate.event.hops import place_root, root_of
 from headgate.limits import COMMIT_BATCH_BYTES_MAX, KAFKA_READ_EVENTS
+from headgate.storage.threads import Threads
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import Came, TopicConsumer, offset_of
 from headgate.store.kafka.records import RecordError, decode_stored
@@ -147,7 +150,7 @@ class TopicEvents:
     def __init__(self, config: KafkaConfig) -> None:
         self._topic = config.topic("events")
         self._consumer = TopicConsumer.committed(config, "an event cannot be read")
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
+        self._thread = Threads("events")
         self._cache = EventCache()
         self._asked: dict[tuple[int, int], asyncio.Future[SharedEvent]] = {}
         self._reading: set[tuple[int, int]] = set()
@@ -185,7 +188,7 @@ class TopicEvents:
 
     def close(self) -> None:
         """Gives everything back; blocks."""
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._thread.close()
         self._consumer.close()
 
     # --- on the event loop ------------------------------------------------------------------------------
@@ -195,8 +198,7 @@ class TopicEvents:
         if self._reading or not self._asked:
             return
         self._reading = set(self._asked)
-        done = self._thread.submit(self._find, sorted(self._reading))
-        done.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._found, done))
+        self._thread.begin(partial(self._find, sorted(self._reading)), self._found)
 
     def _found(self, done: Future[dict[tuple[int, int], SharedEvent | EventGoneError]]) -> None:
         error = done.exception()
@@ -208,7 +210,7 @@ class TopicEvents:
                 asked.set_result(event)
             else:
                 assert event is not None, "every place has an answer"
-                asked.set_exception(event)
+                asked.set_exception(own_copy(event))
         self._reading = set()
         self._read()
 

@@ -13,14 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
-from headgate.errors import HeadgateError, OverloadedError, UnavailableError
+from headgate.errors import HeadgateError, UnavailableError
 from headgate.event.identity import namespace_of
 from headgate.ingress.producers import NumberedEntries, ProducerReplacedError, Producing, check_name
 from headgate.limits import (
@@ -29,15 +26,16 @@ from headgate.limits import (
     KAFKA_PRODUCER_STREAMS_MAX,
     KAFKA_PRODUCER_THREADS,
 )
+from headgate.log.commit import GroupCommit, Room
 from headgate.shares import FairPlaces
+from headgate.storage.threads import Threads
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import TopicConsumer, library
-from headgate.store.kafka.records import KafkaRecord, records_of
-from headgate.store.kafka.transactions import FencedWriter, Office, Submit, next_group
+from headgate.store.kafka.records import records_of
+from headgate.store.kafka.transactions import EventRecords, FencedWriter, Office
 
 _DOING: Final = "events of a numbered producer cannot be stored"
 _UNSURE: Final = "it is not known whether they are stored: open another stream, which says from which number on to send"
-_T = TypeVar("_T")
 _OFFSET_MAX: Final = 1 << 62
 """A number may be larger than an offset: it stands in the commit's metadata, and the offset is for people."""
 
@@ -71,20 +69,32 @@ class NumberedWriter:
             found = reader.commits([library().TopicPartition(self._topic, number) for number in partitions])
         self.newest = {place.partition: int(place.metadata or 0) for place in found if place.offset >= 0}
 
-    def store(self, parts: Mapping[int, Sequence[KafkaRecord]], newest: Mapping[int, int]) -> None:
-        """Stores events with their numbers, all or none; `newest` has the last one's, by partition.
+    def store(self, submits: Sequence[EventRecords]) -> list[int]:
+        """Stores events with their numbers in one transaction, all or none; gives a number of no meaning for each.
 
         Raises:
             ProducerReplacedError: There is a newer stream.
             UnavailableError: Kafka did not take them; the hint says where that is not known.
         """
-        self._writer.send_records(("events", number, each) for number, records in parts.items() for each in records)
+        newest = {partition: number for submit in submits for partition, number in submit.newest.items()}
         places = [
             library().TopicPartition(self._topic, partition, min(number + 1, _OFFSET_MAX), str(number))
             for partition, number in newest.items()
         ]
-        self._writer.add_places(places, self._group)
-        self._writer.commit()
+        try:
+            self._writer.send_records(
+                ("events", partition, record)
+                for submit in submits
+                for partition, records in submit.parts.items()
+                for record in records
+            )
+            self._writer.add_places(places, self._group)
+            self._writer.commit()
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise UnavailableError(f"{_DOING}: {error}") from error
+        return [0] * len(submits)
 
     def close(self) -> None:
         """Gives the producer of Kafka back; its threads end here, and not where it is forgotten: that takes a while."""
@@ -92,38 +102,31 @@ class NumberedWriter:
         del self._writer
 
 
-class _Numbered(Submit[int]):
-    """Events on their way into a transaction, with the newest number by partition."""
-
-    __slots__ = ("newest",)
-
-    def __init__(self, parts: Mapping[int, Sequence[KafkaRecord]], newest: Mapping[int, int], size_bytes: int) -> None:
-        super().__init__(parts, size_bytes, asyncio.get_running_loop().create_future())
-        self.newest = newest
-
-
 @dataclass(eq=False)
 class FencedProducing(Producing):
     """One stream of a producer; made by `FencedProducers.open`.
 
     Attributes:
-        writer: Stores its events; None until it is made.
-        made: Done once it is, or cannot be.
-        waiting: What is not in a transaction yet.
-        task: Commits; None while nothing waits.
+        writer: Stores its events, by `commit`; both None until they are made.
+        made: Done once they are, or cannot be.
         place: Is given back when it is closed.
     """
 
     writer: NumberedWriter | None = None
+    commit: GroupCommit[EventRecords, int] | None = None
     made: asyncio.Event = field(default_factory=asyncio.Event)
-    waiting: deque[_Numbered] = field(default_factory=deque)
-    task: asyncio.Task[None] | None = None
     place: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     async def append(self, parts: Mapping[int, NumberedEntries], size_bytes: int) -> None:
         """See `EventAppender.append_numbered`."""
-        assert isinstance(self.owner, FencedProducers), "it made this one"
-        await self.owner.append(self, parts, size_bytes)
+        assert self.commit is not None, "the stream is open"
+        records = {partition: records_of(part.entries) for partition, part in parts.items()}
+        newest = {partition: part.last for partition, part in parts.items()}
+        done = self.commit.enqueue(EventRecords(records, newest), size_bytes, self.chain)
+        done.add_done_callback(lambda done: done.cancelled() or done.exception())
+        for partition, number in newest.items():
+            self.submitted(partition, number, done)
+        await asyncio.shield(done)  # what is under way is not given up with the request
 
 
 class FencedProducers:
@@ -133,9 +136,9 @@ class FencedProducers:
         self._config = config
         self._places = FairPlaces("numbered-producers", "KAFKA_PRODUCER_STREAMS_MAX", KAFKA_PRODUCER_STREAMS_MAX)
         self._open: dict[tuple[str, str], FencedProducing] = {}
-        self._threads = ThreadPoolExecutor(KAFKA_PRODUCER_THREADS, thread_name_prefix="producers")
+        self._threads = Threads("producers", KAFKA_PRODUCER_THREADS)
+        self._room = Room("Kafka", COMMIT_QUEUE_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX)
         self._closing: set[asyncio.Task[None]] = set()
-        self._events = self._bytes = 0
 
     async def open(self, broker: str, producer: str, user: str = "") -> Producing:
         """See `ProducerStreams.open`."""
@@ -165,14 +168,12 @@ class FencedProducers:
 
     async def _make(self, opened: FencedProducing) -> NumberedWriter:
         try:
-            made = partial(NumberedWriter, self._config, opened.broker, opened.producer)
-            opened.writer = await self._in_thread(made)
+            opened.writer = await self._threads.run(NumberedWriter, self._config, opened.broker, opened.producer)
+            # After an error of Kafka the writer takes nothing more, so no submit is tried alone.
+            opened.commit = GroupCommit(opened.writer.store, self._threads, self._room, tries_alone=False)
         finally:
             opened.made.set()
         return opened.writer
-
-    async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def close(self, producing: Producing) -> None:
         """See `ProducerStreams.close`."""
@@ -192,12 +193,15 @@ class FencedProducers:
             if self._open.get(key) is producing:
                 del self._open[key]
             if producing.writer is not None:
-                await self._in_thread(producing.writer.close)
+                await self._threads.run(producing.writer.close)
 
     def settle(self, producing: Producing, partition: int, number: int, done: asyncio.Future[int]) -> None:
         """See `ProducerStreams.settle`."""
         producing.under_way.discard(done)
-        if not done.cancelled() and done.exception() is None:
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        if isinstance(error, ProducerReplacedError):
+            producing.replaced.set()
+        elif error is None:
             producing.newest[partition] = max(number, producing.newest.get(partition, -1))
 
     async def stop(self) -> None:
@@ -206,66 +210,4 @@ class FencedProducers:
             self.close(one)
         if self._closing:
             await asyncio.wait(set(self._closing))
-        self._threads.shutdown()
-
-    # --- events -----------------------------------------------------------------------------------------
-
-    async def append(self, producing: FencedProducing, parts: Mapping[int, NumberedEntries], size_bytes: int) -> None:
-        """See `EventAppender.append_numbered`."""
-        if producing.chain.problem is not None:
-            raise producing.chain.behind()
-        records = {partition: records_of(part.entries) for partition, part in parts.items()}
-        newest = {partition: part.last for partition, part in parts.items()}
-        count = sum(map(len, records.values()))
-        if self._events + count > COMMIT_QUEUE_EVENTS_MAX or self._bytes + size_bytes > COMMIT_QUEUE_BYTES_MAX:
-            error = OverloadedError(f"{self._events} events wait for Kafka already", hint="try again later")
-            producing.chain.end(error)
-            raise error
-        submit = _Numbered(records, newest, size_bytes)
-        submit.done.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._events, self._bytes = self._events + count, self._bytes + size_bytes
-        for partition, number in newest.items():
-            producing.submitted(partition, number, submit.done)
-        producing.waiting.append(submit)
-        if producing.task is None:
-            producing.task = asyncio.create_task(self._commit_all(producing), name="numbered-producer")
-        try:
-            await asyncio.shield(submit.done)  # what is under way is not given up with the request
-        finally:
-            self._events, self._bytes = self._events - count, self._bytes - size_bytes
-
-    async def _commit_all(self, producing: FencedProducing) -> None:
-        """Commits until nothing waits; the next submit starts it again. What fails ends the chain."""
-        try:
-            while group := next_group(producing.waiting):
-                error = await self._commit(producing, group)
-                if error is None:
-                    for submit in group:
-                        submit.done.set_result(0)
-                    continue
-                producing.chain.end(error)
-                if isinstance(error, ProducerReplacedError):
-                    producing.replaced.set()
-                for submit in group:
-                    submit.fail(error)
-                while producing.waiting:
-                    producing.waiting.popleft().fail(producing.chain.behind())
-        finally:
-            producing.task = None
-
-    async def _commit(self, producing: FencedProducing, group: Sequence[_Numbered]) -> HeadgateError | None:
-        """Stores some submits in one transaction; why that failed."""
-        assert producing.writer is not None, "the stream is open"
-        parts: dict[int, list[KafkaRecord]] = {}
-        newest: dict[int, int] = {}
-        for submit in group:
-            newest.update(submit.newest)
-            for partition, records in submit.parts.items():
-                parts.setdefault(partition, []).extend(records)
-        try:
-            await self._in_thread(partial(producing.writer.store, parts, newest))
-        except HeadgateError as error:
-            return error
-        except Exception as error:  # noqa: BLE001 - those who wait get it
-            return UnavailableError(f"{_DOING}: {error}")
-        return None
+        self._threads.close()

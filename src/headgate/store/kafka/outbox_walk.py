@@ -8,7 +8,7 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,6 +21,7 @@ from headgate.errors import UnavailableError
 from headgate.limits import OUTBOX_SWEEP_RECORDS, OUTBOX_SWEPT_PLACES_MAX
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.storage.commit import Committer
+from headgate.storage.threads import Threads
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import Came, TopicConsumer, offset_of
 from headgate.store.kafka.events import headers_of
@@ -350,7 +351,7 @@ class TopicBacklog:
         self._on_event = on_event
         self._on_removed = on_removed
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="backlog")
+        self._thread = Threads("backlog")
         self._lock = threading.Lock()
         self._waiting: list[_Request] = []
         self._swept: deque[KnownPlace] = deque(maxlen=OUTBOX_SWEPT_PLACES_MAX)
@@ -369,7 +370,7 @@ class TopicBacklog:
             self._waiting.append(_Request(target, start, upto, count_max, wants, page))
             begins, self._is_sweeping = not self._is_sweeping, True
         if begins:
-            self._thread.submit(self._work).add_done_callback(self._ended)
+            self._thread.begin(self._work, self._ended)
         return await page
 
     async def bounds(self) -> tuple[int, int]:
@@ -378,21 +379,21 @@ class TopicBacklog:
         Raises:
             UnavailableError: Kafka does not answer.
         """
-        return await self._loop.run_in_executor(self._thread, self._walker.bounds, self._partition)
+        return await self._thread.run(self._walker.bounds, self._partition)
 
     def close(self) -> None:
         """Gives everything back; nobody waits for rows any more. Blocks."""
         self._closing.set()
-        self._thread.shutdown(wait=True)
+        self._thread.close()
         self._walker.close()
 
-    # --- the thread -------------------------------------------------------------------------------------
-
-    def _ended(self, done: object) -> None:
-        error = done.exception()  # type: ignore[attr-defined] # a future, of a thread
+    def _ended(self, done: Future[None]) -> None:
+        error = done.exception()
         if error is not None:
             context = {"message": "reading the outbox again failed", "exception": error}
-            self._loop.call_soon_threadsafe(self._loop.call_exception_handler, context)
+            self._loop.call_exception_handler(context)
+
+    # --- the thread -------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         told = ""

@@ -5,21 +5,15 @@ What is written so decides about the rest: batches of events, numbered events, o
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from headgate.errors import HeadgateError, UnavailableError, own_copy
-from headgate.limits import (
-    COMMIT_BATCH_BYTES_MAX,
-    COMMIT_CHUNK_EVENTS_MAX,
-    KAFKA_TRANSACTION_S_MAX,
-    OBJECT_RECORDS_BYTES_MAX,
-)
+from headgate.errors import HeadgateError, UnavailableError
+from headgate.limits import KAFKA_TRANSACTION_S_MAX, OBJECT_RECORDS_BYTES_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import BOUNDED_SEND, Delivered, TopicProducer, library
 from headgate.store.kafka.records import KafkaRecord
@@ -27,8 +21,6 @@ from headgate.store.kafka.records import KafkaRecord
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, TopicPartition
 
-T = TypeVar("T")
-SubmitT = TypeVar("SubmitT", bound="Submit[Any]")
 ANY_PARTITION: Final = -1
 """The record's key decides."""
 
@@ -66,38 +58,19 @@ class Office:
     partition: int = 0
 
 
-class Submit(Generic[T]):
-    """Events that wait for a transaction, by partition of the topic `events`; `done` tells what became of them."""
+@dataclass(frozen=True, slots=True)
+class EventRecords:
+    """Events that are stored together, by partition of the topic `events`.
 
-    __slots__ = ("done", "parts", "size_bytes")
+    Attributes:
+        newest: Of a producer that numbers them, the newest number by partition.
+    """
 
-    def __init__(self, parts: Mapping[int, Sequence[KafkaRecord]], size_bytes: int, done: asyncio.Future[T]) -> None:
-        self.parts = parts
-        self.size_bytes = size_bytes
-        self.done = done
+    parts: Mapping[int, Sequence[KafkaRecord]]
+    newest: Mapping[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return sum(map(len, self.parts.values()))
-
-    def fail(self, error: BaseException) -> None:
-        """Nothing of it is known to be stored."""
-        if not self.done.done():
-            self.done.set_exception(own_copy(error))
-
-
-def next_group(waiting: deque[SubmitT]) -> list[SubmitT]:
-    """What goes into the next transaction, taken from what waits; without what was given up while it did."""
-    group: list[SubmitT] = []
-    events = size_bytes = 0
-    while waiting:
-        submit = waiting[0]
-        if not submit.done.done():
-            events, size_bytes = events + len(submit), size_bytes + submit.size_bytes
-            if group and (events > COMMIT_CHUNK_EVENTS_MAX or size_bytes > COMMIT_BATCH_BYTES_MAX):
-                break
-            group.append(submit)
-        waiting.popleft()
-    return group
 
 
 class FencedWriter:
