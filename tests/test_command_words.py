@@ -8,7 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.cli.client import counted, filter_value, print_table
+from headgate.deadletters.store import DeadLetterCount
 from headgate.errors import InvalidInputError
+from headgate.server.summary import _kept
 
 NUMBERS = ("1234567890", "987654321.0", "5551234")
 
@@ -64,6 +66,11 @@ def test_a_table_of_a_command_is_whole_for_a_program(
 def test_one_is_one() -> None:
     assert [counted(count, "broker") for count in (0, 1, 1_203)] == ["0 brokers", "1 broker", "1,203 brokers"]
     assert counted(2, "delivery", "deliveries") == "2 deliveries"
+    kept = [_kept(DeadLetterCount("ns", "t", "503", "kept", count, "", "")).message for count in (1, 1_306)]
+    assert kept == [
+        "1 dead letter is kept; the reason of the last one: 503",
+        "1,306 dead letters are kept; the reason of the last one: 503",
+    ]
 
 
 def test_a_filter_of_a_command_is_cel_or_json_that_means_one_thing() -> None:

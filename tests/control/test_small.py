@@ -9,7 +9,7 @@ from headgate.control.metadata import duration_s
 from headgate.control.objects import Metadata
 from headgate.control.queries import Representation, field_selector, is_dry_run, label_selector, representation_of
 from headgate.control.specs import is_ordered
-from headgate.control.tables import human_age
+from headgate.control.tables import _written, human_age
 from headgate.control.validate import scan_warning
 from headgate.filter.compile.compiler import compile_cel
 
@@ -147,3 +147,25 @@ def test_a_filter_that_nothing_is_looked_up_by_says_what_it_costs(text: str, wor
     said = scan_warning(compile_cel(text))
     assert len(said) == len(words)
     assert all(word in warning for word, warning in zip(words, said, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("filters", "cell"),
+    [
+        (None, "<none>"),
+        ([], "<none>"),
+        ({"expression": 'ce.type == "a"'}, 'ce.type == "a"'),
+        ({"cesql": "type = 'a'"}, "cesql: type = 'a'"),
+        ({"attributes": {"type": "a", "tenant": ""}}, "attributes: type=a tenant="),
+        ([{"cel": 'ce.type == "a"'}, {"prefix": {"type": "order."}}], 'ce.type == "a"; prefix: type=order.'),
+        (
+            [{"any": [{"cel": 'ce.type == "a"'}, {"not": {"exact": {"tenant": "x"}}}]}],
+            'any(ce.type == "a"; not(exact: tenant=x))',
+        ),
+        ({"eventPattern": {"detail": {"n": [1]}}}, 'eventPattern: {"detail":{"n":[1]}}'),
+        ({"cel": "true //\u001b[2J"}, '"true //\\u001b[2J"'),
+    ],
+)
+def test_the_cell_of_a_filter_is_what_a_person_would_write(filters: object, cell: str) -> None:
+    """No text in it is escaped for the sake of JSON around it; what a terminal would obey is."""
+    assert _written(filters) == cell

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from headgate.control.admission import Admission
 from headgate.control.copies import ServedBrokers
 from headgate.control.database import StoreUnavailableError
-from headgate.control.objects import Condition, Kind, ObjectKey, Trigger, TriggerStatus
+from headgate.control.objects import Condition, Kind, ObjectKey, Routed, Trigger, TriggerStatus
 from headgate.control.reconciler import Reconciler
 from headgate.control.routing import TargetFindings, TargetReport
 from headgate.control.status import BrokerState, StatusInputs, routed_status
@@ -57,6 +59,46 @@ def test_a_filter_that_should_be_written_otherwise_is_ready_and_says_so(admissio
     said = made["FilterAdvisable"]
     assert (said.status, said.severity, said.reason) == ("False", "Warning", "DialectDeprecated")
     assert "spec.filter.sourceAndType" in said.message
+
+
+@pytest.mark.parametrize(
+    ("document", "broker_order", "is_said"),
+    [
+        (trigger(), "", False),
+        (trigger(delivery={"order": "ordered"}), "", True),
+        (trigger(delivery={"order": "ordered", "format": "batch"}), "", True),
+        (trigger(), "ordered", True),
+        (trigger(delivery={"retry": 1}), "ordered", False),
+        (trigger(delivery={"order": "unordered"}), "ordered", False),
+        (subscription(), "", True),
+        (subscription(type="failover"), "", True),
+        (subscription(type="shared"), "", False),
+    ],
+)
+def test_who_gets_events_in_order_reads_of_which_events(
+    admission: Admission, document: Mapping[str, Any], broker_order: str, is_said: bool
+) -> None:
+    """Events without a partitionkey are spread over partitions: the object says it for as long as it stands."""
+    obj = admission.create(Kind(document["kind"]), document).obj
+    assert isinstance(obj, Routed)
+    inputs = replace(FACTS, broker=replace(READY_BROKER, order=broker_order))
+    made = {one.type: one for one in routed_status(obj, inputs, now="2026-01-01T00:00:00Z").conditions}
+    assert made["Ready"].status == "True"
+    assert ("Ordered" in made) is is_said
+    if is_said:
+        assert (made["Ordered"].status, made["Ordered"].severity) == ("True", "Info")
+        assert "without one in any order" in made["Ordered"].message
+
+
+def test_a_brokers_order_reaches_the_condition_of_its_triggers(admission: Admission) -> None:
+    reconciler = Reconciler(admission.store)
+    admission.create(Kind.BROKER, broker("b"))
+    admission.create(Kind.TRIGGER, trigger(broker="b"))
+    reconciler.step()
+    assert "Ordered" not in conditions(admission.store)
+    admission.merge(ObjectKey(Kind.BROKER, "default", "b"), {"spec": {"delivery": {"order": "ordered"}}})
+    reconciler.step()
+    assert conditions(admission.store)["Ordered"].reason == "ByPartitionKey"
 
 
 @pytest.mark.parametrize(

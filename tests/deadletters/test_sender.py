@@ -430,9 +430,12 @@ def test_a_redriven_letter_of_a_subscription_goes_to_its_sink_again(tmp_path: Pa
     run(work())
 
 
-def test_a_letter_of_a_trigger_that_is_gone_goes_to_another_one(tmp_path: Path):
+@pytest.mark.parametrize("cel", ["true", "false"])
+def test_a_letter_of_a_trigger_that_is_gone_goes_to_another_one(tmp_path: Path, cel: str):
+    """Its filter is not asked: a trigger that wants no event is how dead letters come to a URL."""
+
     async def work() -> None:
-        async with Sending(tmp_path, target(2, "http://heir/", dead_letter_uri="")) as sending:
+        async with Sending(tmp_path, target(2, "http://heir/", cel=cel, dead_letter_uri="")) as sending:
             await sending.work.put(dataclasses.replace(letter(sink=""), state=DeadLetterState.KEPT))
             (kept,) = [one.id for one in sending.store.reader.page("TRUE", (), after=0, limit=9)]
             assert await sending.work.redrive([kept], pace_us=0, to=sending.targets[2]) == 1

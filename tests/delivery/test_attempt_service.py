@@ -108,7 +108,7 @@ def test_a_reply_is_stored_where_replies_are_taken_and_decides_the_attempt():
     [
         (Outcome(202), 0, Fate.DELIVERED),
         (Outcome(503), 0, Fate.AGAIN),
-        (Outcome(0, "timeout"), 2, Fate.AGAIN),
+        (Outcome(0, "timeout", "no connection within 5 s"), 2, Fate.AGAIN),
         (Outcome(503), 3, Fate.FAILED),
         (Outcome(400), 0, Fate.FAILED),
     ],
@@ -126,7 +126,7 @@ def test_what_follows_is_decided_counted_and_written_down(outcome: Outcome, fail
         assert (decision.pause_s > 0) is (fate is Fate.AGAIN)
         assert one.failures == failures + (fate is not Fate.DELIVERED)
         reason = "" if fate is Fate.DELIVERED else outcome.label
-        assert written == [(0, 3, 9, failures + 1, outcome.status, reason, Origin.REPLAY)]
+        assert written == [(0, 3, 9, failures + 1, outcome.status, reason, Origin.REPLAY, outcome.detail)]
 
     run(work())
 

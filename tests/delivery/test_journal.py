@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,9 @@ import pytest
 
 from headgate import limits
 from headgate.delivery import journal as journal_module
+from headgate.delivery.http_connections import _told
 from headgate.delivery.journal import Journal, JournalEntry, Origin, entries, rewrite
+from headgate.delivery.resolver import _words
 from tests.delivery.harness import run
 
 
@@ -23,6 +29,78 @@ def test_why_an_attempt_was_made_is_remembered(tmp_path: Path) -> None:
 
     run(work())
     assert [(entry.attempt, entry.origin) for entry in entries(tmp_path, 0, 7)] == list(enumerate(Origin, 1))
+
+
+@pytest.mark.parametrize(
+    ("detail", "words"),
+    [
+        ("", ""),
+        ("words that nobody knows", ""),
+        ("crm.example.com: Name or service not known", "Name or service not known"),
+        ("no connection: self-signed certificate; if you trust its CA, give it as CACerts", "self-signed certificate"),
+        ("no connection: self-signed certificate in certificate chain", "self-signed certificate in certificate chain"),
+        ("no connection: Hostname mismatch, certificate is not valid for 'crm.example.com'.", "Hostname mismatch"),
+        ("no connection within 5 s", "no connection within"),
+    ],
+)
+def test_what_was_found_behind_a_reason_is_remembered_in_known_words(tmp_path: Path, detail: str, words: str) -> None:
+    """A word such as `certificate` names no cause. What an entry keeps of it is a byte: no text of anybody's."""
+
+    async def work() -> None:
+        journal = Journal(tmp_path, clock_us=lambda: 5)
+        journal.attempt(0, 7, 1, 1, 0, "certificate", detail=detail)
+        journal.close()
+
+    run(work())
+    assert list(entries(tmp_path, 0, 7)) == [JournalEntry(5, 0, 7, 1, 1, 0, "certificate", detail=words)]
+
+
+def test_known_words_are_a_byte_and_each_can_be_found() -> None:
+    known = journal_module._DETAILS
+    assert len(known) <= 256
+    assert [next(words for words in known if words and words in one) for one in known[1:]] == list(known[1:])
+
+
+def test_why_there_is_no_connection_is_always_known(tmp_path: Path) -> None:
+    """What a connection and a resolver say of the common causes, in the words of this system."""
+    found = [
+        _told(ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)))[1],
+        *(_told(OSError(code, os.strerror(code)))[1] for code in (errno.ENETUNREACH, errno.EHOSTUNREACH)),
+        _told(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))[1],
+        *(_told(_unverified(words))[1] for words in ("certificate has expired", "certificate revoked")),
+    ]
+    for name in ("nobody.invalid", "x" * 64 + ".invalid"):
+        with pytest.raises((OSError, UnicodeError)) as failed:  # nobody is asked for a number
+            socket.getaddrinfo(name, 1, flags=socket.AI_NUMERICHOST)
+        found.append(_words(failed.value))
+
+    async def work() -> None:
+        journal = Journal(tmp_path, clock_us=lambda: 5)
+        for number, detail in enumerate(found, 1):
+            journal.attempt(0, 7, 1, number, 0, "connection", detail=detail)
+        journal.close()
+
+    run(work())
+    known = [entry.detail for entry in entries(tmp_path, 0, 7)]
+    assert [detail for detail, words in zip(found, known, strict=True) if not words] == []
+
+
+def _unverified(words: str) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, f"certificate verify failed: {words}")
+    error.verify_message = words
+    return error
+
+
+def test_an_entry_of_a_version_that_knows_more_words_has_none(tmp_path: Path) -> None:
+    async def work() -> None:
+        journal = Journal(tmp_path, clock_us=lambda: 5)
+        journal.attempt(0, 7, 1, 1, 0, "refused", detail="Connection refused")
+        journal.close()
+
+    run(work())
+    newer = tmp_path / "newer.bin"
+    newer.write_bytes(newer.read_bytes()[:-1] + b"\xff")
+    assert list(entries(tmp_path, 0, 7)) == [JournalEntry(5, 0, 7, 1, 1, 0, "refused")]
 
 
 def test_the_journal_is_bounded_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from headgate.cli import deadletter as cli_deadletter
+from headgate.cli import objects as cli_objects
+from headgate.cli.main import app
 from headgate.control.admission import Admission
 from headgate.control.bootstrap import load
 from headgate.control.store import Store
@@ -63,6 +68,35 @@ def test_the_objects_of_the_pages_are_accepted(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "control.db")
     assert load(Admission(store), tmp_path) == {"created": len(shown)}
     store.close()
+
+
+def test_the_way_of_dead_letters_to_a_url_is_typed_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's commands, and what they ask the server for; its object is accepted above."""
+    page = (REPOSITORY / "docs/howto/send-again.md").read_text(encoding="utf-8")
+    way = page.partition("### To a URL")[2].partition("\n### ")[0]
+    (shown,) = re.findall(r"^```yaml\n# repair.yaml\n(.*?)^```", way, re.MULTILINE | re.DOTALL)
+    (commands,) = re.findall(r"^```sh\n(.*?)^```", way, re.MULTILINE | re.DOTALL)
+    (tmp_path / "repair.yaml").write_text(shown)
+    monkeypatch.chdir(tmp_path)
+    asked: list[tuple[str, str, object]] = []
+
+    def answer(_: str, method: str, path: str, body: object = None, **__: object) -> dict[str, object]:
+        asked.append((method, path, body))
+        if "/triggerapplies?" in path:
+            return {"items": [{"name": "repair", "outcome": "created", "warnings": []}]}
+        return {"count": 2, "gone": 0, "items": [], "metadata": {}}
+
+    for module in (cli_objects, cli_deadletter):
+        monkeypatch.setattr(module, "request", answer)
+    for command in commands.splitlines():
+        done = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert done.exit_code == 0, (command, done.output)
+    assert [(method, path.partition("?")[0].rpartition("namespaces/")[2]) for method, path, _ in asked] == [
+        ("POST", "default/triggerapplies"),
+        ("POST", "default/deadletters/redrive/repair"),
+        ("GET", "default/deadletters"),
+        ("DELETE", "default/triggers/repair"),
+    ]
 
 
 def test_the_programs_of_the_pages_are_python() -> None:

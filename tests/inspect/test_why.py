@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from headgate import limits
+from headgate.cli.why import _entry_text
 from headgate.control.admission import Admission
 from headgate.control.errors import ObjectNotFoundError
 from headgate.control.objects import Kind, ObjectKey, Trigger
@@ -464,13 +465,13 @@ def test_over_http(world: World) -> None:
         assert (status, answer["kind"]) == (400, "Status")
 
 
-def remember_entries(world: World, *attempts: tuple[int, str, Origin], end: str = "") -> None:
+def remember_entries(world: World, *attempts: tuple[int, str, Origin], end: str = "", detail: str = "") -> None:
     """Attempts for the trigger in the journal: status, reason, origin; and an end of the delivery."""
 
     async def work() -> None:
         journal = Journal(DispatcherDirectory.of(world.data, 0).attempts, clock_us=lambda: world.now_us)
         for number, (status, reason, origin) in enumerate(attempts, 1):
-            journal.attempt(0, 0, world.target, number, status, reason, origin)
+            journal.attempt(0, 0, world.target, number, status, reason, origin, detail)
         if end:
             journal.end(0, 0, world.target, end)
         journal.close()
@@ -529,6 +530,24 @@ def test_an_attempt_that_failed_tells_its_status(world: World) -> None:
     remember_entries(world, (503, "503", Origin.DELIVERY))
     world.handed(position + 2, TargetCursor(world.target, None, (position,), (Tried(position, 1, world.now_us, 0),)))
     assert "the last answer was 503 Service Unavailable" in world.ask("1").message
+
+
+def test_an_attempt_without_an_answer_tells_what_was_found(world: World) -> None:
+    """Not only `certificate`: the sentence, the answer's fields and the lines of the command have why."""
+    world.accept(event("1", amount=200))
+    position = world.match(0)
+    expired = "no connection: certificate has expired"
+    remember_entries(world, (0, "certificate", Origin.DELIVERY), detail=expired)
+    cursor = TargetCursor(world.target, None, (position,), (Tried(position, 1, world.now_us, 0),))
+    world.handed(position + 2, cursor)
+    said = "the certificate is not trusted: certificate has expired"
+    assert said in world.ask("1").message
+    _, answer = call(world, "id=1&source=/shop")
+    assert answer["attempts"]["detail"] == answer["history"][0]["detail"] == "certificate has expired"
+    assert _entry_text(answer["history"][0]) == f"attempt 1: no answer ({said}), failed (certificate)"
+    _, timeline = call(world, "id=1", "brokers/default/timeline")
+    assert said in next(one["says"] for one in timeline["timeline"] if one["what"] == "attempt")
+    assert timeline["trace"]["matches"][0]["attempts"][0]["detail"] == "certificate has expired"
 
 
 def test_all_triggers_of_a_broker_page_by_page(world: World) -> None:

@@ -199,6 +199,24 @@ def test_what_calls_are_about() -> None:
             b"fieldSelector=metadata.name%3Dx",
             ("list", "triggers", "a", "x"),
         ),
+        (  # what a role with resourceNames lets its user watch: kubectl get triggers x -w
+            "GET",
+            "/apis/eventing.knative.dev/v1/namespaces/a/triggers",
+            b"watch=1&fieldSelector=metadata.name%3Dx",
+            ("watch", "triggers", "a", "x"),
+        ),
+        (
+            "GET",
+            "/apis/eventing.knative.dev/v1/triggers",
+            b"fieldSelector=metadata.name%3Dx&watch=true",
+            ("watch", "triggers", "", "x"),
+        ),
+        (
+            "GET",
+            "/apis/eventing.knative.dev/v1/namespaces/a/triggers",
+            b"watch=1&fieldSelector=metadata.name!%3Dx",
+            ("watch", "triggers", "a", ""),
+        ),
         (
             "GET",
             "/apis/eventing.knative.dev/v1/namespaces/a/triggers",

@@ -78,7 +78,7 @@ def lines(text: str) -> list[dict[str, str]]:
 def test_a_cluster_too_small_is_said_before_anything_is_made(kafka: Kafka, tmp_path: Path) -> None:
     done = cluster("init", config(tmp_path, kafka.bootstrap, objects="{replication: 3}"))
     assert done.returncode == 2
-    assert "objects cannot have 3 copies: the cluster has 1 brokers" in done.stderr
+    assert "objects cannot have 3 copies: the cluster has 1 broker\n" in done.stderr
     assert "hint: add brokers" in done.stderr
     assert len(lines(cluster("check", config(tmp_path, kafka.bootstrap), "--json").stdout)) == TOPICS
 

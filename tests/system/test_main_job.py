@@ -25,9 +25,13 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("main-job")
-    with Server(folder / "data", log=folder / "server.log", spark=True) as running:
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("main-job") / "server.log"
+
+
+@pytest.fixture(scope="module")
+def server(log: Path) -> Iterator[Server]:
+    with Server(log.parent / "data", log=log, spark=True) as running:
         yield running
 
 
@@ -238,3 +242,14 @@ def test_events_are_accepted_while_the_objects_process_is_away(server: Server) -
     assert Publisher(server, "default/at-once").publish("c21", "away") == 202
     server.delete("brokers", "default", "at-once")
     assert Publisher(server, "default/at-once").publish("c22", "away") == 404
+
+
+def test_ctrl_c_ends_a_running_server_without_a_word_of_its_parts(server: Server, log: Path) -> None:
+    """A terminal sends SIGINT to every process of the group, the JVM included. The last test: it ends the server."""
+    if not server.is_ready():
+        server.wait_ready()
+    before = log.stat().st_size
+    assert server.interrupt() == 0
+    said = [json.loads(line) for line in log.read_bytes()[before:].splitlines()]  # no traceback, nothing of the JVM
+    assert {line["level"] for line in said} == {"info"}
+    assert said[-1]["event"] == "the dispatcher has stopped"

@@ -27,15 +27,20 @@ def has_jvm(pid: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("whole_group", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_stop_while_spark_starts_says_nothing_and_is_quick(tmp_path: Path, whole_group: bool) -> None:
-    """A service manager may send SIGTERM to all processes, the JVM included."""
+@pytest.mark.parametrize(
+    "to_all",
+    [pytest.param(None, marks=pytest.mark.slow), signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
+)
+def test_a_stop_while_spark_starts_says_nothing_and_is_quick(tmp_path: Path, to_all: signal.Signals | None) -> None:
+    """A service manager may send SIGTERM to all processes, the JVM included; a terminal sends SIGINT at Ctrl-C."""
     server = Server(tmp_path / "data", log=tmp_path / "log", spark=True)
     server.start(wait=False)
     try:
         eventually(lambda: (matcher := parts_of(server.pid).get("matcher")) and has_jvm(matcher))
-        if whole_group:
-            os.killpg(server.pid, signal.SIGTERM)
+        if to_all is signal.SIGINT:
+            assert server.interrupt() == 0
+        elif to_all is not None:
+            os.killpg(server.pid, to_all)
         assert server.stop() == 0
     finally:
         server.kill()

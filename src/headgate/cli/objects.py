@@ -460,7 +460,7 @@ def _items(values: list[Any], depth: int) -> Iterator[str]:
 
 
 def _conditions(conditions: list[Mapping[str, str]]) -> Iterator[str]:
-    """A table, with the message below each row that is not True."""
+    """A table, with the message below each row that has one."""
     yield "Conditions:" if conditions else "Conditions: <none>"
     if not conditions:
         return

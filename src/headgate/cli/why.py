@@ -157,7 +157,8 @@ def _entry_text(entry: dict[str, Any]) -> str:
         return f"ended: {result.replace('_', ' ')}"
     failed = f", failed ({entry['reason']})" if entry.get("reason") else ", delivered"
     origin = _ORIGINS.get(entry["origin"], entry["origin"])
-    return f"{origin} {entry.get('attempt', 0)}: {status_text(entry.get('status', 0), entry.get('reason', ''))}{failed}"
+    answer = status_text(entry.get("status", 0), entry.get("reason", ""), entry.get("detail", ""))
+    return f"{origin} {entry.get('attempt', 0)}: {answer}{failed}"
 
 
 def trace(

@@ -196,9 +196,21 @@ def is_ordered(metadata: Metadata) -> bool:
     return _ORDERS.get(annotations.get(ORDER_ANNOTATION, annotations.get(ORDER_ANNOTATION_KAFKA, "")), False)
 
 
+def keeps_order(obj: Routed, inherited: str = "") -> bool:
+    """Whether an object's events come in order: of an ordered trigger, of a subscription with one consumer at a time.
+
+    Args:
+        inherited: `order` in the delivery rules of the broker, for a trigger without rules.
+    """
+    if isinstance(obj, Subscription):
+        return (obj.spec.type or TYPE_DEFAULT) != "shared"
+    order = inherited if obj.spec.delivery is None else obj.spec.delivery.order
+    return _ORDERS[order] if order else is_ordered(obj.metadata)
+
+
 def order_warning(obj: Routed) -> tuple[str, ...]:
     """What an ordered trigger does not get, though its author may expect it."""
-    if isinstance(obj, Trigger) and delivery_rules(obj.spec.delivery, ordered=is_ordered(obj.metadata)).ordered:
+    if isinstance(obj, Trigger) and keeps_order(obj):
         return ("only events with the same partitionkey are kept in order: those without one come in any order",)
     return ()
 

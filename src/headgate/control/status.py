@@ -35,7 +35,7 @@ from headgate.control.objects import (
     TriggerStatus,
 )
 from headgate.control.routing import NOTHING_FOUND, TargetFindings
-from headgate.control.specs import ServedBroker, is_paused, log_rule
+from headgate.control.specs import ServedBroker, is_paused, keeps_order, log_rule
 from headgate.event.identity import identity
 from headgate.filter.tools.advice import advice
 
@@ -96,6 +96,7 @@ class BrokerState:
         reason: Of the Ready condition when it is not ready.
         sink: For triggers without delivery rules.
         auths: Likewise, what they authenticate by.
+        order: Likewise, in which order they get events; empty where the rules do not say.
     """
 
     served: bool
@@ -103,6 +104,7 @@ class BrokerState:
     reason: str = ""
     sink: DeadLetterSink = DeadLetterSink()
     auths: tuple[AuthSpec, ...] = ()
+    order: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +155,13 @@ def served_broker(broker: Broker | None) -> ServedBroker | None:
 
 def broker_state(broker: Broker, public_url: str = "") -> BrokerState:
     """A stored broker as its triggers see it."""
-    sink, auths = sink_of(broker.metadata, broker.spec.delivery, public_url), auths_of(broker.spec.delivery)
+    delivery = broker.spec.delivery
+    sink, auths = sink_of(broker.metadata, delivery, public_url), auths_of(delivery)
+    order = delivery.order if delivery is not None else ""
     ready = next((condition for condition in broker.status.conditions if condition.type == "Ready"), None)
     if ready is None or broker.status.observed_generation != broker.metadata.generation:
-        return BrokerState(is_served(broker), False, "BrokerNotReconciled", sink, auths)
-    return BrokerState(is_served(broker), ready.status == TRUE, ready.reason, sink, auths)
+        return BrokerState(is_served(broker), False, "BrokerNotReconciled", sink, auths, order)
+    return BrokerState(is_served(broker), ready.status == TRUE, ready.reason, sink, auths, order)
 
 
 def auths_of(delivery: DeliverySpec | None) -> tuple[AuthSpec, ...]:
@@ -258,6 +262,7 @@ def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStat
     sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)
     needed = [_broker_ready(obj, inputs), sink, *_credentials_resolved(inputs), _subscribed(inputs)]
     warnings = [_filter_healthy(inputs.found, inputs.stopped), *_kept(inputs.found), *_filter_advisable(obj)]
+    warnings += _ordered(obj, inputs.broker)
     status: TriggerStatus | SubscriptionStatus = SubscriptionStatus()
     if isinstance(obj, Trigger):
         subscriber = _subscriber_resolved(obj, inputs)
@@ -373,6 +378,14 @@ def _delivering(trigger: Trigger) -> tuple[Condition, ...]:
         return ()
     message = f'annotation {PAUSED_ANNOTATION} is "true": its events wait until it is "false" or gone'
     return (info("Delivering", "Paused", message),)
+
+
+def _ordered(obj: Routed, broker: BrokerState | None) -> tuple[Condition, ...]:
+    """There where events come in order. True, and says of which events: nobody can mend it for all of them."""
+    if not keeps_order(obj, broker.order if broker is not None else ""):
+        return ()
+    message = "events with the same partitionkey come in their order, those without one in any order"
+    return (Condition(type="Ordered", status=TRUE, reason="ByPartitionKey", severity="Info", message=message),)
 
 
 def _filter_advisable(trigger: Routed) -> tuple[Condition, ...]:

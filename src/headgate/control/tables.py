@@ -186,13 +186,35 @@ def _made(cells: tuple[str, ...], obj: Object, include: str) -> Row:
 
 
 def _written(filters: object) -> str:
-    """Filters in a line: the text of one alone, where a terminal can show it, else JSON."""
+    """Filters in a line, as a person would write them: `ce.type == "a"; prefix: type=order.`; all must be true."""
     found = msgspec.to_builtins(filters)
-    only = found[0] if isinstance(found, list) and len(found) == 1 else found
-    dialect, text = next(iter(only.items())) if isinstance(only, dict) and len(only) == 1 else ("", None)
-    if isinstance(text, str) and text.isprintable():
-        return text if dialect in ("cel", "expression") else f"{dialect}: {text}"
-    return msgspec.json.encode(found).decode() if found else "<none>"
+    if not found:
+        return "<none>"
+    return "; ".join(map(_element, found)) if isinstance(found, list) else _element(found)
+
+
+def _element(one: object) -> str:
+    """A filter by its fields: the text of CEL as it stands, what it is nested in like a function."""
+    if not isinstance(one, dict):
+        return _plain(one)
+    return ", ".join(_field(str(name), value) for name, value in one.items())
+
+
+def _field(name: str, value: object) -> str:
+    if name in _NESTING:
+        inner = value if isinstance(value, list) else [value]
+        return f"{name}({'; '.join(map(_element, inner))})"
+    if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
+        return f"{name}: {' '.join(f'{key}={_plain(text)}' for key, text in value.items())}"
+    return _plain(value) if name in ("cel", "expression") else f"{name}: {_plain(value)}"
+
+
+_NESTING: Final = ("all", "any", "not")
+
+
+def _plain(value: object) -> str:
+    """Text that a terminal can show, else JSON."""
+    return value if isinstance(value, str) and value.isprintable() else msgspec.json.encode(value).decode()
 
 
 def partial(metadata: Metadata) -> PartialObject:

@@ -222,8 +222,9 @@ class AttemptService:
 
     def record(self, to: Recipient, delivery: Delivery, outcome: Outcome, reason: str = "") -> None:
         """Write an attempt into the journal: why it failed, or nothing when the event has been delivered."""
-        number = delivery.failures + 1
-        self.journal.attempt(delivery.partition, delivery.offset, to.target, number, outcome.status, reason, to.origin)
+        number, partition, offset = delivery.failures + 1, delivery.partition, delivery.offset
+        detail = "" if outcome.answered else outcome.detail
+        self.journal.attempt(partition, offset, to.target, number, outcome.status, reason, to.origin, detail)
 
 
 def _attempt_span(tracing: Tracing, to: Recipient, event: Event, failures: int, count: int, stored_us: int) -> Span:

@@ -26,8 +26,8 @@ import structlog
 from headgate import limits
 from headgate.observe.metrics import ATTEMPTS_FAILED, DELIVERIES
 
-# time_us, offset, partition, target, attempt, status, reason, result, origin
-_FORM: Final = struct.Struct("<qqiiHHBBBx")
+# time_us, offset, partition, target, attempt, status, reason, result, origin, detail
+_FORM: Final = struct.Struct("<qqiiHHBBBB")
 _TIMED: Final = struct.Struct("<q12xi")
 """An entry's time and target."""
 _EVENT: Final = struct.Struct("<qi")
@@ -39,6 +39,81 @@ _RESULTS: Final = ("", *DELIVERIES.values, "other")
 _REASON_CODE: Final = {name: code for code, name in enumerate(_REASONS)}
 _RESULT_CODE: Final = {name: code for code, name in enumerate(_RESULTS)}
 _FILES: Final = ("older.bin", "newer.bin")
+_DETAILS: Final = (
+    "",
+    # the name
+    "Name or service not known",
+    "No address associated with hostname",
+    "Temporary failure in name resolution",
+    "Non-recoverable failure in name resolution",
+    "Name does not resolve",
+    "Try again",
+    "nodename nor servname provided, or not known",
+    "label empty or too long",
+    "label too long",
+    "the name was not resolved within",
+    # the connection
+    "Connection refused",
+    "Network is unreachable",
+    "No route to host",
+    "Host is down",
+    "Connection reset by peer",
+    "Connection timed out",
+    "Broken pipe",
+    "Operation not permitted",
+    "Permission denied",
+    "Cannot assign requested address",
+    "Address family not supported by protocol",
+    "Too many open files",
+    "the connection was closed before the answer was whole",
+    # time
+    "no connection within",
+    "no whole answer within",
+    "no time was left after the name was resolved",
+    # the certificate, in OpenSSL's words
+    "certificate has expired",
+    "certificate is not yet valid",
+    "self-signed certificate in certificate chain",
+    "self-signed certificate",
+    "unable to get local issuer certificate",
+    "unable to get issuer certificate",
+    "unable to verify the first certificate",
+    "certificate signature failure",
+    "certificate revoked",
+    "certificate chain too long",
+    "certificate not trusted",
+    "certificate rejected",
+    "unsuitable certificate purpose",
+    "Hostname mismatch",
+    "IP address mismatch",
+    "EE certificate key too weak",
+    "CA certificate key too weak",
+    "CA signature digest algorithm too weak",
+    "invalid CA certificate",
+    # TLS
+    "the host does not answer in TLS",
+    "alert handshake failure",
+    "alert protocol version",
+    "alert certificate required",
+    "alert certificate expired",
+    "alert bad certificate",
+    "alert unknown ca",
+    "alert access denied",
+    "alert internal error",
+    "unrecognized name",
+    "unsupported protocol",
+    "EOF occurred in violation of protocol",
+    # what came
+    "the answer is not HTTP",
+    "the answer changes to another protocol",
+    "the answer's headers are over",
+    "the answer has more than",
+)
+"""What an entry may say of an attempt without an answer: a byte, which stands for words that its detail contains.
+
+Entries are kept: new words come at the end, and of words that contain others the longer ones come first. 0 is nothing,
+as in entries that were written before there was this byte.
+"""
 
 _log = structlog.get_logger(__name__)
 
@@ -67,6 +142,7 @@ class JournalEntry:
         status: HTTP status of the answer; 0 for none.
         reason: Why the attempt failed; empty when it did not.
         result: How the delivery ended; empty for an attempt.
+        detail: What was found behind the reason, in words of `_DETAILS`; empty where they have none for it.
     """
 
     time_us: int
@@ -78,6 +154,7 @@ class JournalEntry:
     reason: str = ""
     result: str = ""
     origin: Origin = Origin.DELIVERY
+    detail: str = ""
 
 
 class Journal:
@@ -101,16 +178,18 @@ class Journal:
         status: int,
         reason: str,
         origin: Origin = Origin.DELIVERY,
+        detail: str = "",
     ) -> None:
-        """An attempt has ended; `reason` is empty when it was good."""
+        """An attempt has ended; `reason` is empty when it was good. Of `detail` the words that are known are kept."""
         code, number = _REASON_CODE.get(reason, _REASON_CODE["other"]), min(number, 65_535)
+        found = next((at for at, words in enumerate(_DETAILS) if words and words in detail), 0) if detail else 0
         why = _ORIGIN_CODE[origin]
-        self._add(_FORM.pack(self._clock_us(), offset, partition, target, number, status, code, 0, why))
+        self._add(_FORM.pack(self._clock_us(), offset, partition, target, number, status, code, 0, why, found))
 
     def end(self, partition: int, offset: int, target: int, result: str) -> None:
         """A delivery has ended otherwise than by a good attempt."""
         code = _RESULT_CODE.get(result, _RESULT_CODE["other"])
-        self._add(_FORM.pack(self._clock_us(), offset, partition, target, 0, 0, 0, code, 0))
+        self._add(_FORM.pack(self._clock_us(), offset, partition, target, 0, 0, 0, code, 0, 0))
 
     def close(self) -> None:
         """Write what waits; blocks."""
@@ -202,12 +281,15 @@ def _found(piece: bytes, event: bytes) -> Iterator[JournalEntry]:
     while at >= 0:
         start = at - _EVENT_AT
         if start % _FORM.size == 0 and start + _FORM.size <= len(piece):
-            time_us, offset, partition, target, attempt, status, reason, result, origin = _FORM.unpack_from(
+            time_us, offset, partition, target, attempt, status, reason, result, origin, detail = _FORM.unpack_from(
                 piece, start
             )
             if time_us:
                 known = reason < len(_REASONS) and result < len(_RESULTS)
                 reason_text, result_text = (_REASONS[reason], _RESULTS[result]) if known else ("other", "other")
                 why = _ORIGINS[origin] if origin < len(_ORIGINS) else Origin.DELIVERY
-                yield JournalEntry(time_us, partition, offset, target, attempt, status, reason_text, result_text, why)
+                words = _DETAILS[detail] if detail < len(_DETAILS) else ""
+                yield JournalEntry(
+                    time_us, partition, offset, target, attempt, status, reason_text, result_text, why, words
+                )
         at = piece.find(event, at + 1)

@@ -20,10 +20,11 @@ _NO_ANSWER: Final = {
 }
 
 
-def status_text(status: int, reason: str = "") -> str:
-    """A status and its phrase: `404 Not Found`; for 0 that there is no answer, and why, where a reason is known."""
+def status_text(status: int, reason: str = "", detail: str = "") -> str:
+    """A status and its phrase: `404 Not Found`; for 0 that there is no answer, and why, where that is known."""
     if not status:
-        return f"no answer ({_NO_ANSWER[reason]})" if reason in _NO_ANSWER else "no answer"
+        why = [words for words in (_NO_ANSWER.get(reason, ""), detail) if words]
+        return f"no answer ({': '.join(why)})" if why else "no answer"
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:

@@ -42,6 +42,7 @@ class AttemptSummary:
         next_us: When the next one is due, microseconds since 1970 UTC; 0 when it is not known.
         code: HTTP status of the last one, 0 when it is not known, or no answer came.
         reason: Why the last one failed; empty when it is not known.
+        detail: What was found behind the reason, as the journal has it.
         answer: What it said, shortened.
     """
 
@@ -50,6 +51,7 @@ class AttemptSummary:
     code: int = 0
     answer: str = ""
     reason: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +124,15 @@ def delivery_end(history: tuple[JournalEntry, ...]) -> JournalEntry | None:
 def ended_text(end: JournalEntry, history: tuple[JournalEntry, ...]) -> str:
     """How the delivery has ended, with the last status."""
     tried = attempts_of_delivery(history)
-    after = f"; {_last(tried[-1].status, tried[-1].reason)}" if tried else ""
+    after = f"; {_last(tried[-1].status, tried[-1].reason, tried[-1].detail)}" if tried else ""
     message = ENDS[end.result].format(
         attempt=end.attempt, last=status_text(end.status), after=after, dead_letter=_took_dead_letter(history)
     )
     return f"the delivery has ended, {time_text(end.time_us)}: {message}"
 
 
-def _last(status: int, reason: str) -> str:
-    return f"the last {'answer was' if status else 'attempt got'} {status_text(status, reason)}"
+def _last(status: int, reason: str, detail: str) -> str:
+    return f"the last {'answer was' if status else 'attempt got'} {status_text(status, reason, detail)}"
 
 
 def _took_dead_letter(history: tuple[JournalEntry, ...]) -> str:
@@ -164,7 +166,7 @@ def undelivered_text(attempts: AttemptSummary, trigger: Trigger) -> str:
     trouble = f"; {health.message}" if health is not None and health.status != "True" and health.message else ""
     if not attempts.failed:
         return f"matched, and waiting for its turn{trouble}"
-    last = f", {_last(attempts.code, attempts.reason)}" if attempts.code or attempts.reason else ""
+    last = f", {_last(attempts.code, attempts.reason, attempts.detail)}" if attempts.code or attempts.reason else ""
     due = f", the next attempt is due at {time_text(attempts.next_us)}" if attempts.next_us else ""
     return f"matched, not delivered yet: {attempts.failed} attempts failed{last}{due}{trouble}"
 

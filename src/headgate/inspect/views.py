@@ -99,7 +99,7 @@ def _attempt(entry: JournalEntry, kind: str, name: str) -> TimelineEntry:
     if not entry.attempt:
         says = f"ended: {entry.result.replace('_', ' ')}"
         return TimelineEntry(time_text(entry.time_us), "ended", says, kind, name, result=entry.result)
-    answered = f": {status_text(entry.status, entry.reason)}"
+    answered = f": {status_text(entry.status, entry.reason, entry.detail)}"
     says = _ORIGINS[entry.origin].format(attempt=entry.attempt) + answered
     return TimelineEntry(
         time_text(entry.time_us),
@@ -250,14 +250,24 @@ def _trace(traced: Trace) -> JsonObject:
 def _summary(attempts: AttemptSummary | None) -> JsonObject | None:
     if attempts is None:
         return None
-    given = _given(next=_time(attempts.next_us), code=attempts.code, reason=attempts.reason, answer=attempts.answer)
+    given = _given(
+        next=_time(attempts.next_us),
+        code=attempts.code,
+        reason=attempts.reason,
+        detail=attempts.detail,
+        answer=attempts.answer,
+    )
     return {"failed": attempts.failed} | given
 
 
 def _entry(entry: JournalEntry) -> JsonObject:
     """An attempt (`attempt` counts from 1), or the end of a delivery without one (`result`)."""
     return {"time": _time(entry.time_us), "origin": entry.origin} | _given(
-        attempt=entry.attempt, status=entry.status, reason=entry.reason, result=entry.result
+        attempt=entry.attempt,
+        status=entry.status,
+        reason=entry.reason,
+        detail=entry.detail,
+        result=entry.result,
     )
 
 

@@ -263,5 +263,7 @@ def _waiting(unfinished: Unfinished, history: tuple[JournalEntry, ...]) -> Attem
     if not unfinished.failed:
         return AttemptSummary(0)
     tried = attempts_of_delivery(history)
-    code, reason = (tried[-1].status, tried[-1].reason) if tried else (0, "")
-    return AttemptSummary(unfinished.failed, unfinished.due_us, code, reason=reason)
+    if not tried:
+        return AttemptSummary(unfinished.failed, unfinished.due_us)
+    last = tried[-1]
+    return AttemptSummary(unfinished.failed, unfinished.due_us, last.status, reason=last.reason, detail=last.detail)

@@ -143,6 +143,15 @@ class Server:
         self._process = None
         return status
 
+    def interrupt(self) -> int:
+        """Stops it as Ctrl-C does: SIGINT to every process of it, the JVM too; returns the exit status."""
+        if self._process is None:
+            return 0
+        os.killpg(self._process.pid, signal.SIGINT)
+        status = self._process.wait()
+        self._process = None
+        return status
+
     def kill(self) -> None:
         """SIGKILL to every process of the server at once, the JVM included."""
         if self._process is not None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from headgate.limits import FILTER_CONSTANTS_A_NODE, FILTERS_CACHED_MAX
 
-_TEXTS: Final = (
+TEXTS: Final = (
     r"""//[^\n]*|[bB]?[rR](?:"{3}.*?"{3}|'{3}.*?'{3}|"[^"\n]*"|'[^'\n]*')|"{3}(?:[^\\]|\\.)*?"{3}|'{3}(?:[^\\]|\\.)*?'{3}"""
     r"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
 )
@@ -18,7 +18,7 @@ _TEXTS: Final = (
 # --- parentheses ----------------------------------------------------------------------------------
 
 _NESTED: Final = re.compile(r"\(\s*\(")
-_TOKENS: Final = re.compile(rf"""{_TEXTS}|`[^`]*`|[^\s"'`/()]+|[()"'`/]""", re.DOTALL)
+_TOKENS: Final = re.compile(rf"""{TEXTS}|`[^`]*`|[^\s"'`/()]+|[()"'`/]""", re.DOTALL)
 """Texts, comments and names as a whole, and what else is no white space."""
 
 
@@ -52,7 +52,7 @@ def without_nested_parentheses(text: str) -> str:
 # --- nodes ----------------------------------------------------------------------------------------
 
 _SIGNS: Final = frozenset({"==", "!=", "<=", ">=", "<", ">", "&&", "||", "+", "*", "/", "%", "?", ".", "[", "{"})
-_COUNTED: Final = re.compile(rf"{_TEXTS}|[0-9][0-9.]*|[=!<>]=|&&|\|\||[-+*/%<>?.,\[{{]", re.DOTALL)
+_COUNTED: Final = re.compile(rf"{TEXTS}|[0-9][0-9.]*|[=!<>]=|&&|\|\||[-+*/%<>?.,\[{{]", re.DOTALL)
 """Texts, comments and numbers as a whole, and signs."""
 
 

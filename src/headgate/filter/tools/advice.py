@@ -10,9 +10,8 @@ from typing import Final
 from headgate.event.attributes import CONTEXT_ATTRIBUTES
 from headgate.filter.cel.attribute_names import may_exist
 from headgate.filter.cel.tokens import names_in as names_in_cel
-from headgate.filter.dialects.cesql.dialect import otherwise as cesql_otherwise
-from headgate.filter.dialects.eventpattern.dialect import otherwise as pattern_otherwise
 from headgate.filter.dialects.jms.dialect import names_in as names_in_selector
+from headgate.filter.tools.engines import differences
 
 _DEPRECATED: Final = "sourceAndType"
 _NAMES_IN: Final[Mapping[str, Callable[[str], Sequence[str]]]] = {
@@ -21,11 +20,6 @@ _NAMES_IN: Final[Mapping[str, Callable[[str], Sequence[str]]]] = {
     "expression": names_in_cel,
 }
 """What names attributes as it likes; other dialects refuse a name that no attribute has."""
-_OTHERWISE: Final[Mapping[str, Callable[[object], str]]] = {
-    "cesql": cesql_otherwise,
-    "eventPattern": pattern_otherwise,
-}
-"""What another engine of the same dialect takes otherwise, in a sentence that names it."""
 _NAMES_SHOWN: Final = 5
 _ALIKE: Final = 0.8
 """How alike a name and an attribute's are where one is meant for the other, of 1: `typ`, `sources`."""
@@ -75,8 +69,8 @@ def _remarks(filter_object: Mapping[str, object] | None, filters: Sequence[objec
                 )
                 message = f"{field}.{name} reads {listed}: no event has it, {rule}"
                 yield Advice("NameImpossible", message)
-        if name in _OTHERWISE and (otherwise := _OTHERWISE[name](value)):
-            yield Advice("EnginesDiffer", f"{field}.{name}: {otherwise}")
+        for sentence in differences(name, value):
+            yield Advice("EnginesDiffer", f"{field}.{name}: {sentence}")
 
 
 def _fields(value: object, field: str) -> Iterator[tuple[str, str, object]]:

@@ -228,12 +228,13 @@ class Admin:
         from confluent_kafka.admin import NewTopic
 
         brokers = self.broker_count()
+        noun = "broker" if brokers == 1 else "brokers"
         there = self._names()
         missing = [topic for topic in wanted_topics(self._config) if topic.name not in there]
         for topic in missing:
             if topic.replication > brokers:
                 raise InvalidInputError(
-                    f"{topic.name} cannot have {topic.replication} copies: the cluster has {brokers} brokers",
+                    f"{topic.name} cannot have {topic.replication} copies: the cluster has {brokers} {noun}",
                     hint=f"add brokers, or set topics.{topic.role}.replication and min_insync",
                 )
         new = [

@@ -17,11 +17,13 @@ const WORDS = {
   Delivering: ["", "It is paused: its events wait", ""],
   BacklogKept: ["Its backlog is well within the bounds", "Its oldest events are about to be given up", ""],
   EventsKept: ["No event was lost to it", "Events were given up and are kept nowhere", ""],
+  Ordered: ["Its events come in order", "", ""],
   EventPoliciesReady: ["Event policies are in force", "Event policies are not in force", ""],
 };
 /** What is True for a reason of its own. */
 const REASONS = {
   AuthenticationDisabled: "Anybody may send: this server asks nobody who he is",
+  ByPartitionKey: "Events with the same partitionkey come in order, those without one in any order",
   DefaultAuthorizationMode: "No event policy applies to it",
   DeadLetterSinkNotConfigured: "It has no dead-letter sink",
 };

@@ -18,10 +18,10 @@ from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.cesql import tree
 from headgate.filter.dialects.cesql.functions import arguments_of
-from headgate.filter.dialects.cesql.parser import LEXICON, parse
+from headgate.filter.dialects.cesql.parser import parse
 from headgate.filter.dialects.cesql.to_cel import Translator
 from headgate.filter.dialects.cesql.values import Aim, Type
-from headgate.filter.dialects.sql_tokens import Kind, Token, fault, tokens
+from headgate.filter.dialects.sql_tokens import fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,26 +113,3 @@ def _otherwise(parsed: tree.Tree, translator: Translator) -> Iterator[Node]:
             yield FALSE
         case _:
             assert_never(parsed)
-
-
-def otherwise(value: object) -> str:
-    """What other engines make of a valid expression, in a sentence; empty when it is the same."""
-    levels: list[set[str]] = [set()]
-    for token in tokens(value, LEXICON) if isinstance(value, str) else ():
-        match token:
-            case Token(Kind.SIGN, "("):
-                levels.append(set())
-            case Token(Kind.SIGN, ")"):
-                levels.pop()
-            case Token(Kind.SIGN, ","):
-                levels[-1] = set()
-            case Token(Kind.KEYWORD, "AND" | "OR" | "XOR" as operator):
-                levels[-1].add(operator)
-                if len(levels[-1]) > 1:
-                    return (
-                        f"{' and '.join(sorted(levels[-1]))} stand beside each other without parentheses: CESQL groups"
-                        " from the left, as here, but the SDKs of Go and Java from the right; write parentheses"
-                    )
-            case _:
-                pass
-    return ""

@@ -9,7 +9,7 @@ and several fields below one member are asked of one and the same object (`json.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,15 +21,11 @@ from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.eventpattern.matchers import tests, time_tests
 from headgate.filter.dialects.eventpattern.rules import (
-    Affix,
     AnyOf,
-    AnythingBut,
     Exact,
     Exists,
     Field,
-    IgnoreCase,
     Item,
-    Matcher,
     arranged,
     items_of,
 )
@@ -61,30 +57,6 @@ def pattern_to_cel(value: object, field: str, bind: Bind) -> str:
         return unparse(_all(arranged(items)))
     except FilterError as error:
         raise error.at_field(field) from None
-
-
-def otherwise(value: object) -> str:
-    """What EventBridge makes of a valid pattern, in a sentence; empty when it is the same."""
-    pattern = Pattern(value, "eventPattern")
-    for matcher in _matchers(items_of(pattern)):
-        match matcher:
-            case IgnoreCase(text) | Affix(_, text, True) if not text.isascii():
-                return (
-                    f"EventBridge may take {text!r} for another text than here, as it compares each letter with the"
-                    " pattern's in upper and in lower case; here the order of the two texts does not matter"
-                )
-            case _:
-                pass
-    return ""
-
-
-def _matchers(items: Iterable[Item]) -> Iterator[Matcher]:
-    for item in items:
-        if isinstance(item, AnyOf):
-            yield from itertools.chain.from_iterable(map(_matchers, item.branches))
-            continue
-        for matcher in item.matchers:
-            yield from matcher.unwanted if isinstance(matcher, AnythingBut) else (matcher,)
 
 
 def cloud_event(field: Field, pattern: Pattern) -> tuple[str, ...]:

@@ -1,0 +1,360 @@
+"""Where another engine of a filter's language takes the filter otherwise: a table of what its text shows.
+
+The pages of the dialects and docs/reference/interoperability.md say what engines do, and by which source. A place
+stands here when the filter alone shows it and its author can write it otherwise, or can know that it will not move.
+What depends on the events' values is not here: how a reader of JSON makes integers, members that are null, lengths of
+text beyond ASCII, sums beyond 32 bits, absence below arrays, exact decimals. Nor are emulators for tests, and what
+makes SQL of CEL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final
+
+from headgate.event.attributes import REQUIRED_ATTRIBUTES
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.tokens import TEXTS
+from headgate.filter.dialects.cesql import parser as cesql
+from headgate.filter.dialects.cesql import tree as cesql_tree
+from headgate.filter.dialects.eventpattern.rules import (
+    Affix,
+    AnyOf,
+    AnythingBut,
+    Cidr,
+    Field,
+    IgnoreCase,
+    Item,
+    Matcher,
+    Wildcard,
+    items_of,
+)
+from headgate.filter.dialects.eventpattern.text import Pattern
+from headgate.filter.dialects.jms import parser as jms
+from headgate.filter.dialects.jms import tree as jms_tree
+from headgate.filter.dialects.jms.names import Attribute, meaning
+from headgate.filter.dialects.sql_tokens import Kind, Token, tokens
+from headgate.limits import FILTERS_CACHED_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Something in filters of a dialect that other engines take otherwise.
+
+    Attributes:
+        engines: Those that do, by name; they stand in the sentence.
+        seen: What of a filter, as `_READ` reads it, is such a place; empty for nothing.
+        says: The sentence, with `{found}`.
+    """
+
+    dialect: str
+    engines: str
+    seen: Callable[[Any], str]
+    says: str
+
+
+def differences(dialect: str, value: object) -> tuple[str, ...]:
+    """What other engines make of a valid filter, a sentence for each place of the table."""
+    if isinstance(value, str):
+        return _of_text(dialect, value)
+    return _differences(dialect, value)
+
+
+@lru_cache(maxsize=FILTERS_CACHED_MAX)
+def _of_text(dialect: str, text: str) -> tuple[str, ...]:
+    return _differences(dialect, text)
+
+
+def _differences(dialect: str, value: object) -> tuple[str, ...]:
+    dialect = "cel" if dialect == "expression" else dialect
+    if dialect not in _READ:
+        return ()
+    try:
+        read = _READ[dialect](value)
+        found = [(place, place.seen(read)) for place in PLACES if place.dialect == dialect]
+    except FilterError:  # admission says it
+        return ()
+    return tuple(place.says.format(found=part) for place, part in found if part)
+
+
+# --- CEL ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Cel:
+    """An expression, and the same without what stands in its texts and comments."""
+
+    text: str
+    code: str
+
+
+_QUOTED: Final = re.compile(TEXTS, re.DOTALL)
+_NULL: Final = re.compile(r"[=!]=\s*null\b|\bnull\s*[=!]=")
+_MILLISECONDS: Final = re.compile(r"(\w*)\s*\((?:[^()]|\([^()]*\))*\)\s*\.\s*getMilliseconds\s*\(\s*\)")
+_PATTERN: Final = re.compile(rf"""\bmatches\s*\(\s*(?:[^"'()]*,\s*)?(?P<pattern>{TEXTS})""", re.DOTALL)
+_CLASS: Final = re.compile(r"\\(?:[dD]|[pP](?!\{)\w)")
+_CONVERSION: Final = re.compile(rf"\b(?P<type>timestamp|int|uint|double)\s*\(\s*(?P<text>{TEXTS})\s*\)", re.DOTALL)
+_STRICT: Final = {
+    "timestamp": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:[0-5]\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"),
+    "int": re.compile(r"-?\d+"),
+    "uint": re.compile(r"\d+"),
+    "double": re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"),
+}
+
+
+def _cel(value: object) -> _Cel:
+    text = value if isinstance(value, str) else ""
+    return _Cel(text, _QUOTED.sub(lambda found: " " if found[0].startswith("//") else '""', text))
+
+
+def _null_compared(cel: _Cel) -> str:
+    found = _NULL.search(cel.code)
+    return found[0] if found is not None else ""
+
+
+def _duration_milliseconds(cel: _Cel) -> str:
+    """Of a timestamp every engine gives those below a second."""
+    return "getMilliseconds()" if any(one[1] != "timestamp" for one in _MILLISECONDS.finditer(cel.code)) else ""
+
+
+def _class_of_letters(cel: _Cel) -> str:
+    found = (_CLASS.search(one["pattern"]) for one in _PATTERN.finditer(cel.text))
+    return next((one[0] for one in found if one is not None), "")
+
+
+def _lax_conversion(cel: _Cel) -> str:
+    for one in _CONVERSION.finditer(cel.text):
+        if _STRICT[one["type"]].fullmatch(one["text"].strip("\"'")) is None:
+            return one[0]
+    return ""
+
+
+# --- CloudEvents SQL ------------------------------------------------------------------------------
+
+
+def _mixed_operators(text: str) -> str:
+    """Operators that stand beside each other without parentheses, which the tree no longer shows."""
+    levels: list[set[str]] = [set()]
+    for token in tokens(text, cesql.LEXICON):
+        match token:
+            case Token(Kind.SIGN, "("):
+                levels.append(set())
+            case Token(Kind.SIGN, ")"):
+                levels.pop()
+            case Token(Kind.SIGN, ","):
+                levels[-1] = set()
+            case Token(Kind.KEYWORD, "AND" | "OR" | "XOR" as operator):
+                levels[-1].add(operator)
+                if len(levels[-1]) > 1:
+                    return " and ".join(sorted(levels[-1]))
+            case _:
+                pass
+    return ""
+
+
+def _missing_before_or(text: str) -> str:
+    """An attribute that may be missing, on the left of an OR, and is nowhere tested by EXISTS."""
+    tree = cesql.parse(text)
+    tested = {one.name for one in _nodes(tree) if isinstance(one, cesql_tree.Exists)}
+    for logic in _nodes(tree):
+        if isinstance(logic, cesql_tree.Logic) and logic.operator == "OR":
+            for one in chain.from_iterable(map(_nodes, logic.operands[:-1])):
+                if isinstance(one, cesql_tree.Attribute) and one.name not in REQUIRED_ATTRIBUTES | tested:
+                    return one.name
+    return ""
+
+
+def _one_character_of_many_bytes(text: str) -> str:
+    for one in _nodes(cesql.parse(text)):
+        if isinstance(one, cesql_tree.Like) and not one.pattern.isascii() and re.search(r"(?<!\\)_", one.pattern):
+            return one.pattern
+    return ""
+
+
+# --- JMS selectors --------------------------------------------------------------------------------
+
+
+def _missing_properties(text: str, *, both: bool) -> str:
+    """A comparison of properties that may be missing and are nowhere tested: of `both` sides, or of one by `<>`."""
+    tree = jms.parse(text)
+    tested = {one.operand.name for one in _nodes(tree) if isinstance(one, jms_tree.IsNull)}
+
+    def may_miss(side: object) -> bool:
+        if not isinstance(side, jms_tree.Identifier) or side.name in tested:
+            return False
+        found = meaning(side.name)
+        return isinstance(found, Attribute) and found.name not in REQUIRED_ATTRIBUTES
+
+    for one in _nodes(tree):
+        if isinstance(one, jms_tree.Comparison) and one.operator in (("=", "<>") if both else ("<>",)):
+            sides = [side for side in (one.left, one.right) if may_miss(side)]
+            if len(sides) == 1 + both:
+                return " and ".join(side.name for side in sides if isinstance(side, jms_tree.Identifier))
+    return ""
+
+
+def _compared_with_each_other(text: str) -> str:
+    return _missing_properties(text, both=True)
+
+
+def _unequal(text: str) -> str:
+    return _missing_properties(text, both=False)
+
+
+# --- event patterns -------------------------------------------------------------------------------
+
+
+def _fields(items: Iterable[Item]) -> Iterator[Field]:
+    for item in items:
+        if isinstance(item, AnyOf):
+            yield from _fields(chain.from_iterable(item.branches))
+        else:
+            yield item
+
+
+def _matchers(field: Field) -> Iterator[Matcher]:
+    for matcher in field.matchers:
+        yield from matcher.unwanted if isinstance(matcher, AnythingBut) else (matcher,)
+
+
+def _case_beyond_ascii(items: tuple[Item, ...]) -> str:
+    for matcher in chain.from_iterable(map(_matchers, _fields(items))):
+        match matcher:
+            case IgnoreCase(text) | Affix(_, text, True) if not text.isascii():
+                return repr(text)
+            case _:
+                pass
+    return ""
+
+
+def _wildcard_beside_case(items: tuple[Item, ...]) -> str:
+    for field in _fields(items):
+        found = tuple(_matchers(field))
+        ignores_case = any(isinstance(one, IgnoreCase) or (isinstance(one, Affix) and one.ignore_case) for one in found)
+        if ignores_case and any(isinstance(one, Wildcard) for one in found):
+            return ".".join(field.names)
+    return ""
+
+
+def _whole_address(items: tuple[Item, ...]) -> str:
+    for matcher in chain.from_iterable(map(_matchers, _fields(items))):
+        if isinstance(matcher, Cidr) and matcher.network.prefixlen == matcher.network.max_prefixlen:
+            return str(matcher.network)
+    return ""
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def _nodes(tree: object) -> Iterator[object]:
+    """A syntax tree's node and all below it."""
+    waiting = [tree]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, tuple):
+            waiting += part
+        elif hasattr(part, "__match_args__"):
+            yield part
+            waiting += [getattr(part, field) for field in part.__match_args__]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+_READ: Final[Mapping[str, Callable[[object], object]]] = {
+    "cel": _cel,
+    "cesql": _text,
+    "jms": _text,
+    "eventPattern": lambda value: items_of(Pattern(value, "eventPattern")),
+}
+"""A filter's value as the places of its dialect look at it. `expression` is CEL, too."""
+
+PLACES: Final = (
+    Place(
+        "cel",
+        "dev.cel",
+        _null_compared,
+        "where the member is null, {found} is true or false here and in CEL's specification, and no boolean in dev.cel"
+        " (Java)",
+    ),
+    Place(
+        "cel",
+        "cel-go",
+        _duration_milliseconds,
+        "{found} of a duration is the part below a second here, and the whole duration in cel-go, cel-python, the Rust"
+        " cel and cel-js",
+    ),
+    Place(
+        "cel",
+        "cel-js",
+        _class_of_letters,
+        "{found} in a regular expression has RE2's meaning here (\\d is 0 to 9, \\pL any letter), and another one in"
+        " cel-js and common-expression-language (Rust)",
+    ),
+    Place(
+        "cel",
+        "engines that follow RFC 3339 strictly",
+        _lax_conversion,
+        "{found} has a value here, and is an error in engines that follow RFC 3339 strictly; write the usual form",
+    ),
+    Place(
+        "cesql",
+        "the SDKs of Go and Java",
+        _mixed_operators,
+        "{found} stand beside each other without parentheses: CESQL groups from the left, as here, but the SDKs of Go"
+        " and Java from the right; write parentheses",
+    ),
+    Place(
+        "cesql",
+        "the SDK of Java",
+        _missing_before_or,
+        "without {found} the expression is an error here, as in the SDK of Go, but the SDK of Java goes on with what"
+        " follows OR; test it with EXISTS, or write what needs it last",
+    ),
+    Place(
+        "cesql",
+        "the SDK of Go",
+        _one_character_of_many_bytes,
+        "_ in the pattern {found!r} is one character here, and one byte in the SDK of Go",
+    ),
+    Place(
+        "jms",
+        "ActiveMQ and Qpid",
+        _compared_with_each_other,
+        "without {found} the comparison is unknown here and in the specification, but ActiveMQ and Qpid compare what is"
+        " missing; test it with IS NOT NULL",
+    ),
+    Place(
+        "jms",
+        "Qpid",
+        _unequal,
+        "without {found} the comparison with <> is unknown here, in the specification and in ActiveMQ, but true in"
+        " Qpid; test it with IS NOT NULL",
+    ),
+    Place(
+        "eventPattern",
+        "EventBridge",
+        _case_beyond_ascii,
+        "EventBridge may take {found} for another text than here, as it compares each letter with the pattern's in"
+        " upper and in lower case; here the order of the two texts does not matter",
+    ),
+    Place(
+        "eventPattern",
+        "EventBridge",
+        _wildcard_beside_case,
+        "EventBridge may match more in {found} than its values, as a wildcard and a value that ignores case change each"
+        " other there; here each stands for itself",
+    ),
+    Place(
+        "eventPattern",
+        "EventBridge",
+        _whole_address,
+        "EventBridge refuses the CIDR {found} for its length; here it is that one address",
+    ),
+)
+"""Every place, in the order of the pages."""
