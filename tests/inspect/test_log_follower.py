@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import random
+import threading
 import tracemalloc
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -28,7 +30,7 @@ from headgate.log.directory import LogDirectory, Partition
 from headgate.log.retention import retain
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog
-from headgate.scan.source import StoredPage
+from headgate.scan.source import SearchableLog, StoredPage
 
 BLOCK = 1 << 16
 MINUTE_US = 60_000_000
@@ -220,6 +222,38 @@ def test_a_follower_that_cannot_keep_up_begins_anew_at_the_end(tmp_path: Path, m
             found = find_event(searched, BROKER, EventSearch(f"e{number}")).found
             assert found is not None
             assert found.offset == number
+
+
+def test_a_follower_whose_log_does_not_answer_holds_no_stop_up() -> None:
+    called, answers = threading.Event(), threading.Event()
+
+    class Silent:
+        def partitions(self) -> list[int]:
+            called.set()
+            answers.wait()
+            return []
+
+    async def run() -> None:
+        following = asyncio.create_task(follower.run())
+        await asyncio.to_thread(called.wait)
+        following.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await following
+        follower.close()
+
+    follower = LogFollower(cast(SearchableLog, Silent()))
+    asyncio.run(run())  # waits for the threads of its loop
+    assert not answers.is_set()
+    answers.set()
+
+
+def test_what_ends_a_follower_is_raised() -> None:
+    class Wrong:
+        def partitions(self) -> list[int]:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(LogFollower(cast(SearchableLog, Wrong())).run())
 
 
 def test_a_search_says_how_far_back_it_came_when_retention_has_taken_the_oldest_events(tmp_path: Path) -> None:

@@ -19,11 +19,12 @@ import re
 import threading
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,6 +49,7 @@ from headgate.log.errors import UnreadableEventsError
 from headgate.observe.logs import Recurring
 from headgate.scan.source import SearchableLog, StoredPage, read_pages
 
+_T = TypeVar("_T")
 _BLOCK: Final = 1 << 16
 """Events of a block."""
 _WIDTH: Final = 4
@@ -196,7 +198,7 @@ class LogFollower:
         while True:
             took_s = 0.0
             with turns.attempt():
-                took_s = await asyncio.to_thread(self.step)
+                took_s = await unwaited(self.step)
             await asyncio.sleep(took_s / FOLLOW_DUTY if took_s > FOLLOW_POLL_S * FOLLOW_DUTY else self._pause_s(took_s))
 
     def _pause_s(self, took_s: float) -> float:
@@ -235,9 +237,10 @@ class LogFollower:
         return self._is_complete
 
     def close(self) -> None:
-        """Waits for a step that is under way, and gives back what it reads by; nobody calls another method then."""
-        with self._lock:
+        """Gives back what it reads by; a step that waits for the store is left behind."""
+        if self._lock.acquire(blocking=False):
             self._coming = self._past = None
+            self._lock.release()
 
     def _begin(self) -> None:
         """Find partitions that are new: what they have now is the past."""
@@ -330,6 +333,21 @@ class LogFollower:
             not_json = [row - begin for row in range(begin, end) if row in wrong] if wrong else ()
             self._flows.add(kinds[begin:end], times_us[begin], number, offsets[begin], not_json)
             self.index.put(number, offsets[begin], ids[begin:end], roots[begin:end])
+
+
+async def unwaited(work: Callable[[], _T]) -> _T:
+    """What `work` returns, done in a thread that no stop waits for: a store may not answer for long."""
+    future = Future[_T]()
+    future.set_running_or_notify_cancel()  # from here on it cannot be cancelled, only left alone
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it is of who waits
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="follower", daemon=True).start()
+    return await asyncio.wrap_future(future)
 
 
 def _pieces(offsets: Sequence[int], times_us: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -106,7 +106,7 @@ async def _serve(context: child.Context) -> None:
         await asyncio.to_thread(brokers.refresh)
         log = stack.enter_context(contextlib.closing(KafkaLog(config, "skip")))
         follower = LogFollower(log)
-        stack.push_async_callback(asyncio.to_thread, follower.close)
+        stack.callback(follower.close)
         duties = leader_duties(settings, config, store, policy, state, follower)
         counts = stack.enter_context(ThreadPoolExecutor(1, "counts"))
         numbers = ServersNumbers(settings)
