@@ -841,11 +841,6 @@ WHY_CHUNKS_MAX: Final = 50_000
 WHY_BYTES_MAX: Final = 256 << 20
 WHY_SECONDS_MAX: Final = 5.0
 """One request that searches an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
-WHY_WINDOW_EVENTS: Final = 256
-WHY_WINDOW_EVENTS_MAX: Final = 8_192
-"""Offsets of a partition of Kafka that such a search reads at once: at first, and at most."""
-WHY_WINDOW_FOUND_MAX: Final = 16
-"""Events of the id that are kept of them; what has no room is read again."""
 INSPECT_THREADS: Final = 4
 """Threads that answer `why`, `trace`, timelines and catalogues, all of which read the log."""
 INSPECTIONS_MAX: Final = 64
@@ -858,6 +853,8 @@ FOLLOW_POLL_S: Final = 0.5
 """Between two looks at a log that is followed."""
 FOLLOW_DUTY: Final = 0.25
 """Part of the time that following takes at most, of one core."""
+FOLLOW_BEHIND_MAX: Final = 1 << 20
+"""Offsets that a follower of a log is behind; one that would be further behind begins anew at the end."""
 INDEXED_EVENTS_MAX: Final = 16 << 20
 """Events that are found by their id without reading the log, 64 MiB."""
 CATALOGUE_BROKERS_MAX: Final = 1_024
@@ -994,6 +991,10 @@ KAFKA_SCAN_CONSUMERS_MAX: Final = 16
 them; those that wait for new events need none."""
 KAFKA_SCAN_WAIT_S: Final = 0.5
 """What a scan's turn waits for Kafka at most: so long other readers wait, too, where a broker is dead."""
+KAFKA_WINDOW_EVENTS: Final = 256
+KAFKA_WINDOW_EVENTS_MAX: Final = 8_192
+KAFKA_WINDOW_BYTES_MAX: Final = 16 << 20
+"""Where a partition is read backward, offsets that are read at once: at first, and at most; and bytes that are kept."""
 SOURCE_RECORDS: Final = 500
 """Records of a foreign topic that are admitted in one transaction."""
 SOURCE_BYTES_MAX: Final = 8 << 20

@@ -126,7 +126,7 @@ class Settings(BaseSettings):
         trusted_proxies: Addresses and networks of proxies in front of the server, `127.0.0.1, 10.0.0.0/8`. Their header
             `X-Forwarded-For` says which address a request came from. Without a value, the header is ignored.
         eventtype_auto_create: Whether each type of events that a broker accepts gets an EventType object, like
-            Knative's flag `eventtype-auto-create`. Not on Kafka, where there is no catalogue yet.
+            Knative's flag `eventtype-auto-create`. On Kafka, the control process that leads makes them.
         partitions: Partitions of the event log. Each costs the matcher one task. The number can only grow.
         fronts: Processes that accept events, each with its share of the partitions. Without a value: one for every
             four cores.

@@ -22,6 +22,7 @@ from headgate.inspect.catalogue import Catalogues, FlowNotFoundError
 from headgate.inspect.flows import FlowKey, ObservedSchema
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory
+from headgate.scan.chunks import ChunkLog
 from tests.control.support import broker, trigger
 from tests.inspect.test_why import World, event
 from tests.inspect.test_why import world as _world
@@ -37,10 +38,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def catalogues_of(world: World) -> Catalogues:
-    log = LogDirectory(world.data / "log", "stop")
-    follower = LogFollower(log)
+    follower = LogFollower(ChunkLog(LogDirectory(world.data / "log", "stop")))
     follower.step()
-    return Catalogues(log, follower, world.store, lambda: world.now_us)
+    return Catalogues(follower, world.store, lambda: world.now_us)
 
 
 def read(world: World, key: ObjectKey = KEY, flow: tuple[str, str] | None = None) -> Any:

@@ -14,6 +14,7 @@ from headgate.control.objects import EventType, Kind, ObjectKey, decode_stored
 from headgate.inspect.event_type_creator import EventTypeCreator
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory
+from headgate.scan.chunks import ChunkLog
 from tests.inspect.test_why import World, event
 from tests.inspect.test_why import world as _world
 
@@ -29,7 +30,7 @@ def types(world: World) -> list[tuple[str, str]]:
 
 
 def test_each_flow_gets_one(world: World) -> None:
-    follower = LogFollower(LogDirectory(world.data / "log", "stop"))
+    follower = LogFollower(ChunkLog(LogDirectory(world.data / "log", "stop")))
     creator = EventTypeCreator(Admission(world.store), follower, lambda: world.now_us)
     assert creator.step() == 0
     world.accept(event("1"), event("2"), event("3", "ping"))
@@ -48,7 +49,7 @@ def test_each_flow_gets_one(world: World) -> None:
 
 def test_a_full_namespace_stops_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(writes._NAMESPACE_QUOTAS, Kind.EVENT_TYPE, 2)
-    follower = LogFollower(LogDirectory(world.data / "log", "stop"))
+    follower = LogFollower(ChunkLog(LogDirectory(world.data / "log", "stop")))
     creator = EventTypeCreator(Admission(world.store), follower, lambda: world.now_us)
     world.accept(*(event(str(number), f"t{number}") for number in range(5)))
     follower.step()
@@ -57,7 +58,7 @@ def test_a_full_namespace_stops_nothing(world: World, monkeypatch: pytest.Monkey
 
 
 def test_an_event_of_a_deleted_broker_makes_none(world: World) -> None:
-    follower = LogFollower(LogDirectory(world.data / "log", "stop"))
+    follower = LogFollower(ChunkLog(LogDirectory(world.data / "log", "stop")))
     world.accept(event("1"), broker="default/gone/77")
     follower.step()
     assert EventTypeCreator(Admission(world.store), follower, lambda: world.now_us).step() == 0

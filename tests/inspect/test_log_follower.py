@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import random
+import threading
 import tracemalloc
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -25,10 +27,10 @@ from headgate.inspect.find import EventSearch, find_event
 from headgate.inspect.flows import BrokerFlows, Flow, FlowKey, FlowSketch
 from headgate.inspect.log_follower import EventIndex, LogFollower
 from headgate.log.directory import LogDirectory, Partition
-from headgate.log.reader import Chunk
 from headgate.log.retention import retain
-from headgate.log.search import newest_of_all
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.scan.chunks import ChunkLog
+from headgate.scan.source import SearchableLog, StoredPage
 
 BLOCK = 1 << 16
 MINUTE_US = 60_000_000
@@ -151,7 +153,7 @@ def test_json_that_is_none_is_counted(tmp_path: Path) -> None:
             "1.0", "e", "/s", type_, datacontenttype=content_type, data_kind=kind_of(content_type, data), data=data
         )
         writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [type_]))
-    follower = LogFollower(LogDirectory(tmp_path, "stop"))
+    follower = LogFollower(ChunkLog(LogDirectory(tmp_path, "stop")))
     follower.step()
     with follower.flows() as sketch:
         found = {key.type: (flow.count, flow.not_json) for key, flow in sketch.of(BROKER).flows.items()}
@@ -161,7 +163,7 @@ def test_json_that_is_none_is_counted(tmp_path: Path) -> None:
 
 def test_a_follower_reads_what_was_there_and_what_comes_once(tmp_path: Path) -> None:
     log = LogDirectory(tmp_path, "stop")
-    follower = LogFollower(log)
+    follower = LogFollower(ChunkLog(log))
     follower.step()
     assert (follower.is_complete, follower.since_us) == (True, 0)
     writers = [PartitionWriter(Partition(tmp_path / str(n), "stop"), EVENT_SCHEMA) for n in range(2)]
@@ -190,9 +192,73 @@ def test_a_follower_reads_what_was_there_and_what_comes_once(tmp_path: Path) -> 
         writer.close()
 
 
+def test_a_follower_that_cannot_keep_up_begins_anew_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_follower, "FOLLOW_BEHIND_MAX", 10)
+    log = LogDirectory(tmp_path, "stop")
+    with PartitionWriter(Partition(tmp_path / "0", "stop"), EVENT_SCHEMA) as writer:
+
+        def store(type_: str, *numbers: int) -> None:
+            for number in numbers:
+                event = Event("1.0", f"e{number}", "/s", type_)
+                writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [event.type]))
+
+        def counted() -> dict[str, int]:
+            with follower.flows() as sketch:
+                return {key.type: flow.count for key, flow in sketch.of(BROKER).flows.items()}
+
+        store("old", *range(5))
+        follower = LogFollower(ChunkLog(log))
+        follower.step()
+        store("passed", *range(5, 15))
+        assert counted() == {"old": 5, "passed": 10}, "so many are no reason"
+        store("passed", *range(15, 26))
+        assert (counted(), follower.is_complete) == ({}, False)
+        store("new", 26)
+        assert (counted(), follower.covered(0)) == ({"new": 1}, (26, 27))
+        follower.step()
+        assert (counted(), follower.is_complete) == ({"old": 5, "passed": 21, "new": 1}, True)
+        searched = InspectedChunks(log, follower)
+        for number in (0, 14, 25, 26):
+            found = find_event(searched, BROKER, EventSearch(f"e{number}")).found
+            assert found is not None
+            assert found.offset == number
+
+
+def test_a_follower_whose_log_does_not_answer_holds_no_stop_up() -> None:
+    called, answers = threading.Event(), threading.Event()
+
+    class Silent:
+        def partitions(self) -> list[int]:
+            called.set()
+            answers.wait()
+            return []
+
+    async def run() -> None:
+        following = asyncio.create_task(follower.run())
+        await asyncio.to_thread(called.wait)
+        following.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await following
+        follower.close()
+
+    follower = LogFollower(cast(SearchableLog, Silent()))
+    asyncio.run(run())  # waits for the threads of its loop
+    assert not answers.is_set()
+    answers.set()
+
+
+def test_what_ends_a_follower_is_raised() -> None:
+    class Wrong:
+        def partitions(self) -> list[int]:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(LogFollower(cast(SearchableLog, Wrong())).run())
+
+
 def test_a_search_says_how_far_back_it_came_when_retention_has_taken_the_oldest_events(tmp_path: Path) -> None:
     log = LogDirectory(tmp_path, "stop")
-    follower = LogFollower(log)
+    follower = LogFollower(ChunkLog(log))
     path, times_us = tmp_path / "0", iter(range(MINUTE_US, 10 * MINUTE_US, MINUTE_US))
     writer = PartitionWriter(
         Partition(path, "stop"), EVENT_SCHEMA, segment_bytes_max=1, clock_us=lambda: next(times_us)
@@ -219,17 +285,17 @@ def test_a_follower_goes_on_after_a_failure_and_says_whether_it_has_read_all(
         for number in range(5):
             event = Event("1.0", f"e{number}", "/s", "t")
             writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [event.type]))
-    follower, healthy = LogFollower(log), newest_of_all
+    follower, healthy = LogFollower(ChunkLog(log)), ChunkLog.newest
 
-    def failing(log: LogDirectory, *, before: Mapping[int, int]) -> Iterator[tuple[int, Chunk]]:
-        yield from islice(healthy(log, before=before), 2)
+    def failing(log: ChunkLog, before: Mapping[int, int]) -> Iterator[tuple[int, StoredPage]]:
+        yield from islice(healthy(log, before), 2)
         raise OSError(errno.EMFILE, "too many open files")
 
-    monkeypatch.setattr(log_follower, "newest_of_all", failing)
+    monkeypatch.setattr(ChunkLog, "newest", failing)
     with pytest.raises(OSError, match="too many"):
         follower.step()
     assert (follower.covered(0), follower.is_complete) == ((3, 5), False)
-    monkeypatch.setattr(log_follower, "newest_of_all", healthy)
+    monkeypatch.setattr(ChunkLog, "newest", healthy)
     with pytest.raises(OSError, match="too many"):
         follower.step()
     assert (follower.covered(0), follower.is_complete) == ((1, 5), False)
@@ -245,7 +311,7 @@ def test_what_was_given_up_stays_so_when_an_empty_partition_comes(
         for number in range(3):
             event = Event("1.0", f"e{number}", "/s", "t")
             writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [event.type]))
-    follower = LogFollower(LogDirectory(tmp_path, "stop"))
+    follower = LogFollower(ChunkLog(LogDirectory(tmp_path, "stop")))
     follower.step()
     assert (follower.covered(0), follower.is_complete) == ((2, 3), False)
     PartitionWriter(Partition(tmp_path / "1", "stop"), EVENT_SCHEMA).close()

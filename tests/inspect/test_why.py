@@ -29,14 +29,17 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect import find as find_module
 from headgate.inspect.api import InspectApi
+from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.explanation import EventExplanation, EventFate, condition
 from headgate.inspect.file_records import DispatcherRecords, FileRecords
 from headgate.inspect.find import EventSearch, FoundEvent
+from headgate.inspect.log_follower import LogFollower
 from headgate.inspect.records import MatchRow
 from headgate.inspect.why import Why
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
+from headgate.scan.chunks import ChunkLog
 from headgate.storage.files import DispatcherDirectory
 from tests.control.support import broker, trigger
 
@@ -431,9 +434,10 @@ def call(world: World, query: str, path: str = "triggers/t/why") -> tuple[int, d
 
     from headgate.control.http import ERROR_HANDLERS
 
-    records = FileRecords(world.data, LogDirectory(world.data / "log", "stop"))
+    log = LogDirectory(world.data / "log", "stop")
+    records, catalogues = FileRecords(world.data, log), Catalogues(LogFollower(ChunkLog(log)), world.store)
     app = Starlette(
-        routes=list(InspectApi(lambda _: records, world.store).routes()),
+        routes=list(InspectApi(lambda _: records, world.store, catalogues).routes()),
         exception_handlers=ERROR_HANDLERS,
     )
     sent: list[dict[str, Any]] = []

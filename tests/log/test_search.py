@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
-from headgate.log.search import newest_first, newest_of_all
+from headgate.log.search import newest_first
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.scan.chunks import ChunkLog
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
@@ -55,15 +56,14 @@ def test_stops_where_it_is_told(tmp_path: Path) -> None:
 def test_merges_partitions_by_time(tmp_path: Path) -> None:
     write(tmp_path / "0", [1] * 10, start_us=1_000)
     write(tmp_path / "1", [1] * 10, start_us=1_005)
-    found = [
-        (chunk.append_time_us, partition)
-        for partition, chunk in newest_of_all(LogDirectory(tmp_path, "stop"), before={})
-    ]
+    log = ChunkLog(LogDirectory(tmp_path, "stop"))
+    found = [(page.append_times_us[0], partition) for partition, page in log.newest(log.end_offsets())]
     assert found == sorted(found, reverse=True)
     assert len(found) == 20
-    assert len(list(newest_of_all(LogDirectory(tmp_path, "stop"), before={0: 4, 1: 0}))) == 4
+    assert len(list(log.newest({0: 4, 1: 0}))) == 4
 
 
 def test_a_log_that_is_not_there(tmp_path: Path) -> None:
     assert list(newest_first(Partition(tmp_path / "0", "stop"))) == []
-    assert list(newest_of_all(LogDirectory(tmp_path / "nosuch", "stop"), before={})) == []
+    log = ChunkLog(LogDirectory(tmp_path / "nosuch", "stop"))
+    assert list(log.newest(log.end_offsets())) == []

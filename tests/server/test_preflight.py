@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from headgate.cli.server.serve import exit_status
-from headgate.errors import InvalidInputError
-from headgate.server import datadir, listening, preflight
+from headgate.server import datadir, listening
 from headgate.settings import Settings
-from headgate.store.config import ClusterConfig, KafkaConfig
 from headgate.testing import free_port
 
 HEADGATE = Path(sys.executable).with_name("headgate")
@@ -125,10 +123,3 @@ def test_a_data_directory_of_another_server_is_told(tmp_path: Path) -> None:
         status, lines = serve(tmp_path)
     error, _ = refused(lines[1:])
     assert (status, error) == (1, f"error: another server uses the data directory {tmp_path}")
-
-
-def test_event_types_are_not_made_on_kafka() -> None:
-    kafka = KafkaConfig(bootstrap="127.0.0.1:9")
-    with pytest.raises(InvalidInputError, match="EventTypes") as caught:
-        preflight.check_settings(Settings(eventtype_auto_create=True, kafka="127.0.0.1:9"), ClusterConfig(kafka=kafka))
-    assert "--eventtype-auto-create" in caught.value.hint

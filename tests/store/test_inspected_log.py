@@ -21,6 +21,7 @@ from headgate.inspect.find import EventSearch, InspectedLog, find_event
 from headgate.inspect.log_follower import LogFollower
 from headgate.inspect.trace import tree_of
 from headgate.log.directory import LogDirectory
+from headgate.scan.chunks import ChunkLog
 from headgate.store.kafka import scan
 from headgate.store.kafka.scan import InspectedTopic
 from headgate.store.kafka.topics import Admin
@@ -39,7 +40,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
             monkeypatch.setattr(log_follower, "FOLLOWED_BYTES_MAX", 1)
 
         def followed() -> InspectedChunks:
-            follower = LogFollower(directory)
+            follower = LogFollower(ChunkLog(directory))
             for _ in range(3):
                 follower.step()
             return InspectedChunks(directory, follower)
@@ -92,8 +93,8 @@ def test_the_newest_event_of_an_id_and_the_ones_before_it(opened: Opened, monkey
         (0, BROKER, [event("a"), event("a"), event("z")]),
     )
     del third
-    monkeypatch.setattr(scan, "WHY_WINDOW_EVENTS", 3)
-    monkeypatch.setattr(scan, "WHY_WINDOW_FOUND_MAX", 1)
+    monkeypatch.setattr(scan, "KAFKA_WINDOW_EVENTS", 3)
+    monkeypatch.setattr(scan, "KAFKA_WINDOW_BYTES_MAX", 1)
     log = open_log()
     own = [(BROKER, 0, fourth[1]), (BROKER, 0, fourth[0]), (BROKER, 1, second[1]), (BROKER, 0, first[0])]
     assert places(log, EventSearch("a")) == own
@@ -120,8 +121,8 @@ def test_a_search_is_bounded_and_goes_on(
 ) -> None:
     store, open_log = opened
     store_events(store, *((n % PARTITIONS, BROKER, [event(n)]) for n in range(20)))
-    monkeypatch.setattr(scan, "WHY_WINDOW_EVENTS", 2)
-    monkeypatch.setattr(scan, "WHY_WINDOW_EVENTS_MAX", 2)
+    monkeypatch.setattr(scan, "KAFKA_WINDOW_EVENTS", 2)
+    monkeypatch.setattr(scan, "KAFKA_WINDOW_EVENTS_MAX", 2)
     monkeypatch.setattr(find_module, "WHY_CHUNKS_MAX", 3)
     log, search, calls = open_log(), EventSearch("0"), 1
     result = find_event(log, BROKER, search)

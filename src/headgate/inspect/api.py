@@ -48,14 +48,9 @@ OF_BROKERS: Final = (WHY_BROKER, TRACE, TIMELINE)
 
 
 class InspectApi:
-    """The handlers.
+    """The handlers; `records` gives those for the client of a request."""
 
-    `records` gives those for the client of a request; without catalogues nobody reads what brokers have stored.
-    """
-
-    def __init__(
-        self, records: Callable[[Request], Records], store: Store, catalogues: Catalogues | None = None
-    ) -> None:
+    def __init__(self, records: Callable[[Request], Records], store: Store, catalogues: Catalogues) -> None:
         self._records = records
         self._store = store
         self._catalogues = catalogues
@@ -67,8 +62,7 @@ class InspectApi:
         yield Route(WHY_BROKER, self._why_broker, methods=["GET"])
         yield Route(TRACE, self._trace, methods=["GET"])
         yield Route(TIMELINE, self._timeline, methods=["GET"])
-        if self._catalogues is not None:
-            yield Route(CATALOGUE, self._catalogue, methods=["GET"])
+        yield Route(CATALOGUE, self._catalogue, methods=["GET"])
 
     async def _why_trigger(self, request: Request) -> Response:
         key, search, why = _key(Kind.TRIGGER, request), _search(request), self._why(request)
@@ -83,7 +77,6 @@ class InspectApi:
 
     async def _catalogue(self, request: Request) -> Response:
         catalogues = self._catalogues
-        assert catalogues is not None, "else there is no route"
         key, query = _key(Kind.BROKER, request), request.query_params
         if ("type" in query) != ("source" in query):
             raise InvalidInputError("type and source name a flow together", hint="?type=TYPE&source=SOURCE, or neither")

@@ -1,6 +1,6 @@
 """The catalogue of a broker: which types of events flow here, from which sources, what their data is, who wants them.
 
-How many there are and when they came is known by the follower of the log, who has read each chunk once. What they look
+How many there are and when they came is known by the follower of the log, who has read each event once. What they look
 like is read from the log for the one flow that is asked for. So a catalogue costs producers nothing, it holds for the
 events that readers can get, and survives whatever the log does. The answer says how far back it looked.
 """
@@ -32,8 +32,6 @@ from headgate.limits import (
     CATALOGUE_SAMPLE_S_MAX,
     CATALOGUE_WANTED_MAX,
 )
-from headgate.log.directory import LogDirectory
-from headgate.log.search import holding
 
 
 class FlowNotFoundError(NotFoundError):
@@ -111,12 +109,10 @@ class Catalogues:
 
     def __init__(
         self,
-        log: LogDirectory,
         follower: LogFollower,
         store: Store,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
-        self._log = log
         self._follower = follower
         self._store = store
         self._clock_us = clock_us
@@ -171,11 +167,11 @@ class Catalogues:
         for partition in sorted({number for number, _ in known.flow.places}):
             # Together: the way to the first chunk of a segment leads to the others.
             offsets = sorted({offset for number, offset in known.flow.places if number == partition}, reverse=True)
-            for chunk in holding(self._log.partition(partition), offsets):
-                offset = next(one for one in offsets if chunk.first_offset <= one < chunk.next_offset)
-                stored = from_batch(chunk.batch, offset - chunk.first_offset)
-                if newest is None or chunk.append_time_us > stored_us:
-                    newest, stored_us = stored, chunk.append_time_us
+            for page in self._follower.log.holding(partition, offsets):
+                row = page.offsets.index(next(one for one in offsets if one in page.offsets))
+                stored = from_batch(page.batch, row)
+                if newest is None or page.append_times_us[row] > stored_us:
+                    newest, stored_us = stored, page.append_times_us[row]
                 _sample(schema, stored)
                 if time.monotonic() > ends_s:
                     break

@@ -17,7 +17,7 @@ from headgate.control.rows import KnownObjects
 from headgate.control.status import identity_of
 from headgate.errors import HeadgateError
 from headgate.inspect.flows import FlowKey
-from headgate.inspect.log_follower import LogFollower
+from headgate.inspect.log_follower import LogFollower, unwaited
 from headgate.limits import EVENT_TYPES_AGAIN_S, EVENT_TYPES_CREATE_S
 from headgate.observe.logs import Recurring
 
@@ -50,7 +50,7 @@ class EventTypeCreator:
         turns = Recurring(_log, "EventTypes cannot be made", HeadgateError, OSError)
         while True:
             with turns.attempt():
-                await asyncio.to_thread(self.step)
+                await unwaited(self.step)
             await asyncio.sleep(EVENT_TYPES_CREATE_S)
 
     def step(self) -> int:

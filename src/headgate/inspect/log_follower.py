@@ -1,8 +1,10 @@
-"""The follower of the log: it reads each chunk once, for an index of events and for the sketch of flows.
+"""The follower of the log: it reads each event once, for an index of events and for the sketch of flows.
 
 It begins at the end of the log. In the background it takes what comes, and goes back through what was there, for at
 most FOLLOWED_BYTES_MAX. It works for a quarter of the time at most, in another process than those that take events, so
-a producer does not wait for it. What it has not read is searched in the log itself: nothing is right or wrong by it.
+a producer does not wait for it. One that cannot keep up begins anew at the end: it knows what flows now. What it has
+not read is searched in the log itself: nothing is right or wrong by it. Of several servers with a log in Kafka each
+follows all of it: nothing is told to the others, and all answer the same.
 
 The index says by id or by root which offsets may be the ones, without reading the log. Of each event 32 bits of each
 hash are kept, at the place of its offset in a block. A search goes through the blocks as through one text, some 4 ms
@@ -17,31 +19,37 @@ import re
 import threading
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 import xxhash
 
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.attributes import media_type
 from headgate.event.hops import ROOT
 from headgate.event.model import DataKind
 from headgate.inspect.flows import FlowSketch
-from headgate.limits import FOLLOW_DUTY, FOLLOW_POLL_S, FOLLOW_TURN_BYTES, FOLLOWED_BYTES_MAX, INDEXED_EVENTS_MAX
-from headgate.log.directory import LogDirectory
-from headgate.log.errors import CorruptChunkError
-from headgate.log.files import Committed
-from headgate.log.reader import Chunk, PartitionReader
-from headgate.log.search import newest_of_all
+from headgate.limits import (
+    FOLLOW_BEHIND_MAX,
+    FOLLOW_DUTY,
+    FOLLOW_POLL_S,
+    FOLLOW_TURN_BYTES,
+    FOLLOWED_BYTES_MAX,
+    INDEXED_EVENTS_MAX,
+)
+from headgate.log.errors import UnreadableEventsError
 from headgate.observe.logs import Recurring
+from headgate.scan.source import SearchableLog, StoredPage, read_pages
 
+_T = TypeVar("_T")
 _BLOCK: Final = 1 << 16
 """Events of a block."""
 _WIDTH: Final = 4
@@ -138,16 +146,18 @@ class EventIndex:
         column = self._roots.get(partition)
         return iter(()) if column is None else column.find(root, low, high, newest_first=False)
 
+    def give_up(self, partition: int, below: int) -> None:
+        """Forget the events below an offset."""
+        self._low[partition] = max(below, self.low(partition))
+        for columns in (self._ids, self._roots):
+            if partition in columns:
+                kept = {at: block for at, block in columns[partition].blocks.items() if below < (at + 1) * _BLOCK}
+                columns[partition].blocks = kept  # a new one: another thread may go through the old one
+
     def _make_room(self) -> None:
         while sum(len(column.blocks) for column in self._ids.values()) > self._blocks_max:
             partition, column = max(self._ids.items(), key=lambda one: len(one[1].blocks))
-            oldest = min(column.blocks)
-            self._low[partition] = (oldest + 1) * _BLOCK
-            # New dictionaries: another thread may go through the old ones.
-            for columns in (self._ids, self._roots):
-                if partition in columns:
-                    kept = {number: one for number, one in columns[partition].blocks.items() if number != oldest}
-                    columns[partition].blocks = kept
+            self.give_up(partition, (min(column.blocks) + 1) * _BLOCK)
 
 
 _BROKER, _TYPE, _SOURCE, _ID, _EXTENSIONS, _KIND, _CONTENT_TYPE = map(
@@ -170,13 +180,14 @@ class _Span:
 class LogFollower:
     """Reads the log along. Its methods may block; any thread may call them."""
 
-    def __init__(self, log: LogDirectory) -> None:
+    def __init__(self, log: SearchableLog) -> None:
         self.index = EventIndex(INDEXED_EVENTS_MAX)
         self.log = log
         self._flows = FlowSketch()
         self._lock = threading.Lock()
         self._spans: dict[int, _Span] = {}
-        self._past: Iterator[tuple[int, Chunk]] | None = None
+        self._coming: Iterator[tuple[int, StoredPage]] | None = None
+        self._past: Iterator[tuple[int, StoredPage]] | None = None
         self._past_bytes = FOLLOWED_BYTES_MAX
         self._since_us = 0
         self._is_complete = True
@@ -187,7 +198,7 @@ class LogFollower:
         while True:
             took_s = 0.0
             with turns.attempt():
-                took_s = await asyncio.to_thread(self.step)
+                took_s = await unwaited(self.step)
             await asyncio.sleep(took_s / FOLLOW_DUTY if took_s > FOLLOW_POLL_S * FOLLOW_DUTY else self._pause_s(took_s))
 
     def _pause_s(self, took_s: float) -> float:
@@ -217,7 +228,7 @@ class LogFollower:
 
     @property
     def since_us(self) -> int:
-        """When the oldest chunk was stored that was read; 0 when none was."""
+        """When the oldest event was stored that was read; 0 when none was."""
         return self._since_us
 
     @property
@@ -225,66 +236,128 @@ class LogFollower:
         """Whether all that was in the log was read."""
         return self._is_complete
 
+    def close(self) -> None:
+        """Gives back what it reads by; a step that waits for the store is left behind."""
+        if self._lock.acquire(blocking=False):
+            self._coming = self._past = None
+            self._lock.release()
+
     def _begin(self) -> None:
         """Find partitions that are new: what they have now is the past."""
         fresh = [number for number in self.log.partitions() if number not in self._spans]
+        if not fresh:
+            return
+        ends = self.log.end_offsets()
         for number in fresh:
-            end = _end(self.log, number)
-            self._spans[number] = _Span(end, end)
-        if any(self._spans[number].high for number in fresh):
+            self._spans[number] = _Span(ends[number], ends[number])
+        if any(ends[number] for number in fresh):
             self._past, self._is_complete = self._walk(), False
 
-    def _walk(self) -> Iterator[tuple[int, Chunk]]:
+    def _begin_anew(self, ends: Mapping[int, int]) -> None:
+        """Forget what was read, and go on at the end; what is there now is the past."""
+        _log.warning("the log grows faster than it is followed: its flows are counted anew")
+        self._flows, self._past_bytes, self._since_us, self._is_complete = FlowSketch(), FOLLOWED_BYTES_MAX, 0, False
+        for number, span in self._spans.items():
+            self.index.give_up(number, ends[number])
+            span.low = span.high = ends[number]
+        self._past = self._walk()
+
+    def _walk(self) -> Iterator[tuple[int, StoredPage]]:
         """What is older than what was read, the newest first."""
-        return newest_of_all(self.log, before={number: span.low for number, span in self._spans.items()})
+        return self.log.newest({number: span.low for number, span in self._spans.items()})
+
+    def _read_on(self) -> Iterator[tuple[int, StoredPage]]:
+        """What is newer than what was read, up to now."""
+        ends = self.log.end_offsets()
+        if sum(ends[number] - span.high for number, span in self._spans.items() if not span.failed) > FOLLOW_BEHIND_MAX:
+            self._begin_anew(ends)
+        behind = {number: span for number, span in self._spans.items() if not span.failed and span.high != ends[number]}
+        for number, span in behind.items():
+            if ends[number] < span.high:
+                raise UnavailableError(
+                    f"partition {number} of the log ends at {ends[number]}, and was read up to {span.high}",
+                    hint="it is another log than when this server was started: start the server again",
+                )
+
+        def give_up(number: int, _: UnreadableEventsError) -> None:
+            behind[number].failed = True  # readers stop there, too
+
+        start = {number: span.high for number, span in behind.items()}
+        for number, page in read_pages(self.log, start, ends, give_up):
+            yield number, page
+        for number, span in behind.items():
+            if not span.failed:
+                span.high = ends[number]
 
     def _forward(self, left_bytes: int) -> int:
-        for number, span in self._spans.items():
-            if span.failed or left_bytes <= 0 or span.high >= _end(self.log, number):
-                continue
-            with PartitionReader(self.log.partition(number), start=span.high) as reader:
-                try:
-                    while left_bytes > 0 and (chunk := reader.read()) is not None:
-                        self._take(number, chunk)
-                        left_bytes -= chunk.size_bytes
-                        span.high = chunk.next_offset
-                except CorruptChunkError:
-                    span.failed = True  # readers stop there, too
+        """Read what is new; returns what is left of the bytes."""
+        coming = self._read_on() if self._coming is None else self._coming
+        self._coming = None  # one that has failed is at its end
+        while left_bytes > 0:
+            found = next(coming, None)
+            if found is None:
+                return left_bytes
+            number, page = found
+            self._take(number, page)
+            left_bytes -= page.size_bytes
+            self._spans[number].high = page.offsets[-1] + 1
+        self._coming = coming
         return left_bytes
 
     def _back(self, left_bytes: int) -> None:
         while self._past is not None and left_bytes > 0:
             try:
-                number, chunk = next(self._past)
-                self._take(number, chunk)
-            except (StopIteration, CorruptChunkError) as end:
+                number, page = next(self._past)
+            except (StopIteration, UnreadableEventsError) as end:
                 self._past, self._is_complete = None, isinstance(end, StopIteration)
                 return
             except (HeadgateError, OSError):
                 self._past = self._walk()  # an iterator that has failed is at its end; the next step goes on
                 raise
-            span = self._spans[number]
-            left_bytes -= chunk.size_bytes
-            self._past_bytes -= chunk.size_bytes
-            span.low = chunk.first_offset
+            self._take(number, page, newest_first=True)
+            left_bytes -= page.size_bytes
+            self._past_bytes -= page.size_bytes
+            self._spans[number].low = page.offsets[0]
             if self._past_bytes <= 0:
                 self._past = None
 
-    def _take(self, number: int, chunk: Chunk) -> None:
-        batch, time_us = chunk.batch, chunk.append_time_us
-        self._since_us = min(self._since_us or time_us, time_us)
+    def _take(self, number: int, page: StoredPage, *, newest_first: bool = False) -> None:
+        """Takes up a page, piece by piece of what was stored together."""
+        batch, offsets, times_us = page.batch, page.offsets, page.append_times_us
         columns = (batch.column(place).to_pylist() for place in (_BROKER, _TYPE, _SOURCE))
-        kinds = list(zip(*columns, strict=True))
-        self._flows.add(kinds, time_us, number, chunk.first_offset, _not_json(batch))
-        self.index.put(number, chunk.first_offset, batch.column(_ID).to_pylist(), _roots(batch))
+        kinds, ids, roots = list(zip(*columns, strict=True)), batch.column(_ID).to_pylist(), _roots(batch)
+        wrong = frozenset(_not_json(batch))
+        self._since_us = min(self._since_us or times_us[0], times_us[0])
+        pieces = list(_pieces(offsets, times_us))
+        for begin, end in reversed(pieces) if newest_first else pieces:
+            not_json = [row - begin for row in range(begin, end) if row in wrong] if wrong else ()
+            self._flows.add(kinds[begin:end], times_us[begin], number, offsets[begin], not_json)
+            self.index.put(number, offsets[begin], ids[begin:end], roots[begin:end])
 
 
-def _end(log: LogDirectory, number: int) -> int:
-    committed = Committed(log.partition(number).directory)
-    try:
-        return committed.next_offset()
-    finally:
-        committed.close()
+async def unwaited(work: Callable[[], _T]) -> _T:
+    """What `work` returns, done in a thread that no stop waits for: a store may not answer for long."""
+    future = Future[_T]()
+    future.set_running_or_notify_cancel()  # from here on it cannot be cancelled, only left alone
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it is of who waits
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="follower", daemon=True).start()
+    return await asyncio.wrap_future(future)
+
+
+def _pieces(offsets: Sequence[int], times_us: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The rows of a page that were stored at one time, one behind the other: a chunk is one piece."""
+    begin = 0
+    for row in range(1, len(offsets)):
+        if times_us[row] != times_us[begin] or offsets[row] - offsets[begin] != row - begin:
+            yield begin, row
+            begin = row
+    yield begin, len(offsets)
 
 
 def _not_json(batch: pa.RecordBatch) -> list[int]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 
 from headgate.log.bloom import ValueHash, hash_value, might_contain
-from headgate.log.directory import LogDirectory, Partition
+from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import Chunk
 from headgate.log.segments import ChunkLocation, Segments
@@ -80,19 +79,3 @@ def _wanted(location: ChunkLocation, probes: list[ValueHash] | None) -> Chunk | 
         if not (bloom and might_contain(bloom, header.hash_count, probes)):
             return None
     return Chunk(location, header.first_offset)
-
-
-def newest_of_all(
-    log: LogDirectory, *, before: Mapping[int, int], not_before_us: int = 0
-) -> Iterator[tuple[int, Chunk]]:
-    """Chunks of all partitions of a log, each with its partition's number, the newest first.
-
-    `before` and `not_before_us` are as in `newest_first`; a partition that `before` does not name is read from its end.
-    """
-
-    def chunks(number: int) -> Iterator[tuple[int, int, Chunk]]:
-        for chunk in newest_first(log.partition(number), before=before.get(number), not_before_us=not_before_us):
-            yield -chunk.append_time_us, number, chunk
-
-    for _, number, chunk in heapq.merge(*map(chunks, log.partitions()), key=lambda found: found[:2]):
-        yield number, chunk

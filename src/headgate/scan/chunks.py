@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache
 from itertools import repeat
@@ -17,14 +17,15 @@ from headgate.log.bloom import hash_value, might_contain
 from headgate.log.directory import LogDirectory
 from headgate.log.format import ChunkHeader, Codec
 from headgate.log.reader import Chunk, LogEnds, PartitionReader, end_offsets
-from headgate.scan.source import Query, ScanCounters
+from headgate.log.search import holding, newest_first
+from headgate.scan.source import Query, ScanCounters, StoredPage, newest_of_all
 
 _NOTHING_PRUNED: Final = Pruning()
 _probe: Final = lru_cache(PRUNE_VALUES_MAX)(hash_value)  # the same few values are looked for in chunk after chunk
 
 
 class ChunkLog:
-    """See `ReadableLog`."""
+    """See `SearchableLog`."""
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
@@ -55,6 +56,19 @@ class ChunkLog:
                 found[partition] = reader.position
         return found
 
+    def newest(self, before: Mapping[int, int], not_before_us: int = 0) -> Iterator[tuple[int, StoredPage]]:
+        """See `SearchableLog`."""
+
+        def pages(number: int, offset: int) -> Iterator[StoredPage]:
+            place = self._directory.partition(number)
+            return map(ChunkPage, newest_first(place, before=offset, not_before_us=not_before_us))
+
+        return newest_of_all({number: pages(number, offset) for number, offset in before.items()})
+
+    def holding(self, partition: int, offsets: Iterable[int]) -> Iterator[ChunkPage]:
+        """See `SearchableLog`."""
+        return map(ChunkPage, holding(self._directory.partition(partition), offsets))
+
     async def current_ends(self) -> dict[int, int]:
         """See `ReadableLog`; the files stay open."""
         if self._ends is None:
@@ -84,6 +98,11 @@ class ChunkPage:
     def batch(self) -> pa.RecordBatch:
         """See `StoredPage`."""
         return self._chunk.batch
+
+    @property
+    def size_bytes(self) -> int:
+        """See `StoredPage`: of the whole chunk."""
+        return self._chunk.size_bytes
 
     @property
     def message(self) -> bytes | None:

@@ -1,21 +1,24 @@
 """What a scan reads: the interface of a log that is gone through, page by page.
 
-Two stores have it: the embedded log (`scan/chunks.py`) and Kafka (`store/kafka/scan.py`). One suite of tests
-holds both to what is said here (`tests/store/scan_contract.py`).
+Two stores have it: the embedded log (`scan/chunks.py`) and Kafka (`store/kafka/scan.py`). Suites of tests hold both to
+what is said here (`tests/store/scan_contract.py`, `tests/store/test_followed_log.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import pyarrow as pa
 
 from headgate.event import rfc3339
-from headgate.filter.skipping.filter_value import FilterValueRule
+from headgate.filter.skipping.filter_value import DEFAULT, FilterValueRule, filter_value_rule
+from headgate.limits import SCAN_TURN_S
 from headgate.log import positions
-from headgate.log.errors import PositionError
+from headgate.log.errors import PositionError, UnreadableEventsError
 
 NO_END: Final = 1 << 63
 """Above every offset: an end that is not known, or that there is none."""
@@ -84,6 +87,11 @@ class StoredPage(Protocol):
         Raises:
             UnreadableEventsError: They are not what was stored.
         """
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """What was read for it: of a chunk the stored bytes, of records the decoded events."""
         ...
 
     @property
@@ -176,6 +184,91 @@ class ReadableLog(Protocol):
     def close(self) -> None:
         """Gives back what is kept open for `current_ends`; idempotent."""
         ...
+
+
+class SearchableLog(ReadableLog, Protocol):
+    """A log that is read backward, too, and at places that somebody knows."""
+
+    def newest(self, before: Mapping[int, int], not_before_us: int = 0) -> Iterator[tuple[int, StoredPage]]:
+        """What is stored below offsets of partitions, with its partition: the page with the newest event first.
+
+        Args:
+            before: By partition; of the embedded log a chunk's first offset, or the end.
+            not_before_us: A page of which everything was stored earlier is not read: microseconds since 1970 UTC.
+
+        Raises:
+            UnreadableEventsError: What comes next is not what was stored, or the way to it.
+            UnavailableError: The store does not answer.
+        """
+        ...
+
+    def holding(self, partition: int, offsets: Iterable[int]) -> Iterator[StoredPage]:
+        """The pages that hold events, each once where their offsets are in order, whichever; what is gone is left out.
+
+        Raises as `newest` does.
+        """
+        ...
+
+
+# --- whole pages ----------------------------------------------------------------------------------
+# A log that is gone through without a query.
+
+_ANY: Final = Query("", filter_value_rule(DEFAULT))
+"""What nothing is passed over for."""
+
+
+def read_pages(
+    log: ReadableLog,
+    start: Mapping[int, int],
+    end: Mapping[int, int],
+    on_unreadable: Callable[[int, UnreadableEventsError], None] | None = None,
+) -> Generator[tuple[int, StoredPage], None, None]:
+    """Everything between these offsets, with its partition; of a partition in order. Blocking.
+
+    Args:
+        on_unreadable: Told of a partition that cannot be read on, while the others are.
+
+    Raises:
+        UnreadableEventsError: What stands there is not what was stored, and nobody is to be told.
+        UnavailableError: The store does not answer.
+    """
+    left = [partition for partition, offset in start.items() if offset < end[partition]]
+    if not left:
+        return
+    source = log.source(_ANY, {one: start[one] for one in left}, {one: end[one] for one in left})
+    counters = ScanCounters()
+    try:
+        while left:
+            pages = []
+            source.begin(time.monotonic() + SCAN_TURN_S)
+            try:
+                for partition in list(left):
+                    try:
+                        page = source.read(partition)
+                    except UnreadableEventsError as error:
+                        if on_unreadable is None:
+                            raise
+                        on_unreadable(partition, error)
+                        left.remove(partition)
+                    else:
+                        if page is not None:
+                            pages.append((partition, page))
+            finally:
+                source.end(counters)
+            yield from pages
+            left = [one for one in left if source.position(one) < min(end[one], source.end_offset(one))]
+    finally:
+        source.close()
+
+
+def newest_of_all(pages: Mapping[int, Iterable[StoredPage]]) -> Iterator[tuple[int, StoredPage]]:
+    """Pages of partitions, of each the newest first, as `SearchableLog.newest` has them."""
+
+    def keyed(partition: int) -> Iterator[tuple[int, int, StoredPage]]:
+        return ((-page.append_times_us[-1], partition, page) for page in pages[partition])
+
+    for _, partition, page in heapq.merge(*map(keyed, pages), key=lambda found: found[:2]):
+        yield partition, page
 
 
 # --- starts ---------------------------------------------------------------------------------------

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 
 import structlog
 import uvloop
 from starlette.applications import Starlette
-from starlette.routing import Mount, Route
+from starlette.requests import Request
+from starlette.routing import Mount
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
@@ -32,11 +34,13 @@ from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.event_type_creator import EventTypeCreator
 from headgate.inspect.file_records import FileRecords
 from headgate.inspect.log_follower import LogFollower
+from headgate.inspect.records import Records
 from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S
 from headgate.log.directory import LogDirectory
 from headgate.observe import metrics
 from headgate.observe.history import NumbersHistory, counted_by
 from headgate.scan.chunks import ChunkLog
+from headgate.scan.counting import EventCounter
 from headgate.server import child, local_http, ready, tls
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import Rights, default_mode
@@ -46,7 +50,7 @@ from headgate.server.object_stats import ObjectStatsApi
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
 from headgate.server.stopped_filters import StoppedFiltersWatch
-from headgate.server.summary import SummaryApi, keep, parts_of
+from headgate.server.summary import PartView, SummaryApi, keep, parts_of
 from headgate.server.target_stats import AskedStats, matches
 from headgate.settings import Settings
 from headgate.storage.files import directories_of
@@ -84,7 +88,7 @@ async def _serve(context: child.Context) -> None:
         api = ControlApi(store, policy, rights.grants)
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store)
         history = own_history(settings)
-        follower = LogFollower(LogDirectory(settings.log_directory, settings.on_corrupt))
+        follower = LogFollower(ChunkLog(LogDirectory(settings.log_directory, settings.on_corrupt)))
         answers = paths(settings, store, api, history, follower)
         async with local_http.answering(UsersOfFronts(answers), settings.control_socket):
             works = [
@@ -117,17 +121,21 @@ def paths(
     history: NumbersHistory | None = None,
     follower: LogFollower | None = None,
 ) -> Starlette:
-    """What the fronts pass on: the API of objects, what became of events, and the numbers of both."""
-    history = history or own_history(settings)
-    follower = follower or LogFollower(LogDirectory(settings.log_directory, settings.on_corrupt))
-    log = follower.log
+    """What the fronts pass on, of a server that keeps everything itself."""
+    log = LogDirectory(settings.log_directory, settings.on_corrupt)
+    follower = follower or LogFollower(ChunkLog(log))
     records = FileRecords(settings.data, log, settings.dispatchers, follower)
-    dispatchers = LocalDispatchers(settings)
-    letters = [own.dead_letters for own in directories_of(settings.data, settings.dispatchers)]
-    backtests = Backtests(store, ChunkLog(log), ReaderScanner(settings.reader_socket))
-    inspecting = InspectApi(lambda _: records, store, Catalogues(log, follower, store))
-    summary = SummaryApi(store, partial(parts_of, settings), dispatchers, history, letters)
-    return application(store, api, dispatchers, history, *inspecting.routes(), *summary.routes(), backtests=backtests)
+    return application(
+        store,
+        api,
+        LocalDispatchers(settings),
+        history or own_history(settings),
+        follower,
+        records=lambda _: records,
+        parts=partial(parts_of, settings),
+        counter=ReaderScanner(settings.reader_socket),
+        letters=[own.dead_letters for own in directories_of(settings.data, settings.dispatchers)],
+    )
 
 
 def application(
@@ -135,13 +143,24 @@ def application(
     api: ControlApi,
     dispatchers: DispatcherReach,
     history: NumbersHistory,
-    *routes: Route,
-    backtests: Backtests,
+    follower: LogFollower,
+    *,
+    records: Callable[[Request], Records],
+    parts: Callable[[], Iterable[PartView]],
+    counter: EventCounter,
+    letters: Sequence[Path] = (),
 ) -> Starlette:
-    """The API of objects, the counters of each, and backtests; `routes` are those that this deployment has besides."""
+    """What the fronts pass on, in every deployment: the API of objects, what became of events, the numbers of both.
+
+    Args:
+        records: See `InspectApi`.
+        parts: See `SummaryApi`, as `letters`.
+        counter: Counts events for backtests.
+    """
     every = [
-        *routes,
-        *BacktestApi(backtests).routes(),
+        *InspectApi(records, store, Catalogues(follower, store)).routes(),
+        *SummaryApi(store, parts, dispatchers, history, letters).routes(),
+        *BacktestApi(Backtests(store, follower.log, counter)).routes(),
         *ObjectStatsApi(store, partial(AskedStats, dispatchers, store.target_id), history).routes(),
         Mount("/", api.app),
     ]

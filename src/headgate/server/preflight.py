@@ -80,11 +80,6 @@ def check_settings(settings: Settings, cluster: ClusterConfig | None = None) -> 
             f"{settings.fronts} fronts need as many partitions of the log, and there are {settings.partitions}",
             hint=f"--fronts {settings.partitions}, or --partitions {settings.fronts}: it may only grow",
         )
-    if cluster is not None and settings.eventtype_auto_create:
-        raise InvalidInputError(
-            "a deployment on Kafka cannot make EventTypes of events: it has no catalogue",
-            hint="leave out --eventtype-auto-create, and create EventTypes with kn or kubectl",
-        )
     check_tls(settings)
     keyring_of(settings)
     if settings.has_authentication:

@@ -16,9 +16,6 @@ from typing import Final
 
 import structlog
 import uvloop
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
@@ -29,9 +26,9 @@ from headgate.control.quota_rules import NOT_ON_KAFKA
 from headgate.control.reconciler import Reconciler
 from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.store import Store
-from headgate.errors import HeadgateError, UnavailableError
-from headgate.inspect.api import CATALOGUE, InspectApi
-from headgate.inspect.backtest import Backtests
+from headgate.errors import UnavailableError
+from headgate.inspect.event_type_creator import EventTypeCreator
+from headgate.inspect.log_follower import LogFollower
 from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
 from headgate.observe.history import NumbersHistory
 from headgate.scan.counting import EventCounter, LogCounter
@@ -56,7 +53,7 @@ from headgate.server.kafka.peers import PeerServers
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
-from headgate.server.summary import SummaryApi, keep
+from headgate.server.summary import keep
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import KafkaConfig
@@ -74,19 +71,6 @@ _log = structlog.get_logger(__name__)
 
 Duty = Callable[[], Awaitable[object]]
 """What only the leader does, from the time that it leads on until it is cancelled."""
-
-
-class NotOnKafkaError(HeadgateError):
-    """A deployment on Kafka does not answer this yet."""
-
-    code = "not-on-kafka"
-    http_status = 501
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a deployment on Kafka has no catalogue of what flows through a broker yet",
-            hint="read events with `headgate tail`, or see EventTypes",
-        )
 
 
 def run(context: child.Context) -> None:
@@ -118,23 +102,28 @@ async def _serve(context: child.Context) -> None:
 
         state = ControlState(ready.Mark(settings.run_directory, context.part.name), store, note)
         leadership = Leadership(objects, config, changed, told)
-        duties = leader_duties(settings, config, store, policy, state)
         brokers = ServedBrokers(store)
         await asyncio.to_thread(brokers.refresh)
         log = stack.enter_context(contextlib.closing(KafkaLog(config, "skip")))
+        follower = LogFollower(log)
+        stack.callback(follower.close)
+        duties = leader_duties(settings, config, store, policy, state, follower)
         counts = stack.enter_context(ThreadPoolExecutor(1, "counts"))
         numbers = ServersNumbers(settings)
         history = NumbersHistory(numbers.counted)
         owners = PartitionOwners(
             settings, config.topics.outbox.partitions, GroupMembers(config).owners, PeerServers(settings)
         )
-        backtests = Backtests(store, log, own_counter(settings, log, brokers, counts))
-        routes = (
-            Route(CATALOGUE, _not_yet, methods=["GET"]),
-            *InspectApi(partial(AskedRecords, InspectedTopic(log), owners), store).routes(),
-            *SummaryApi(store, numbers.parts, owners, history).routes(),
+        answers = application(
+            store,
+            api,
+            owners,
+            history,
+            follower,
+            records=partial(AskedRecords, InspectedTopic(log), owners),
+            parts=numbers.parts,
+            counter=own_counter(settings, log, brokers, counts),
         )
-        answers = application(store, api, owners, history, *routes, backtests=backtests)
         await stack.enter_async_context(local_http.answering(UsersOfFronts(answers), settings.control_socket))
         works = (
             leadership.run(duties),
@@ -142,6 +131,7 @@ async def _serve(context: child.Context) -> None:
             brokers.follow(),
             state.show(),
             keep(history),
+            follower.run(),
             tell_numbers(settings, config),
         )
         tasks = [asyncio.create_task(one) for one in works]
@@ -154,10 +144,6 @@ async def _serve(context: child.Context) -> None:
         await child.until_stopped(stop, tasks, (objects.follow, leadership.take_part, hearing), on_end)
 
 
-async def _not_yet(_: Request) -> Response:
-    raise NotOnKafkaError
-
-
 def own_counter(settings: Settings, log: KafkaLog, brokers: ServedBrokers, threads: Executor) -> EventCounter:
     """Counts events for backtests: this server's reader; where it has none this process."""
     if Role.READER in parts.roles_of(settings):
@@ -166,7 +152,12 @@ def own_counter(settings: Settings, log: KafkaLog, brokers: ServedBrokers, threa
 
 
 def leader_duties(
-    settings: Settings, config: KafkaConfig, store: Store, policy: UrlPolicy, state: ControlState
+    settings: Settings,
+    config: KafkaConfig,
+    store: Store,
+    policy: UrlPolicy,
+    state: ControlState,
+    follower: LogFollower,
 ) -> Sequence[Duty]:
     """What the leader does: each begins when it takes the lead, is cancelled when it loses it, and never ends."""
 
@@ -188,14 +179,17 @@ def leader_duties(
         """What dispatchers have found of targets."""
         await _followed(lambda stop: follow_reports(config, store.reports.put, stop))
 
-    return (
+    duties: list[Duty] = [
         prepare,
         write_reports,
         lambda: recompile_stored(store, state.compiling),
         write_generations,
         lambda: reseal_stored(store),
         lambda: tend_signing_keys(store.signing_keys),
-    )
+    ]
+    if settings.eventtype_auto_create:
+        duties.append(lambda: EventTypeCreator(Admission(store), follower).run())
+    return duties
 
 
 async def _followed(follow: Callable[[threading.Event], None]) -> None:

@@ -37,7 +37,7 @@ from headgate.log.writer import PartitionWriter
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.replay.store import ReplayStore
-from headgate.scan.source import StoredPage
+from headgate.scan.source import StoredPage, read_pages
 from headgate.storage.files import DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import LeftBehind, objects_by_kind, running_replays, subscription_targets
@@ -47,7 +47,7 @@ from headgate.store.kafka.cluster_import import Moved, MoveIncompleteError, Tell
 from headgate.store.kafka.consumer_groups import GroupMembers
 from headgate.store.kafka.objects import POSITION_TABLE, KafkaObjects
 from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, OutboxWalker
-from headgate.store.kafka.scan import KafkaLog, read_pages
+from headgate.store.kafka.scan import KafkaLog
 from headgate.store.kafka.target_reports import PartitionReports
 from headgate.store.kafka.topics import wanted_topics
 from headgate.subscriptions.store import SubscriptionStore

@@ -46,6 +46,11 @@ class EventPage:
     next_offset: int
 
     @property
+    def size_bytes(self) -> int:
+        """See `StoredPage`."""
+        return int(self.batch.nbytes)
+
+    @property
     def message(self) -> bytes | None:
         """See `StoredPage`: there are no such bytes."""
         return None

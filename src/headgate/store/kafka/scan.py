@@ -8,7 +8,6 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from heapq import merge
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -16,7 +15,6 @@ import structlog
 
 from headgate.errors import HeadgateError, OverloadedError, UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, from_batch
-from headgate.filter.skipping.filter_value import DEFAULT, filter_value_rule
 from headgate.inspect.find import EventSearch, FoundEvent, LogPage, SearchedPiece
 from headgate.limits import (
     DAMAGES_KEPT,
@@ -25,14 +23,21 @@ from headgate.limits import (
     KAFKA_READ_S_MAX,
     KAFKA_SCAN_CONSUMERS_MAX,
     KAFKA_SCAN_WAIT_S,
-    SCAN_TURN_S,
-    WHY_WINDOW_EVENTS,
-    WHY_WINDOW_EVENTS_MAX,
-    WHY_WINDOW_FOUND_MAX,
+    KAFKA_WINDOW_BYTES_MAX,
+    KAFKA_WINDOW_EVENTS,
+    KAFKA_WINDOW_EVENTS_MAX,
 )
 from headgate.log.directory import OnCorrupt
 from headgate.observe import metrics
-from headgate.scan.source import NO_END, Query, ReadableLog, ScanCounters, StoredPage
+from headgate.scan.source import (
+    NO_END,
+    Query,
+    ScanCounters,
+    SearchableLog,
+    StoredPage,
+    newest_of_all,
+    read_pages,
+)
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import Came, KafkaAdmin, TopicConsumer, library, offset_of
 from headgate.store.kafka.events import EventPage, PageBuilder, Passes, headers_of
@@ -345,7 +350,7 @@ _NO_RECORD: Final = -1
 
 
 class KafkaLog:
-    """See `headgate.scan.source.ReadableLog`.
+    """See `headgate.scan.source.SearchableLog`.
 
     By `on_corrupt` readers stop at records that Headgate has not stored so, or pass over and log them.
     """
@@ -401,6 +406,41 @@ class KafkaLog:
         ends = self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {partition: ends[partition] if at == _NO_RECORD else at for partition, at in found.items()}
 
+    def newest(self, before: Mapping[int, int], not_before_us: int = 0) -> Iterator[tuple[int, StoredPage]]:
+        """See `SearchableLog`."""
+        from confluent_kafka.admin import OffsetSpec
+
+        first = self._offsets(before, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        if not_before_us:
+            since = self.offsets_at_time(list(before), not_before_us)
+            first = {partition: max(offset, since[partition]) for partition, offset in first.items()}
+        yield from newest_of_all({number: self._windows(number, first[number], end) for number, end in before.items()})
+
+    def _windows(self, partition: int, first: int, end: int) -> Iterator[StoredPage]:
+        """A partition from its end on. Kafka reads forward only: a window at the end is read, then one before it.
+
+        What a window holds beyond KAFKA_WINDOW_BYTES_MAX is read again with the next one.
+        """
+        width = KAFKA_WINDOW_EVENTS
+        while end > first:
+            begin, kept, kept_bytes = max(first, end - width), deque[StoredPage](), 0
+            for _, page in read_pages(self, {partition: begin}, {partition: end}):
+                kept.append(page)
+                kept_bytes += page.size_bytes
+                while kept_bytes > KAFKA_WINDOW_BYTES_MAX and len(kept) > 1:
+                    kept_bytes -= kept.popleft().size_bytes
+                    begin = kept[0].offsets[0]
+            width = min(2 * (end - begin), KAFKA_WINDOW_EVENTS_MAX)
+            end = begin
+            while kept:
+                yield kept.pop()
+
+    def holding(self, partition: int, offsets: Iterable[int]) -> Iterator[StoredPage]:
+        """See `SearchableLog`: each is read alone."""
+        for offset in offsets:
+            for _, page in read_pages(self, {partition: offset}, {partition: offset + 1}):
+                yield page
+
     async def current_ends(self) -> dict[int, int]:
         """See `ReadableLog`."""
         return await asyncio.to_thread(self.end_offsets)
@@ -427,88 +467,34 @@ class KafkaLog:
 # --- inspected topic ------------------------------------------------------------------------------
 
 _ID, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("id", "source"))
-_ANY: Final = Query("", filter_value_rule(DEFAULT))
-"""What nothing is passed over for."""
-
-
-def read_pages(log: ReadableLog, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[tuple[int, StoredPage]]:
-    """Everything between these offsets, with its partition; of a partition in order. Blocking.
-
-    Raises:
-        RecordError: A record is none of ours, and readers of the log stop there.
-        UnavailableError: The store does not answer.
-    """
-    left = [partition for partition, offset in start.items() if offset < end[partition]]
-    source = log.source(_ANY, {one: start[one] for one in left}, {one: end[one] for one in left})
-    counters = ScanCounters()
-    try:
-        while left:
-            source.begin(time.monotonic() + SCAN_TURN_S)
-            try:
-                pages = [(one, page) for one in left if (page := source.read(one)) is not None]
-            finally:
-                source.end(counters)
-            yield from pages
-            left = [one for one in left if source.position(one) < min(end[one], source.end_offset(one))]
-    finally:
-        source.close()
 
 
 class InspectedTopic:
-    """See `InspectedLog`: Kafka reads forward only, so a piece is a window of a partition, each twice as wide."""
+    """See `InspectedLog`: a piece is a page of records."""
 
-    def __init__(self, log: ReadableLog) -> None:
+    def __init__(self, log: SearchableLog) -> None:
         self._log = log
 
     def newest(self, search: EventSearch) -> Iterator[SearchedPiece]:
         """See `InspectedLog`."""
-        first, ends = self._log.first_offsets(), self._log.end_offsets()
-        if search.since_us:
-            since = self._log.offsets_at_time(list(first), search.since_us)
-            first = {partition: max(offset, since[partition]) for partition, offset in first.items()}
-        windows = [
-            self._windows(
-                partition, offset, min(ends[partition], search.before.get(partition, ends[partition])), search
-            )
-            for partition, offset in first.items()
-        ]
-        for _, piece in merge(*windows, key=lambda one: one[0]):
-            yield piece
+        before = {number: min(end, search.before.get(number, end)) for number, end in self._log.end_offsets().items()}
+        for number, page in self._log.newest(before, search.since_us):
+            found = reversed(list(_found(number, page, search)))
+            yield SearchedPiece(number, page.offsets[0], page.append_times_us[0], page.size_bytes, found)
 
     def at(self, partition: int, offset: int) -> FoundEvent | None:
         """See `InspectedLog`."""
         if not self._log.first_offsets().get(partition, offset + 1) <= offset < self._log.end_offsets()[partition]:
             return None
-        for _, page in read_pages(self._log, {partition: offset}, {partition: offset + 1}):
-            return _event(partition, page, 0)
-        return None
+        page = next(self._log.holding(partition, [offset]), None)
+        return None if page is None else _event(partition, page, 0)
 
     def descendants(self, root: str, time_us: int) -> Iterator[LogPage]:
         """See `InspectedLog`: everything, as nothing here says what descends from what."""
         del root
         start = self._log.offsets_at_time(self._log.partitions(), time_us)
         for partition, page in read_pages(self._log, start, self._log.end_offsets()):
-            yield LogPage(page.batch, page.batch.nbytes, partial(_event, partition, page))
-
-    def _windows(
-        self, partition: int, first: int, end: int, search: EventSearch
-    ) -> Iterator[tuple[int, SearchedPiece]]:
-        """The windows of a partition, the last one first, each with what it is ordered by."""
-        width, time_us = WHY_WINDOW_EVENTS, time.time_ns() // 1_000
-        while end > first:
-            begin = max(first, end - width)
-            found = deque[FoundEvent](maxlen=WHY_WINDOW_FOUND_MAX)
-            newest_us, oldest_us, size, is_full = 0, 0, 0, False
-            for _, page in read_pages(self._log, {partition: begin}, {partition: end}):
-                newest_us, oldest_us = page.append_times_us[-1], oldest_us or page.append_times_us[0]
-                size += page.batch.nbytes
-                for event in _found(partition, page, search):
-                    is_full = is_full or len(found) == found.maxlen
-                    found.append(event)
-            end = found[0].offset if is_full else begin  # what has no room is searched again
-            yield -(newest_us or time_us), SearchedPiece(partition, end, oldest_us or time_us, size, reversed(found))
-            time_us = oldest_us or time_us
-            width = min(2 * width, WHY_WINDOW_EVENTS_MAX)
+            yield LogPage(page.batch, page.size_bytes, partial(_event, partition, page))
 
 
 def _found(partition: int, page: StoredPage, search: EventSearch) -> Iterator[FoundEvent]:

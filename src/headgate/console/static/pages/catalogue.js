@@ -31,7 +31,7 @@ export function Catalogue({ route }) {
   return html`<${PageHead} title="Catalogue" />
     <div class="toolbar"><${BrokerField} value=${name} namespace=${namespace} onChange=${setName} />${data && html`<span class="muted">${counted(data.events, "event")} ${data.complete ? "of the whole log" : html`since <${Ago} time=${data.since} />`}</span><button type="button" onClick=${reload}>Look again</button>`}</div>
     ${!full && html`<${Empty} icon="brokers" title="Choose a broker">The types of its events are listed here.<//>`}
-    ${error?.status === 404 ? html`<${Empty} icon="catalogue" title="No catalogue here">This server keeps none, or there is no such broker.<//>` : html`<${Problem} error=${error} />`}
+    ${error?.status === 404 ? html`<${Empty} icon="catalogue" title="No catalogue here">There is no such broker.<//>` : html`<${Problem} error=${error} />`}
     ${data && !data.items.length && html`<${Empty} icon="catalogue" title="No events yet">Each type of event is listed here once the first one has come.<//>`}
     ${chosen && html`<div class="columns narrow-left">
       <ul class="types" aria-label="Types">
