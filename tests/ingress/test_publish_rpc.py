@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,20 @@ from headgate.auth.user import ANONYMOUS_NAME
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.model import Event
+from headgate.ingress import publish_rpc
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import FILE, KnownProducers, Producers
-from headgate.ingress.publish_rpc import PublishRpc
+from headgate.ingress.publish_rpc import PublishRpc, decode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe.tracing import Tracing
+from headgate.rpc.cloudevents_pb2 import CloudEvent
 from headgate.rpc.events import to_message
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
+from headgate.rpc.wire import parsed
 from tests.calls import Client, Refused, Stream, served
 
 BROKER = "ns/b"
@@ -269,6 +273,66 @@ def test_who_does_not_keep_to_the_rules_is_told_which(
             again, _ = await opened(client)
             await again.write(request(0))
             assert [said(message) for message in await again.rest()] == [(0, 0, 0)]
+
+    run(work())
+
+
+def test_a_large_request_is_read_beside_the_loop_event_by_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read of the library is a step that everybody waits for."""
+    decoded: list[tuple[int, bool]] = []
+    read: list[bytes] = []
+
+    def watched_decode(request: Any) -> Sequence[Event]:
+        decoded.append((len(request.events), threading.current_thread() is threading.main_thread()))
+        return decode(request)
+
+    def watched_parsed(type_: Any, data: bytes) -> Any:
+        assert type_ is CloudEvent
+        read.append(data)
+        return parsed(type_, data)
+
+    monkeypatch.setattr(publish_rpc, "decode", watched_decode)
+    monkeypatch.setattr(publish_rpc, "parsed", watched_parsed)
+    few, many = limits.DECODE_EVENTS_INLINE, limits.PUBLISH_EVENTS_MAX
+    large = request(few + many)
+    large.events[0].text_data = "x" * limits.RPC_BYTES_UNCOUNTED
+
+    async def work() -> None:
+        async with publishing(tmp_path) as (log, client):
+            stream, _ = await opened(client)
+            for sent in (request(0, few), request(few, many), large):
+                await stream.write(sent)
+            assert [said(message)[2] for message in await stream.rest()] == [0, 0, 0]
+            assert log.ids() == [names(0, few + many + 1)]
+
+    run(work())
+    assert decoded == [(few, True), (many, False), (1, False)]
+    assert [CloudEvent.FromString(data).id for data in read] == names(0, few + many + 1)
+
+
+@pytest.mark.parametrize(
+    ("event", "code", "wrong"),
+    [
+        (b"\xff", "invalid-event", "event 1: no io.cloudevents.v1.CloudEvent"),
+        (b"\x2a\0" * limits.RPC_FIELDS_MAX + b"\x2a\0", "invalid-event", "event 1: a message has more than"),
+        (b"x" * (limits.EVENT_BYTES_MAX + 1), "event-too-large", "event 1: an event must not be larger"),
+    ],
+)
+def test_bytes_that_are_no_event_are_refused_and_the_stream_goes_on(
+    tmp_path: Path, event: bytes, code: str, wrong: str
+) -> None:
+    size = bytes(len(event) >> shift & 0x7F | 0x80 for shift in (0, 7, 14)) + b"\0"
+
+    async def work() -> None:
+        async with publishing(tmp_path) as (_, client):
+            stream, _ = await opened(client)
+            await stream.write(request(0).SerializeToString() + b"\x1a" + size + event)
+            await stream.write(request(2))
+            refused, stored = await stream.rest()
+            assert (said(refused), said(stored)) == ((0, 1, code), (2, 2, 0))
+            assert refused.refused.problem.detail.startswith(wrong)
 
     run(work())
 
