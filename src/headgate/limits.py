@@ -748,7 +748,7 @@ WAL_FRAMES_MAX: Final = 1_000
 DEADLETTER_COUNTS_MAX: Final = 1_000
 """Rows of an answer that counts dead letters by trigger, reason and state: those with most."""
 DEADLETTERS_MAX: Final = 1_000_000
-"""Dead letters in the store; when it is full, deliveries that were given up wait."""
+"""Dead letters in the store, which namespaces share; when it is full, deliveries that were given up wait."""
 DEADLETTERS_BYTES_MAX: Final = 4 << 30
 """The same in bytes of their events."""
 DEADLETTERS_BATCH_MAX: Final = 256
