@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from headgate import limits
-from headgate.auth.user import ANONYMOUS_NAME
+from headgate.auth.context import current_user
+from headgate.auth.user import ANONYMOUS_NAME, authenticated
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.model import Event
@@ -33,7 +34,9 @@ from headgate.observe.tracing import Tracing
 from headgate.rpc.cloudevents_pb2 import CloudEvent
 from headgate.rpc.events import to_message
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
+from headgate.rpc.service import RpcCall
 from headgate.rpc.wire import parsed
+from headgate.shares import PlacesTakenError
 from tests.calls import Client, Refused, Stream, served
 
 BROKER = "ns/b"
@@ -333,6 +336,67 @@ def test_bytes_that_are_no_event_are_refused_and_the_stream_goes_on(
             refused, stored = await stream.rest()
             assert (said(refused), said(stored)) == ((0, 1, code), (2, 2, 0))
             assert refused.refused.problem.detail.startswith(wrong)
+
+    run(work())
+
+
+class HeldCall:
+    """A call whose client opens a stream and then says nothing until it is told to leave."""
+
+    def __init__(self, broker: str) -> None:
+        self._first: list[bytes] = [PublishRequest(open=PublishRequest.Open(broker=broker)).SerializeToString()]
+        self.opened = asyncio.Event()
+        self.leave = asyncio.Event()
+
+    async def read(self) -> bytes | None:
+        if self._first:
+            return self._first.pop()
+        await self.leave.wait()
+        return None
+
+    async def write(self, _: bytes) -> None:
+        self.opened.set()
+
+
+def test_who_has_all_streams_that_he_may_leaves_some_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish_rpc, "PUBLISH_STREAMS_MAX", 64)
+
+    async def work() -> None:
+        log = Log(tmp_path)
+        log.brokers |= {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in ("loud/b", "quiet/b")}
+        streams: list[tuple[HeldCall, asyncio.Task[None]]] = []
+
+        async def taken(user: str, broker: str) -> int:
+            """How many streams a user gets."""
+            for count in range(65):
+                current_user.set(authenticated(user))
+                held: Any = HeldCall(broker)
+                stream = asyncio.create_task(log.rpc.publish(RpcCall(held, PublishRequest)))
+                opening = asyncio.create_task(held.opened.wait())
+                await asyncio.wait([stream, opening], return_when=asyncio.FIRST_COMPLETED)
+                if stream.done():
+                    opening.cancel()
+                    with pytest.raises(PlacesTakenError, match="PUBLISH_STREAMS_MAX"):
+                        stream.result()
+                    return count
+                streams.append((held, stream))
+            raise AssertionError("there are more streams than there are")
+
+        loud = await taken("eve", "loud/b")
+        assert 32 < loud < 64
+        assert await taken("ann", "loud/b") > 1, "another user of the same namespace"
+        assert await taken("bob", "quiet/b") > 5, "another namespace"
+        assert await taken("eve", "loud/b") == 0
+        for held, stream in streams:
+            held.leave.set()
+            await stream
+        assert await taken("eve", "loud/b") == loud, "places are given back"
+        for held, stream in streams[-loud:]:
+            held.leave.set()
+            await stream
+        await log.close()
 
     run(work())
 
