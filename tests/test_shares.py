@@ -183,6 +183,64 @@ def test_threads_give_a_newcomer_the_next_turn() -> None:
     assert order.index("quiet") <= 1
 
 
+def test_who_hangs_in_threads_leaves_some_for_others_and_loses_none_of_his_work() -> None:
+    threads = FairThreads(32, "hang", hangs=True)
+    begun, go_on = threading.Semaphore(0), threading.Event()
+    order: list[str] = []
+
+    def hang(name: str) -> None:
+        begun.release()
+        assert go_on.wait(30)
+        order.append(name)
+
+    def begin(count: int) -> None:
+        for _ in range(count):
+            assert begun.acquire(timeout=30)
+
+    try:
+        works = [threads.of("loud", "eve").submit(hang, "eve") for _ in range(40)]
+        begin(23)
+        works += [threads.of("loud", "bob").submit(hang, "bob") for _ in range(20)]
+        begin(1)  # another user of the same namespace
+        works += [threads.of("quiet", "ann").submit(hang, "ann") for _ in range(20)]
+        begin(6)
+        works.append(threads.of("new", "joe").submit(hang, "joe"))
+        begin(1)
+        assert threads._running == {
+            ("loud", None): 24,
+            ("loud", "eve"): 23,
+            ("loud", "bob"): 1,
+            ("quiet", None): 6,
+            ("quiet", "ann"): 6,
+            ("new", None): 1,
+            ("new", "joe"): 1,
+        }
+    finally:
+        go_on.set()
+        threads.shutdown()
+    assert all(work.done() for work in works)
+    assert Counter(order) == {"eve": 40, "bob": 20, "ann": 20, "joe": 1}
+    assert not threads._running, "nothing is kept of who has nothing under way"
+
+
+def test_threads_that_are_given_up_begin_nothing_more() -> None:
+    threads = FairThreads(1, "hang", hangs=True)
+    begun, go_on = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def hang() -> None:
+        begun.set()
+        assert go_on.wait(30)
+
+    threads.of("ns").submit(hang)
+    assert begun.wait(30)
+    threads.of("ns").submit(order.append, "late")
+    threads.give_up()
+    go_on.set()
+    threads._threads.shutdown(wait=True)
+    assert order == []
+
+
 def test_what_fails_in_a_thread_fails_who_waits() -> None:
     threads = FairThreads(1, "turn")
     with pytest.raises(ValueError, match="invalid literal"):

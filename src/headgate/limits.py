@@ -18,6 +18,8 @@ DECODE_BYTES_INLINE: Final = 128 << 10
 """A request's body up to which it is decoded in the event loop; a larger one in a thread, event by event."""
 DECODE_CONTAINERS_INLINE: Final = 10_000
 """The same of its arrays and objects: some 4 ms."""
+DECODE_EVENTS_INLINE: Final = 50
+"""The same of the events of a gRPC message that has RPC_BYTES_UNCOUNTED at most: some 4 ms."""
 DECODE_WAITING_BYTES_MAX: Final = 64 << 20
 """Bodies that wait for that thread, together; namespaces and users share it."""
 JSON_NUMBER_CHARS_MAX: Final = 1_000
@@ -56,6 +58,11 @@ RPC_QUESTION_BYTES_MAX: Final = 1 << 20
 """One message of a reader or a consumer: filters, and acknowledgements of SUBSCRIPTION_UNACKED_MAX events."""
 RPC_META_BYTES_MAX: Final = 16 << 10
 """One message to the services about the server itself, health and reflection: a name."""
+RPC_FIELDS_MAX: Final = 10_000
+"""Fields of one message, or of one event of a request to publish, with those of the messages in it: it is read in one
+go, a field in some 2 us."""
+RPC_BYTES_UNCOUNTED: Final = 16 << 10
+"""Bytes of a message up to which its fields are not counted: there cannot be so many."""
 RPC_METADATA_BYTES_MAX: Final = 16 << 10
 """Headers of one call: Headgate's clients send none beside its name."""
 RPC_RESPONSE_BYTES: Final = 1 << 20
@@ -741,7 +748,7 @@ WAL_FRAMES_MAX: Final = 1_000
 DEADLETTER_COUNTS_MAX: Final = 1_000
 """Rows of an answer that counts dead letters by trigger, reason and state: those with most."""
 DEADLETTERS_MAX: Final = 1_000_000
-"""Dead letters in the store; when it is full, deliveries that were given up wait."""
+"""Dead letters in the store, which namespaces share; when it is full, deliveries that were given up wait."""
 DEADLETTERS_BYTES_MAX: Final = 4 << 30
 """The same in bytes of their events."""
 DEADLETTERS_BATCH_MAX: Final = 256

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Generic, ParamSpec, TypeVar
@@ -66,9 +67,17 @@ class Shares(Generic[_Item]):
 
     def pop_next(self) -> _Item:
         """Takes out the one whose turn it is: it goes round by namespace, in each by user, and then by age."""
-        namespace = next(iter(self._items))
+        namespace, users = next(iter(self._items.items()))
+        return self._pop(namespace, next(iter(users)))
+
+    def pop_next_of(self, may: Callable[[str, str], bool]) -> _Item | None:
+        """The same of those namespaces and users who may have a turn now; None when none may."""
+        found = ((namespace, user) for namespace, users in self._items.items() for user in users)
+        chosen = next((one for one in found if may(*one)), None)
+        return self._pop(*chosen) if chosen is not None else None
+
+    def _pop(self, namespace: str, user: str) -> _Item:
         users = self._items.pop(namespace)
-        user = next(iter(users))
         items = users.pop(user)
         item = next(iter(items))
         del items[item]
@@ -77,6 +86,11 @@ class Shares(Generic[_Item]):
         if users:
             self._items[namespace] = users
         return item
+
+
+def has_share(held: int, free: int) -> bool:
+    """Whether who holds so many places may have no more of those that are free."""
+    return held >= SHARE_OF_FREE_PLACES * free
 
 
 class FairPlaces:
@@ -167,12 +181,22 @@ class FairPlaces:
 
 
 class FairThreads:
-    """Threads that give turns by namespace, in each by user, and then in the order in which work came."""
+    """Threads that give turns by namespace, in each by user, and then in the order in which work came.
 
-    def __init__(self, count: int, name: str) -> None:
+    Args:
+        hangs: Work may take long and do nothing: then turns alone help nobody, so that a namespace, and a user of it,
+            may have its share of the threads at the same time, as `FairPlaces` divides places, and no more.
+    """
+
+    def __init__(self, count: int, name: str, *, hangs: bool = False) -> None:
         self._threads = ThreadPoolExecutor(count, thread_name_prefix=name)
         self._waiting = Shares[_Work]()
         self._lock = threading.Lock()
+        self._count = count
+        self._hangs = hangs
+        self._running = Counter[tuple[str, str | None]]()
+        """By namespace and user; None stands for all of them."""
+        self._busy = 0
 
     def of(self, namespace: str, user: str = "") -> Executor:
         """What runs a user's work for a namespace."""
@@ -182,18 +206,53 @@ class FairThreads:
         """Waits for all work that was submitted."""
         self._threads.shutdown(wait=True)
 
+    def give_up(self) -> None:
+        """Begins nothing more, and does not wait for what is under way."""
+        with self._lock:
+            self._waiting = Shares()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
     def _submit(self, namespace: str, user: str, work: _Work) -> None:
+        work.keys = (namespace, None), (namespace, user)
         with self._lock:
             self._waiting.add(namespace, user, work)
-        self._threads.submit(self._turn)  # as many turns as there is work: each does the one whose turn it is then
+        self._threads.submit(self._turns)
 
-    def _turn(self) -> None:
+    def _turns(self) -> None:
+        # A thread goes on while there is work: who has his share waits for the end of what is under way.
+        while (work := self._begin()) is not None:
+            work.run()
+            self._end(work.keys)
+            del work
+
+    def _begin(self) -> _Work | None:
         with self._lock:
-            work = self._waiting.pop_next()
-        work.run()
+            work = self._waiting.pop_next_of(self._may_begin)
+            if work is not None:
+                self._busy += 1
+                self._running.update(work.keys)
+            return work
+
+    def _may_begin(self, namespace: str, user: str) -> bool:
+        if not self._hangs:
+            return True
+        free = self._count - self._busy
+        left = SHARE_OF_FREE_PLACES * free - self._running[namespace, None]
+        return left > 0 and not has_share(self._running[namespace, user], left)
+
+    def _end(self, keys: Iterable[tuple[str, str | None]]) -> None:
+        with self._lock:
+            self._busy -= 1
+            for key in keys:
+                self._running[key] -= 1
+                if not self._running[key]:
+                    del self._running[key]
 
 
 class _Work:
+    keys: tuple[tuple[str, str | None], ...] = ()
+    """Whose it is, as `FairThreads` counts what is under way."""
+
     def __init__(self, function: Callable[[], Any]) -> None:
         self._function = function
         self.future = Future[Any]()

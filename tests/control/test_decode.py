@@ -13,7 +13,7 @@ from headgate.auth.context import USER
 from headgate.auth.user import authenticated
 from headgate.control import http
 from headgate.control.admission import Admission
-from headgate.control.bodies import FieldValidation, Read, decode_json, decode_yaml, yaml_documents
+from headgate.control.bodies import FieldValidation, Read, decode_as, decode_json, decode_yaml, yaml_documents
 from headgate.control.decode import check_shape, decode_object
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
 from headgate.control.objects import (
@@ -28,8 +28,9 @@ from headgate.control.objects import (
 )
 from headgate.control.patches import merge_patch
 from headgate.control.specs import DEFAULT_RULE, LogRule, log_rule
+from headgate.errors import InvalidInputError
 from headgate.filter.skipping.filter_value import FilterValueRule
-from headgate.limits import OBJECT_DEPTH_MAX, VALUE_CHARS_MAX
+from headgate.limits import DECODE_BYTES_INLINE, DECODE_CONTAINERS_INLINE, OBJECT_DEPTH_MAX, VALUE_CHARS_MAX
 from headgate.log.format import Codec
 from tests.control.support import broker, trigger
 
@@ -431,3 +432,24 @@ def test_turns_of_bodies_go_round_by_namespace_and_user(monkeypatch: pytest.Monk
     asyncio.run(work())
     assert len(order) == 23
     assert {b"ann", b"bob"} <= set(order[:5])
+
+
+def test_a_body_of_ours_that_takes_long_is_decoded_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    beside: list[bool] = []
+
+    def watched(body: bytes, type_: Any, problem: str) -> Any:
+        beside.append(threading.current_thread() is not threading.main_thread())
+        return decode_as(body, type_, problem)
+
+    monkeypatch.setattr(http, "decode_as", watched)
+    request = Request({"type": "http", "headers": [], "path_params": {"namespace": "ns"}})
+    small = b'{"a": [1]}'
+    long = b'{"a": ["%b"]}' % (b"x" * DECODE_BYTES_INLINE)
+    complex_ = b'{"a": [%b]}' % b",".join([b"[]"] * DECODE_CONTAINERS_INLINE)
+    found = [
+        asyncio.run(http.decoded_as(request, body, dict[str, Any], "the body")) for body in (small, long, complex_)
+    ]
+    assert [len(one["a"]) for one in found] == [1, 1, DECODE_CONTAINERS_INLINE]
+    assert beside == [False, True, True]
+    with pytest.raises(InvalidInputError, match="the body: "):
+        asyncio.run(http.decoded_as(request, long[:-1], dict[str, Any], "the body"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headgate.control import writes
 from headgate.control.admission import Admission
 from headgate.control.errors import ExceededQuotaError, InvalidObjectError, MalformedObjectError, QuotaError
 from headgate.control.objects import Kind, ObjectKey, ResourceQuota
@@ -31,7 +32,9 @@ from headgate.limits import (
     QUOTA_STATUS_S,
     RESOURCE_QUOTAS_PER_NAMESPACE_MAX,
 )
-from tests.control.support import Kubectl, Server, trigger
+from tests.control.support import Kubectl, Server, broker, trigger
+from tests.control.test_rbac import role
+from tests.control.test_subscriptions import subscription
 from tests.support import eventually
 
 TRIGGERS = "count/triggers.eventing.knative.dev"
@@ -238,6 +241,49 @@ def test_a_namespace_has_so_many_quotas_and_no_more(admission: Admission) -> Non
         admission.create(Kind.RESOURCE_QUOTA, limiting(TRIGGERS, 1, f"q{number}"))
     with pytest.raises(QuotaError, match="in the namespace default already"):
         admission.create(Kind.RESOURCE_QUOTA, limiting(TRIGGERS, 1, "one-more"))
+
+
+SHARED = {
+    Kind.BROKER: ("BROKERS_MAX", lambda: broker("b")),
+    Kind.TRIGGER: ("TRIGGERS_MAX", trigger),
+    Kind.SUBSCRIPTION: ("SUBSCRIPTIONS_MAX", subscription),
+    Kind.ROLE: ("RBAC_OBJECTS_MAX", role),
+}
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_a_namespace_has_its_share_of_all_objects_and_loses_none(
+    admission: Admission, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    limit, document = SHARED[kind]
+    there = len(admission.store.page(kind).items)  # the broker `default`
+    most, own = 16, 12
+    monkeypatch.setitem(writes._QUOTAS, kind, (limit, most))
+
+    def create(namespace: str, name: str) -> None:
+        made = document()
+        made["metadata"] = {"name": name, "namespace": namespace}
+        admission.create(kind, made)
+
+    for number in range(own):
+        create("loud", f"o{number}")
+    refusal = rf"there are {own} .*loud already, its share of the {most} .*\({limit}\)"
+    with pytest.raises(QuotaError, match=refusal) as found:
+        create("loud", "one-more")
+    assert (found.value.http_status, found.value.code) == (403, "quota")
+    assert "for other namespaces" in found.value.hint
+    create("quiet", "first")
+    with pytest.raises(QuotaError, match="its share"):
+        create("loud", "one-more")
+    admission.store.delete(ObjectKey(kind, "loud", "o0"))
+    admission.store.delete(ObjectKey(kind, "loud", "o1"))
+    create("loud", "one-more")
+    create("third", "first")
+    monkeypatch.setitem(writes._QUOTAS, kind, (limit, 1))
+    with pytest.raises(QuotaError, match=rf"which is the maximum \({limit}\)") as found:
+        create("quiet", "second")
+    assert "resource quota" in found.value.hint
+    assert len(admission.store.page(kind).items) == own + 1 + there, "a limit takes nothing away"
 
 
 def test_filters_of_an_older_version_get_their_cost(admission: Admission, tmp_path: Path) -> None:

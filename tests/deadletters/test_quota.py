@@ -62,15 +62,19 @@ def test_the_store_knows_what_each_namespace_has_through_everything(tmp_path: Pa
         [letter(n, trigger="a/t") for n in range(5)] + [letter(n, target=2, trigger="b/t") for n in range(3)], [], []
     )
     opened.apply([letter(0, trigger="a/t")], [], [])  # it is there already
+    each = opened.totals().bytes // 8
     assert opened.held == {"a": 5, "b": 3}
+    assert opened.held_bytes == {"a": 5 * each, "b": 3 * each}
     (first, second, *_) = opened.reader.page("TRUE", (), after=0, limit=9)
     opened.apply([], [Ended(first.id, first.state), Ended(first.id, first.state), Ended(999, first.state)], [])
     assert opened.held == {"a": 4, "b": 3}
     assert opened.discard([second.id, second.id, 888]) == 1
     assert opened.held["a"] == 3
+    assert opened.held_bytes == {"a": 3 * each, "b": 3 * each}
     opened.close()
     again = DeadLetterStore(path)
     assert again.held == {"a": 3, "b": 3}
+    assert again.held_bytes == {"a": 3 * each, "b": 3 * each}
     again.close()
 
 
@@ -104,6 +108,37 @@ def test_one_more_waits_until_there_is_room_or_the_limit_is_raised(
         assert dead._store.held["default"] == 3
         unlimit(quotas, store)
         assert dead.has_room("default")
+        await dead.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("limited", ["DEADLETTERS_MAX", "DEADLETTERS_BYTES_MAX"])
+def test_without_a_quota_a_namespace_has_its_share_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limited: str
+) -> None:
+    monkeypatch.setattr(limits, "DEADLETTER_RETRY_S", 0.01)
+
+    async def work() -> None:
+        dead = DeadLetters(tmp_path / "d.db", attempt_service(None), lambda _: None)
+        await dead.put(letter(0, trigger="loud/t"))
+        each = dead.totals.bytes if limited == "DEADLETTERS_BYTES_MAX" else 1
+        monkeypatch.setattr(limits, limited, 8 * each)
+        for number in range(1, 6):
+            assert dead.has_room("loud")
+            await dead.put(letter(number, trigger="loud/t"))
+        assert dead.is_over_quota("loud"), "six of eight: the rest is for others"
+        waiting = asyncio.create_task(dead.put(letter(6, trigger="loud/t")))
+        await dead.put(letter(0, target=9, trigger="quiet/t"))
+        assert not waiting.done()
+        assert dead._store.held == {"loud": 6, "quiet": 1}
+        ids = [one.id for one in dead._store.reader.page("TRUE", (), after=0, limit=3)]
+        await dead.discard(ids)
+        await waiting
+        await asyncio.gather(*(dead.put(letter(n, target=n, trigger=f"ns{n}/t")) for n in range(3)))
+        assert dead.totals.full
+        assert not dead.is_over_quota("loud"), "a full store is for nobody, and who waits for it is told that"
+        assert not dead.has_room("quiet")
         await dead.close()
 
     run(work())

@@ -6,17 +6,22 @@ import asyncio
 import ipaddress
 import ssl
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from headgate import limits
+from headgate.auth.context import current_user
+from headgate.auth.user import User, authenticated, sender_of
 from headgate.control.credentials import ClientTls
 from headgate.control.egress import Listener, UrlPolicy
 from headgate.delivery import http_connections
 from headgate.delivery import resolver as resolver_module
+from headgate.delivery.http_connections import ConnectionPools
 from headgate.delivery.post import HttpTransport
-from headgate.delivery.resolver import Hop
+from headgate.delivery.resolver import Hop, Route
+from headgate.delivery.resolver import Routes as ResolvedRoutes
 from headgate.delivery.retry import Outcome
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.settings import networks_of
@@ -61,6 +66,48 @@ def test_a_name_is_sent_to_the_address_that_was_judged_with_its_host_header() ->
                 assert request.path == "/hook?a=%20b"
                 assert request.header("host") == f"shop.example:{subscriber.port}"
             assert subscriber.connections == 1
+
+    run(work())
+
+
+def test_names_that_hang_delay_those_of_no_other_namespace_or_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one that the loud team asks for as well, behind all of its own."""
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def ask(host: str, _: int) -> list[str]:
+        if host.startswith("hangs"):
+            begun.release()
+            assert go_on.wait(60)
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr(resolver_module, "_addresses", ask)
+    count = limits.DNS_THREADS_MAX
+
+    async def work() -> None:
+        routes = ResolvedRoutes(LOOPBACK_ONLY, ConnectionPools())
+
+        def find(who: User, host: str) -> asyncio.Task[Route]:
+            current_user.set(who)
+            return asyncio.create_task(routes.find(f"http://{host}/", 60.0))
+
+        loud = sender_of("loud/t")
+        hanging = [find(loud, f"hangs{number}.example") for number in range(2 * count)]
+        behind = find(loud, "shared.example")
+        try:
+            for _ in range(count // 2):
+                assert await asyncio.to_thread(begun.acquire, timeout=60)
+            for who, host in (
+                (sender_of("quiet/t"), "shared.example"),
+                (sender_of("loud/other"), "own.example"),
+                (authenticated("owner of a replay"), "shared.example"),
+            ):
+                assert (await find(who, host)).refusal is None
+            assert not any(one.done() for one in hanging)
+        finally:
+            go_on.set()
+        assert not (await behind).refusal
+        assert not any([(await one).refusal for one in hanging])
+        await routes.close()
 
     run(work())
 

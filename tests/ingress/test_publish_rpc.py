@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,27 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from headgate import limits
-from headgate.auth.user import ANONYMOUS_NAME
+from headgate.auth.context import current_user
+from headgate.auth.user import ANONYMOUS_NAME, authenticated
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.model import Event
+from headgate.ingress import publish_rpc
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import FILE, KnownProducers, Producers
-from headgate.ingress.publish_rpc import PublishRpc
+from headgate.ingress.publish_rpc import PublishRpc, decode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe.tracing import Tracing
+from headgate.rpc.cloudevents_pb2 import CloudEvent
 from headgate.rpc.events import to_message
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
+from headgate.rpc.service import RpcCall
+from headgate.rpc.wire import parsed
+from headgate.shares import PlacesTakenError
 from tests.calls import Client, Refused, Stream, served
 
 BROKER = "ns/b"
@@ -270,6 +277,127 @@ def test_who_does_not_keep_to_the_rules_is_told_which(
             again, _ = await opened(client)
             await again.write(request(0))
             assert [said(message) for message in await again.rest()] == [(0, 0, 0)]
+
+    run(work())
+
+
+def test_a_large_request_is_read_beside_the_loop_event_by_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read of the library is a step that everybody waits for."""
+    decoded: list[tuple[int, bool]] = []
+    read: list[bytes] = []
+
+    def watched_decode(request: Any) -> Sequence[Event]:
+        decoded.append((len(request.events), threading.current_thread() is threading.main_thread()))
+        return decode(request)
+
+    def watched_parsed(type_: Any, data: bytes) -> Any:
+        assert type_ is CloudEvent
+        read.append(data)
+        return parsed(type_, data)
+
+    monkeypatch.setattr(publish_rpc, "decode", watched_decode)
+    monkeypatch.setattr(publish_rpc, "parsed", watched_parsed)
+    few, many = limits.DECODE_EVENTS_INLINE, limits.PUBLISH_EVENTS_MAX
+    large = request(few + many)
+    large.events[0].text_data = "x" * limits.RPC_BYTES_UNCOUNTED
+
+    async def work() -> None:
+        async with publishing(tmp_path) as (log, client):
+            stream, _ = await opened(client)
+            for sent in (request(0, few), request(few, many), large):
+                await stream.write(sent)
+            assert [said(message)[2] for message in await stream.rest()] == [0, 0, 0]
+            assert log.ids() == [names(0, few + many + 1)]
+
+    run(work())
+    assert decoded == [(few, True), (many, False), (1, False)]
+    assert [CloudEvent.FromString(data).id for data in read] == names(0, few + many + 1)
+
+
+@pytest.mark.parametrize(
+    ("event", "code", "wrong"),
+    [
+        (b"\xff", "invalid-event", "event 1: no io.cloudevents.v1.CloudEvent"),
+        (b"\x2a\0" * limits.RPC_FIELDS_MAX + b"\x2a\0", "invalid-event", "event 1: a message has more than"),
+        (b"x" * (limits.EVENT_BYTES_MAX + 1), "event-too-large", "event 1: an event must not be larger"),
+    ],
+)
+def test_bytes_that_are_no_event_are_refused_and_the_stream_goes_on(
+    tmp_path: Path, event: bytes, code: str, wrong: str
+) -> None:
+    size = bytes(len(event) >> shift & 0x7F | 0x80 for shift in (0, 7, 14)) + b"\0"
+
+    async def work() -> None:
+        async with publishing(tmp_path) as (_, client):
+            stream, _ = await opened(client)
+            await stream.write(request(0).SerializeToString() + b"\x1a" + size + event)
+            await stream.write(request(2))
+            refused, stored = await stream.rest()
+            assert (said(refused), said(stored)) == ((0, 1, code), (2, 2, 0))
+            assert refused.refused.problem.detail.startswith(wrong)
+
+    run(work())
+
+
+class HeldCall:
+    """A call whose client opens a stream and then says nothing until it is told to leave."""
+
+    def __init__(self, broker: str) -> None:
+        self._first: list[bytes] = [PublishRequest(open=PublishRequest.Open(broker=broker)).SerializeToString()]
+        self.opened = asyncio.Event()
+        self.leave = asyncio.Event()
+
+    async def read(self) -> bytes | None:
+        if self._first:
+            return self._first.pop()
+        await self.leave.wait()
+        return None
+
+    async def write(self, _: bytes) -> None:
+        self.opened.set()
+
+
+def test_who_has_all_streams_that_he_may_leaves_some_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish_rpc, "PUBLISH_STREAMS_MAX", 64)
+
+    async def work() -> None:
+        log = Log(tmp_path)
+        log.brokers |= {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in ("loud/b", "quiet/b")}
+        streams: list[tuple[HeldCall, asyncio.Task[None]]] = []
+
+        async def taken(user: str, broker: str) -> int:
+            """How many streams a user gets."""
+            for count in range(65):
+                current_user.set(authenticated(user))
+                held: Any = HeldCall(broker)
+                stream = asyncio.create_task(log.rpc.publish(RpcCall(held, PublishRequest)))
+                opening = asyncio.create_task(held.opened.wait())
+                await asyncio.wait([stream, opening], return_when=asyncio.FIRST_COMPLETED)
+                if stream.done():
+                    opening.cancel()
+                    with pytest.raises(PlacesTakenError, match="PUBLISH_STREAMS_MAX"):
+                        stream.result()
+                    return count
+                streams.append((held, stream))
+            raise AssertionError("there are more streams than there are")
+
+        loud = await taken("eve", "loud/b")
+        assert 32 < loud < 64
+        assert await taken("ann", "loud/b") > 1, "another user of the same namespace"
+        assert await taken("bob", "quiet/b") > 5, "another namespace"
+        assert await taken("eve", "loud/b") == 0
+        for held, stream in streams:
+            held.leave.set()
+            await stream
+        assert await taken("eve", "loud/b") == loud, "places are given back"
+        for held, stream in streams[-loud:]:
+            held.leave.set()
+            await stream
+        await log.close()
 
     run(work())
 

@@ -30,6 +30,7 @@ from headgate.server.filter_workers import (
     FilterWorkerError,
     FilterWorkers,
 )
+from headgate.shares import PlacesTakenError
 
 CEL = 'ce.type == "a" && data.n > 1'
 EVENT = {"specversion": "1.0", "id": "1", "source": "/s", "type": "a", "data": {"n": 2}}
@@ -75,6 +76,47 @@ def body(**request: object) -> bytes:
 
 def test_both_ends_know_the_same_runs() -> None:
     assert list(filter_worker.RUNS) == list(filter_workers.RUNS)
+
+
+def test_who_has_all_trials_that_he_may_leaves_some_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the lower limit of a user, too: it is no share, and a thousand users reach the limit of all."""
+    go_on = asyncio.Event()
+
+    async def held(*_: object) -> tuple[int, bytes]:
+        await go_on.wait()
+        return 200, b""
+
+    monkeypatch.setattr(FilterWorkers, "_run", held)
+
+    async def work() -> None:
+        found = FilterWorkers()
+        trials: list[asyncio.Task[tuple[int, bytes]]] = []
+
+        async def taken(user: str, refusal: type[Exception]) -> int:
+            """How many trials a user gets."""
+            for count in range(limits.FILTER_RUNS_MAX + 1):
+                trial = asyncio.create_task(found.run(user, "test", b""))
+                await asyncio.sleep(0)  # a refusal waits for nothing
+                if trial.done():
+                    with pytest.raises(refusal):
+                        trial.result()
+                    return count
+                trials.append(trial)
+            raise AssertionError("there are more trials than there are")
+
+        of_one = limits.FILTER_RUNS_OF_USER_MAX
+        assert await taken("eve", FilterRunsOverloadError) == of_one
+        assert await taken("ann", FilterRunsOverloadError) == of_one
+        monkeypatch.setattr(filter_workers, "FILTER_RUNS_OF_USER_MAX", limits.FILTER_RUNS_MAX)
+        assert await taken("eve", PlacesTakenError) > limits.FILTER_RUNS_MAX // 4
+        assert await taken("bob", PlacesTakenError) > 1
+        assert await taken("eve", PlacesTakenError) == 0
+        go_on.set()
+        assert {(await trial)[0] for trial in trials} == {200}
+        assert not found._places
+        await found.close()
+
+    asyncio.run(work())
 
 
 def test_over_http() -> None:

@@ -8,14 +8,53 @@ from pathlib import Path
 
 import pytest
 
+from headgate import limits
 from headgate.control.admission import Admission
 from headgate.control.quota_rules import CONSUMERS
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
+from headgate.shares import PlacesTakenError
 from headgate.subscriptions.errors import ConsumersQuotaError, SubscriptionNotFoundError
 from headgate.subscriptions.messages import PullResult
 from headgate.subscriptions.service import Subscriptions
 from tests.subscriptions.world import NAME, World, run
+
+
+class EverySubscription:
+    """Knows every name."""
+
+    def get(self, _: str) -> None:
+        return None
+
+
+def test_who_has_all_places_that_he_may_leaves_some_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PULLS_MAX", 64)
+    world = World(tmp_path)
+    own = Subscriptions(world.store, world.subscriptions._resources)
+    own._registry = EverySubscription()  # type: ignore[assignment]
+
+    refusals: list[PlacesTakenError] = []
+
+    def taken(stack: ExitStack, user: str, name: str) -> int:
+        """How many consumers a user gets."""
+        for count in range(65):
+            try:
+                stack.enter_context(own.consuming(name, f"{user}{count}", user))
+            except PlacesTakenError as error:
+                refusals.append(error)
+                return count
+        raise AssertionError("there are more places than there are")
+
+    with ExitStack() as first:
+        loud = taken(first, "eve", "loud/s")
+        assert 32 < loud < 64
+        assert taken(first, "ann", "loud/s") > 1, "another user of the same namespace"
+        assert taken(first, "bob", "quiet/s") > 5, "another namespace"
+        assert taken(first, "eve", "loud/s") == 0
+    with ExitStack() as again:
+        assert taken(again, "eve", "loud/s") == loud, "places are given back"
+    assert {(one.code, one.http_status) for one in refusals} == {("pulls", 429)}
+    assert all("PULLS_MAX" in one.message for one in refusals)
 
 
 def test_consumers_over_the_quota_are_refused_until_another_one_leaves(tmp_path: Path) -> None:

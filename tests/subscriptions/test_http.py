@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.routing import PullRules, Target
+from headgate.limits import SUBSCRIPTION_UNACKED_MAX
 from headgate.rpc import pulsar_pb2 as wire
 from headgate.server.local_http import answering
 from headgate.server.proxy import ProcessProxy
@@ -155,6 +156,8 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
                 (400, await ask("pull", consumer="x" * 1_000)),
                 (400, await ask("ack")),
                 (400, await ask("ack", ids=["x"])),
+                (400, await ask("ack", ids=["1:0"] * (SUBSCRIPTION_UNACKED_MAX + 1))),
+                (400, await ask("nack", ids=["1:0"] * (SUBSCRIPTION_UNACKED_MAX + 1))),
                 (400, await ask("ack", ids=["1:0"], upTo="1:0")),
                 (400, await ask("ack", upTo="1:0")),
                 (400, await ask("nack", ids=["1:0"], delay=-1)),

@@ -12,13 +12,13 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl
 
-from google.protobuf.message import DecodeError
-
 from headgate.auth.rules import ANY, Attributes
 from headgate.event.names import full_name
 from headgate.limits import ROUTE_REMEMBERED_CHARS_MAX, ROUTES_REMEMBERED_MAX
 from headgate.rpc import headgate_pb2 as pb
+from headgate.rpc.errors import ProtocolError
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS
+from headgate.rpc.wire import parsed, publishing
 
 EVENTING: Final = "eventing.knative.dev"
 OWN: Final = "headgate.dev"
@@ -277,34 +277,34 @@ CALLS: Final[tuple[RightOfCall, ...]] = (
         f"/{PUBLISHER}/Publish",
         PUBLISH,
         "publish events to a broker",
-        lambda first: full_name(pb.PublishRequest.FromString(first).open.broker),
+        lambda first: full_name(publishing(first).head.open.broker),
     ),
     RightOfCall(
         f"/{READER}/Read",
         _READ,
         "read a broker's stored events",
-        lambda first: full_name(pb.ReadRequest.FromString(first).open.broker),
+        lambda first: full_name(parsed(pb.ReadRequest, first).open.broker),
     ),
     RightOfCall(
         f"/{SUBSCRIPTIONS}/Subscribe",
         _CONSUME,
         "take and acknowledge events",
-        lambda first: pb.SubscribeRequest.FromString(first).open.subscription,
+        lambda first: parsed(pb.SubscribeRequest, first).open.subscription,
     ),
     RightOfCall(
-        f"/{SUBSCRIPTIONS}/Seek", _SEEK, "go on elsewhere", lambda first: pb.SeekRequest.FromString(first).subscription
+        f"/{SUBSCRIPTIONS}/Seek", _SEEK, "go on elsewhere", lambda first: parsed(pb.SeekRequest, first).subscription
     ),
     RightOfCall(
         f"/{SUBSCRIPTIONS}/Stats",
         _STATS,
         "where a subscription stands",
-        lambda first: pb.StatsRequest.FromString(first).subscription,
+        lambda first: parsed(pb.StatsRequest, first).subscription,
     ),
     RightOfCall(
         f"/{SUBSCRIPTIONS}/Analyze",
         _ANALYZE,
         "try a filter on the backlog",
-        lambda first: pb.AnalyzeRequest.FromString(first).subscription,
+        lambda first: parsed(pb.AnalyzeRequest, first).subscription,
     ),
     RightOfCall("/grpc.health.v1.Health/Check", Attributes("get", path=READINESS), "whether a service is ready"),
     RightOfCall("/grpc.health.v1.Health/Watch", Attributes("get", path=READINESS), "whether a service is ready"),
@@ -424,7 +424,7 @@ def wanted_by_call(method: str, first: bytes | None) -> Attributes:
         return call.wanted
     try:
         named = call.named(first or b"")
-    except DecodeError:
+    except ProtocolError:
         named = ""
     # What is no name of anything is asked for all the same, and refused to who may not have everything.
     namespace, _, name = named.partition("/")

@@ -98,6 +98,12 @@ def service_account(namespace: str, name: str) -> str:
     return f"{SERVICE_ACCOUNT}:{namespace}:{name}"
 
 
+def namespace_of_account(name: str) -> str:
+    """The namespace of a service account by its user name; empty for whoever is none."""
+    begin, _, rest = name.partition(f"{SERVICE_ACCOUNT}:")
+    return rest.partition(":")[0] if not begin else ""
+
+
 def is_account_of(name: str, namespace: str) -> bool:
     """Whether a user name is that of a service account of a namespace."""
     return name.startswith(f"{SERVICE_ACCOUNT}:{namespace}:")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Executor
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -24,6 +25,7 @@ from headgate.control.bodies import (
     YAML_TYPES,
     FieldValidation,
     Read,
+    decode_as,
     decode_json,
     decode_json_or_yaml,
     decode_yaml,
@@ -35,6 +37,7 @@ from headgate.control.kube_status import failure, failure_of
 from headgate.control.objects import JsonObject
 from headgate.control.patches import APPLY_PATCH
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
+from headgate.event.json_text import is_light
 from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 from headgate.shares import FairThreads
 
@@ -194,8 +197,18 @@ async def decoded(request: Request, body: bytes, validation: FieldValidation = F
         check_shape(read.document)
         return read
 
-    thread = _DECODING.of(request.path_params.get("namespace", ""), request.scope.get(USER, ANONYMOUS).name)
-    return await asyncio.get_running_loop().run_in_executor(thread, work)
+    return await asyncio.get_running_loop().run_in_executor(_thread(request), work)
+
+
+async def decoded_as(request: Request, body: bytes, type_: type[_T], problem: str) -> _T:
+    """A JSON body as a type of ours; see `decode_as`."""
+    if is_light(body):
+        return decode_as(body, type_, problem)
+    return await asyncio.get_running_loop().run_in_executor(_thread(request), decode_as, body, type_, problem)
+
+
+def _thread(request: Request) -> Executor:
+    return _DECODING.of(request.path_params.get("namespace", ""), request.scope.get(USER, ANONYMOUS).name)
 
 
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")

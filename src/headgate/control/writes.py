@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -56,16 +57,17 @@ from headgate.limits import (
     SUBSCRIPTIONS_MAX,
     TRIGGERS_MAX,
 )
+from headgate.shares import has_share
 
-_QUOTAS: Final = {
-    Kind.BROKER: BROKERS_MAX,
-    Kind.TRIGGER: TRIGGERS_MAX,
-    Kind.SUBSCRIPTION: SUBSCRIPTIONS_MAX,
-    Kind.SECRET: SECRETS_MAX,
-    Kind.RESOURCE_QUOTA: RESOURCE_QUOTAS_MAX,
-    Kind.EVENT_POLICY: EVENT_POLICIES_MAX,
-    Kind.EVENT_TYPE: EVENT_TYPES_MAX,
-    **dict.fromkeys(RBAC_KINDS, RBAC_OBJECTS_MAX),
+_QUOTAS: Final[Mapping[Kind, tuple[str, int]]] = {
+    Kind.BROKER: ("BROKERS_MAX", BROKERS_MAX),
+    Kind.TRIGGER: ("TRIGGERS_MAX", TRIGGERS_MAX),
+    Kind.SUBSCRIPTION: ("SUBSCRIPTIONS_MAX", SUBSCRIPTIONS_MAX),
+    Kind.SECRET: ("SECRETS_MAX", SECRETS_MAX),
+    Kind.RESOURCE_QUOTA: ("RESOURCE_QUOTAS_MAX", RESOURCE_QUOTAS_MAX),
+    Kind.EVENT_POLICY: ("EVENT_POLICIES_MAX", EVENT_POLICIES_MAX),
+    Kind.EVENT_TYPE: ("EVENT_TYPES_MAX", EVENT_TYPES_MAX),
+    **dict.fromkeys(RBAC_KINDS, ("RBAC_OBJECTS_MAX", RBAC_OBJECTS_MAX)),
 }
 _NAMESPACE_QUOTAS: Final = {
     Kind.SECRET: SECRETS_PER_NAMESPACE_MAX,
@@ -73,6 +75,7 @@ _NAMESPACE_QUOTAS: Final = {
     Kind.EVENT_POLICY: EVENT_POLICIES_PER_NAMESPACE_MAX,
     Kind.EVENT_TYPE: EVENT_TYPES_PER_NAMESPACE_MAX,
 }
+"""Of the other kinds a namespace has its share (`shares.py`)."""
 _WRITTEN: Final = ("labels", "annotations", "finalizers", "managed_fields")
 """Metadata that clients write."""
 _GIVEN: Final = ("uid", "generate_name", "creation_timestamp", "deletion_timestamp", "deletion_grace_period_seconds")
@@ -180,18 +183,32 @@ class ObjectWriter:
 
     def _check_quota(self, key: ObjectKey) -> None:
         kind = key.kind
-        if kind is Kind.TRIGGER and counter(self._connection, "target") < TRIGGERS_MAX:
+        limit, most = _QUOTAS[kind]
+        if kind is Kind.TRIGGER and not has_share(made := counter(self._connection, "target"), most - made):
             return  # so many were never made: to count a hundred thousand of them takes a millisecond
-        (count,) = self._connection.execute("SELECT count(*) FROM objects WHERE kind = ?", (kind,)).fetchone()
-        if count >= _QUOTAS[kind]:
-            raise QuotaError(f"there are {count} {kind.plural} already, which is the maximum")
-        if kind in _NAMESPACE_QUOTAS:
-            (count,) = self._connection.execute(
-                "SELECT count(*) FROM objects WHERE kind = ? AND namespace = ?", (kind, key.namespace)
-            ).fetchone()
-            if count >= _NAMESPACE_QUOTAS[kind]:
-                where = f"in the namespace {key.namespace}"
-                raise QuotaError(f"there are {count} {kind.plural} {where} already, which is the maximum")
+        count = self._count("kind = ?", kind)
+        if count >= most:
+            raise QuotaError(
+                f"there are {count} {kind.plural} already, which is the maximum ({limit})",
+                hint=f"delete {kind.plural} that nobody needs; a resource quota limits those of a namespace",
+            )
+        own_most = _NAMESPACE_QUOTAS.get(kind)
+        if own_most is None and not (key.namespace and has_share(count, most - count)):
+            return  # also of who has all of them
+        own = self._count("kind = ? AND namespace = ?", kind, key.namespace)
+        there_are = f"there are {own} {kind.plural} in the namespace {key.namespace} already"
+        if own_most is not None and own >= own_most:
+            raise QuotaError(f"{there_are}, which is the maximum")
+        if own_most is None and has_share(own, most - count):
+            raise QuotaError(
+                f"{there_are}, its share of the {most} that a server has ({limit})",
+                hint=f"delete {kind.plural} that nobody needs: the rest is for other namespaces",
+            )
+
+    def _count(self, where: str, *values: str) -> int:
+        """How many objects there are; `where` is a condition of ours."""
+        (count,) = self._connection.execute(f"SELECT count(*) FROM objects WHERE {where}", values).fetchone()
+        return int(count)
 
     def replace(self, obj: Object, plan: CompiledFilter | None) -> Object:
         """See `Store.replace`."""

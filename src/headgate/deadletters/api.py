@@ -30,8 +30,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.bodies import decode_as
-from headgate.control.http import JSON, Handler, json_response, path_id, read_body
+from headgate.control.http import JSON, Handler, decoded_as, json_response, path_id, read_body
 from headgate.control.objects import OWN_API_VERSION, JsonObject
 from headgate.control.routing import Target
 from headgate.deadletters.sender import DeadLetters
@@ -334,7 +333,7 @@ def _view(found: DeadLetterSummary, event: Event | None = None) -> JsonObject:
 async def _selection(request: Request) -> Selection:
     """What is to be redriven or discarded: dead letters that are still to be sent only for those who name them."""
     body = await read_body(request, _TYPES)
-    selection = decode_as(body, Selection, "the body is no selection of dead letters")
+    selection = await decoded_as(request, body, Selection, "the body is no selection of dead letters")
     if selection.ids or selection.state:
         return selection
     return msgspec.structs.replace(selection, state=DeadLetterState.KEPT)

@@ -50,6 +50,7 @@ from headgate.observe import metrics
 from headgate.observe.logs import tell_failure
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.writer import WhenDurable, always_durable, until_durable
+from headgate.shares import has_share
 from headgate.storage.commit import Committer
 from headgate.storage.threads import Threads
 
@@ -148,10 +149,21 @@ class DeadLetters:
 
     def is_over_quota(self, namespace: str) -> bool:
         """See `DeadLetterQueue`."""
-        if self._quotas is None or not self._quotas.is_used_up(DEAD_LETTERS, namespace):
+        if self._quotas is not None and self._quotas.is_used_up(DEAD_LETTERS, namespace):
+            self._tell("a namespace has all the dead letters of its quota, deliveries wait", namespace=namespace)
+            return True
+        if self._has_share(namespace):
+            self._tell("a namespace has its share of all dead letters, deliveries wait", namespace=namespace)
+            return True
+        return False
+
+    def _has_share(self, namespace: str) -> bool:
+        """Whether the rest of the store is for others; one that is full is for nobody, whoever has what."""
+        free = limits.DEADLETTERS_MAX - self.totals.count - self._pending.total()
+        free_bytes = limits.DEADLETTERS_BYTES_MAX - self.totals.bytes
+        if free <= 0 or free_bytes <= 0:
             return False
-        self._tell("a namespace has all the dead letters of its quota, deliveries wait", namespace=namespace)
-        return True
+        return has_share(self._held(namespace), free) or has_share(self._store.held_bytes[namespace], free_bytes)
 
     def _held(self, namespace: str) -> int:
         return self._store.held[namespace] + self._pending[namespace]
@@ -185,6 +197,7 @@ class DeadLetters:
 
     async def _decided(self, change: Callable[[], int]) -> int:
         count = await self._thread.run(change)
+        self.totals = await self._thread.run(self._store.totals)
         self._wake.set()
         return count
 

@@ -11,7 +11,7 @@ sink or, after a redrive, the subscriber has taken it, or when a person discards
 Events stand in a table of their own: lists and changes of state neither read nor write them.
 
 The dispatcher alone writes, others open the file to read. At DEADLETTERS_MAX or DEADLETTERS_BYTES_MAX nothing more is
-taken: the deliveries that are to be given up wait, nothing is lost.
+taken: the deliveries that are to be given up wait, nothing is lost. Namespaces share both (`shares.py`).
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ CREATE TABLE IF NOT EXISTS letters (
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, event BLOB NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS letters_due ON letters (target, state, due_us) WHERE state != 'kept';
 CREATE INDEX IF NOT EXISTS letters_paced ON letters (target, due_us) WHERE state = 'redriving' AND failures = 0;
-CREATE INDEX IF NOT EXISTS letters_trigger ON letters (trigger, id);
+DROP INDEX IF EXISTS letters_trigger;
+CREATE INDEX IF NOT EXISTS letters_held ON letters (trigger, id, bytes);
 CREATE INDEX IF NOT EXISTS letters_counts ON letters (trigger, reason, state, died_us);
 CREATE TABLE IF NOT EXISTS totals (
   id INTEGER PRIMARY KEY CHECK (id = 0), count INTEGER NOT NULL, bytes INTEGER NOT NULL, kept INTEGER NOT NULL) STRICT;
@@ -130,7 +131,8 @@ ORDER BY due_us, id LIMIT ?
 _LAST_PACED: Final = "SELECT max(due_us) FROM letters WHERE target = ? AND state = 'redriving' AND failures = 0"
 _TO_TRIGGER: Final = "UPDATE OR IGNORE letters SET target = ?, trigger = ?, broker = ? WHERE id = ?"
 _DELETE: Final = "DELETE FROM letters WHERE id = ?"
-_HELD: Final = "SELECT substr(trigger, 1, instr(trigger, '/') - 1), count(*) FROM letters GROUP BY 1"
+_GONE: Final = "trigger, bytes"
+_HELD: Final = "SELECT substr(trigger, 1, instr(trigger, '/') - 1), count(*), sum(bytes) FROM letters GROUP BY 1"
 _TABLE: Final = "letters"
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
@@ -308,16 +310,19 @@ class DeadLetterStore(StoreFile):
 
     Attributes:
         held: Dead letters by namespace, as the last transaction left them; other threads may read it.
+        held_bytes: The same in bytes of their events.
     """
 
     def __init__(self, path: Path, shard: Shard = WHOLE, committer: Committer | None = None) -> None:
         super().__init__(path, _SCHEMA, committer=committer)
         self._shard = shard
         self.reader = DeadLetterReader(self._connection)
-        self.held = self._count()
+        self._count()
 
-    def _count(self) -> Counter[str]:
-        return Counter(dict(self._connection.execute(_HELD).fetchall()))
+    def _count(self) -> None:
+        rows = self._connection.execute(_HELD).fetchall()
+        self.held = Counter({namespace: count for namespace, count, _ in rows})
+        self.held_bytes = Counter({namespace: size_bytes for namespace, _, size_bytes in rows})
 
     @property
     def last_id(self) -> int:
@@ -358,7 +363,7 @@ class DeadLetterStore(StoreFile):
                     found[position] = place(id_, found[target], found[position])
                     connection.execute(_INSERT, (id_, *found[2:]))
                     connection.execute("INSERT INTO events VALUES (?, ?)", (id_, event))
-        self.held = self._count()
+        self._count()
 
     def totals(self) -> Totals:
         """How full it is."""
@@ -373,10 +378,12 @@ class DeadLetterStore(StoreFile):
             How many of the new ones are on disk now, from the first on.
         """
         run, many = self._connection.execute, self._connection.executemany
-        more = Counter[str]()
+        more, more_bytes = Counter[str](), Counter[str]()
         with self._transaction():
             for one in gone:
-                more.subtract(_namespaces(run(f"{_DELETE} AND state = ? RETURNING trigger", (one.id, one.began))))
+                for trigger, size_bytes in run(f"{_DELETE} AND state = ? RETURNING {_GONE}", (one.id, one.began)):
+                    more[namespace_of(trigger)] -= 1
+                    more_bytes[namespace_of(trigger)] -= size_bytes
             many(
                 "UPDATE letters SET state = ?, failures = ?, since_us = ?, due_us = ?, problem = ?"
                 " WHERE id = ? AND state = ?",
@@ -391,8 +398,10 @@ class DeadLetterStore(StoreFile):
                 if row.rowcount:  # else: it was there already
                     run("INSERT INTO events VALUES (?, ?)", (row.lastrowid, raw))
                     more[namespace_of(dead_letter.trigger)] += 1
+                    more_bytes[namespace_of(dead_letter.trigger)] += len(raw)
                 taken += 1
         self.held.update(more)
+        self.held_bytes.update(more_bytes)
         return taken
 
     def resume(self, now_us: int) -> None:
@@ -457,16 +466,16 @@ class DeadLetterStore(StoreFile):
 
     def discard(self, ids: Iterable[int]) -> int:
         """Forget dead letters; returns how many there were."""
-        run, gone = self._connection.execute, Counter[str]()
+        run = self._connection.execute
+        gone, gone_bytes = Counter[str](), Counter[str]()
         with self._transaction():
             for id_ in ids:
-                gone.update(_namespaces(run(f"{_DELETE} RETURNING trigger", (id_,))))
+                for trigger, size_bytes in run(f"{_DELETE} RETURNING {_GONE}", (id_,)):
+                    gone[namespace_of(trigger)] += 1
+                    gone_bytes[namespace_of(trigger)] += size_bytes
         self.held.subtract(gone)
+        self.held_bytes.subtract(gone_bytes)
         return gone.total()
-
-
-def _namespaces(rows: Iterable[tuple[str]]) -> list[str]:
-    return [namespace_of(trigger) for (trigger,) in rows]
 
 
 def _row(dead_letter: StoredDeadLetter, size_bytes: int) -> tuple[object, ...]:

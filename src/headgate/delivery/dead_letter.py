@@ -62,7 +62,10 @@ class DeadLetterQueue(Protocol):
         """Whether a dead letter of a namespace would be taken now."""
 
     def is_over_quota(self, namespace: str) -> bool:
-        """Whether a namespace has as many dead letters as it may: who can, does something else than to wait."""
+        """Whether a namespace has as many dead letters as it may, by its quota or its share of the store.
+
+        Who can, does something else than to wait.
+        """
 
 
 def dead_letter_of(

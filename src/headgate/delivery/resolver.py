@@ -5,7 +5,8 @@ rebinding). So a connection is opened to the address that was judged; the name i
 certificate must bear it.
 
 A route is kept for DNS_TTL_S, then renewed in the background while the old one serves for up to DNS_STALE_S: a resolver
-that hangs for one name delays no other that is known.
+that hangs for one name delays no other that is known. Of the threads that ask it namespaces and their triggers have
+shares, so that one whose names hang delays none of another one.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ import socket
 import ssl
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from headgate import limits
+from headgate.auth.context import current_user
+from headgate.auth.user import namespace_of_account
 from headgate.control.credentials import ClientTls, CredentialsError
 from headgate.control.egress import Address, Endpoint, UrlPolicy, UrlRefusedError
 from headgate.delivery.http_connections import ConnectionPool, ConnectionPools, tls_context
 from headgate.delivery.retry import CREDENTIALS, Outcome
+from headgate.shares import FairThreads
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """From a host and a port to addresses as text, the best first. OSError when there are none, ValueError for no host."""
@@ -72,11 +76,12 @@ class Routes:
     def __init__(self, policy: UrlPolicy, pools: ConnectionPools, resolve: Resolve | None = None) -> None:
         self._policy = policy
         self._pools = pools
-        self._threads = ThreadPoolExecutor(limits.DNS_THREADS_MAX, thread_name_prefix="dns")
+        self._threads = FairThreads(limits.DNS_THREADS_MAX, "dns", hangs=True)
         self._resolve = resolve if resolve is not None else self._ask_system
         self._loop = asyncio.get_running_loop()
         self._routes: OrderedDict[RouteKey, Route] = OrderedDict()
-        self._finding: dict[RouteKey, asyncio.Task[Route]] = {}
+        self._finding: dict[tuple[str, RouteKey], asyncio.Task[Route]] = {}
+        """By namespace too: none waits where another one has its share of the threads."""
         self._contexts: OrderedDict[ClientTls | None, ssl.SSLContext] = OrderedDict()
 
     def known(self, url: str, tls: ClientTls | None = None) -> Route | None:
@@ -92,7 +97,10 @@ class Routes:
         return route
 
     async def find(self, url: str, wait_s: float, tls: ClientTls | None = None) -> Route:
-        """The route of a URL; shared by all who ask at the same time. Waits `wait_s` and DNS_S_MAX at most."""
+        """The route of a URL; shared by all of a namespace who ask at the same time.
+
+        Waits `wait_s` and DNS_S_MAX at most. Who asks is the `current_user`, a trigger or the owner of a replay.
+        """
         task = self._find((url, tls))
         wait_s = min(wait_s, limits.DNS_S_MAX)
         done, _ = await asyncio.wait([task], timeout=wait_s)
@@ -105,15 +113,16 @@ class Routes:
         for task in self._finding.values():
             task.cancel()
         await asyncio.gather(*self._finding.values(), return_exceptions=True)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.give_up()
 
     # --- inside ---------------------------------------------------------------------------------------
 
     def _find(self, key: RouteKey) -> asyncio.Task[Route]:
-        task = self._finding.get(key)
+        asked = namespace_of_account(current_user.get().name), key
+        task = self._finding.get(asked)
         if task is None:
-            task = self._finding[key] = self._loop.create_task(self._look_up(key))
-            task.add_done_callback(lambda _: self._finding.pop(key, None))
+            task = self._finding[asked] = self._loop.create_task(self._look_up(key))
+            task.add_done_callback(lambda _: self._finding.pop(asked, None))
         return task
 
     async def _look_up(self, key: RouteKey) -> Route:
@@ -172,7 +181,7 @@ class Routes:
         """Raises CredentialsError when TLS cannot use what it is given."""
         found = self._contexts.get(tls)
         if found is None:
-            found = self._contexts[tls] = await self._loop.run_in_executor(self._threads, tls_context, tls)
+            found = self._contexts[tls] = await self._loop.run_in_executor(self._share(), tls_context, tls)
             while len(self._contexts) > limits.TLS_CONTEXTS_MAX:
                 self._contexts.popitem(last=False)
         else:
@@ -192,7 +201,12 @@ class Routes:
 
     async def _ask_system(self, host: str, port: int) -> list[str]:
         # In threads of its own: names that hang must not take the threads of disk and database.
-        return await self._loop.run_in_executor(self._threads, _addresses, host, port)
+        return await self._loop.run_in_executor(self._share(), _addresses, host, port)
+
+    def _share(self) -> Executor:
+        """The threads for who asks."""
+        name = current_user.get().name
+        return self._threads.of(namespace_of_account(name), name)
 
 
 def _addresses(host: str, port: int) -> list[str]:

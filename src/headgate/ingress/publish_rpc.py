@@ -8,7 +8,7 @@ next stream and sends again what was not acknowledged.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -18,6 +18,7 @@ from headgate.auth.event_policies import EventForbiddenError
 from headgate.auth.user import User
 from headgate.control.specs import ServedBroker
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
+from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.identity import namespace_of, path_of
 from headgate.event.model import Event
 from headgate.event.names import full_name
@@ -26,11 +27,20 @@ from headgate.ingress.errors import BrokerReplacedError
 from headgate.ingress.intake import Intake, count_refusal
 from headgate.ingress.producers import ProducerStreams, Producing
 from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
-from headgate.limits import DECODE_BYTES_INLINE, PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_STREAMS_MAX
+from headgate.limits import (
+    DECODE_EVENTS_INLINE,
+    EVENT_BYTES_MAX,
+    PUBLISH_EVENTS_MAX,
+    PUBLISH_REQUESTS_MAX,
+    PUBLISH_STREAMS_MAX,
+    RPC_BYTES_UNCOUNTED,
+)
+from headgate.rpc.cloudevents_pb2 import CloudEvent
 from headgate.rpc.errors import ProtocolError, problem
 from headgate.rpc.events import from_messages
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
-from headgate.rpc.service import PUBLISHER, RpcCall, Service, attended
+from headgate.rpc.service import NO_MESSAGE, PUBLISHER, RpcCall, Service, attended
+from headgate.rpc.wire import Publishing, parsed, publishing
 from headgate.shares import FairPlaces
 
 _NUMBER_MAX: Final = (1 << 64) - 2
@@ -62,13 +72,16 @@ class PublishRpc:
     async def publish(self, call: PublishCall) -> None:
         user = current_user.get()
         with self._places.held("", user.name):  # what it is for stands in the first message
-            first = await call.read_first()
-            broker = self._intake.broker(full_name(first.open.broker))
+            first = await call.read_bytes()
+            if first is None:
+                raise ProtocolError(NO_MESSAGE)
+            opened = publishing(first).head.open
+            broker = self._intake.broker(full_name(opened.broker))
         producing: Producing | None = None
         with self._places.held(namespace_of(broker.identity), user.name):
             try:
-                if first.open.producer:
-                    producing = await self._producers.open(broker.identity, first.open.producer, user.name)
+                if opened.producer:
+                    producing = await self._producers.open(broker.identity, opened.producer, user.name)
                 number = 0 if producing is None else producing.next_number
                 await call.write(PublishResponse(opened=PublishResponse.Opened(next_sequence=number)))
                 stream = _Stream(self._intake, broker, producing, call, user)
@@ -92,30 +105,32 @@ class _Stream:
         self._pending: asyncio.Queue[_Pending | None] = asyncio.Queue(PUBLISH_REQUESTS_MAX)
         self._next = 0
 
-    async def receive(self, first: PublishRequest) -> None:
+    async def receive(self, first: bytes) -> None:
         """Takes the client's requests, as many at a time as may be under way."""
-        request: PublishRequest | None = first
-        while request is not None:
-            if request.HasField("open") and request is not first:
+        message: bytes | None = first
+        while message is not None:
+            request, size_bytes = publishing(message), len(message)
+            if request.head.HasField("open") and message is not first:
                 raise ProtocolError("only the first message has an open")
             if request.events:
-                await self._pending.put(self._begin(request))
-            request = await self._call.read()
+                await self._pending.put(self._begin(request, size_bytes))
+            message = await self._call.read_bytes()
         await self._pending.put(None)
 
-    def _begin(self, request: PublishRequest) -> _Pending:
-        number, last = request.sequence, request.sequence + len(request.events) - 1
+    def _begin(self, request: Publishing, size_bytes: int) -> _Pending:
+        number = request.head.sequence
+        last = number + len(request.events) - 1
         if last > _NUMBER_MAX:
             raise ProtocolError(f"the last event's sequence is {last}; the largest one is {_NUMBER_MAX}")
         if number < self._next:
             raise ProtocolError(f"sequence is {number}; the next one is {self._next} or above")
         self._next = last + 1
         # Tasks begin in the order in which they are made, and enqueue their events before they wait.
-        stored = asyncio.create_task(self._store(request))
+        stored = asyncio.create_task(self._store(request, size_bytes))
         stored.add_done_callback(lambda task: task.cancelled() or task.exception())  # also when no task awaits it
         return _Pending(number, last, stored)
 
-    async def _store(self, request: PublishRequest) -> int:
+    async def _store(self, request: Publishing, size_bytes: int) -> int:
         started_s = self._intake.clock_s()
         broker = self._in_force()
         try:
@@ -123,9 +138,8 @@ class _Stream:
         except PublishQuotaError:
             await delay_refusal()
             raise
-        size_bytes = request.ByteSize()
         async with self._turn:
-            if size_bytes <= DECODE_BYTES_INLINE:
+            if size_bytes <= RPC_BYTES_UNCOUNTED and len(request.events) <= DECODE_EVENTS_INLINE:
                 events = decode(request)
             else:
                 decoding = partial(decode, request)
@@ -139,7 +153,7 @@ class _Stream:
             started_s=started_s,
             protocol="grpc",
             producing=self._producing,
-            first=request.sequence,
+            first=request.head.sequence,
         )
 
     def _in_force(self) -> ServedBroker:
@@ -179,14 +193,25 @@ class _Stream:
             self._producing.check_in_force()
 
 
-def decode(request: PublishRequest) -> Sequence[Event]:
+def decode(request: Publishing) -> Sequence[Event]:
     """The events of a request, which get its filter values as their attributes; an EventError has the index."""
-    count = len(request.events)
+    count, values = len(request.events), request.head.filter_values
     if count > PUBLISH_EVENTS_MAX:
         raise TooLargeError(f"{count} events in one request are over {PUBLISH_EVENTS_MAX} (PUBLISH_EVENTS_MAX)")
-    if request.filter_values and len(request.filter_values) != count:
-        raise InvalidInputError(f"{len(request.filter_values)} filter values for {count} events")
-    for message, value in zip(request.events, request.filter_values, strict=False):
+    if values and len(values) != count:
+        raise InvalidInputError(f"{len(values)} filter values for {count} events")
+    return from_messages(_messages(request.events, values))
+
+
+def _messages(events: Sequence[bytes], values: Sequence[str]) -> Iterator[CloudEvent]:
+    """Reads one event after the other: other threads wait for each."""
+    for data, value in zip(events, values or [""] * len(events), strict=True):
+        if len(data) > EVENT_BYTES_MAX:
+            raise EventTooLargeError(f"an event must not be larger than {EVENT_BYTES_MAX} bytes")
+        try:
+            message = parsed(CloudEvent, data)
+        except ProtocolError as error:
+            raise EventError(error.message) from None
         if value:  # as any attribute it is checked, and counts in the event's size
             message.attributes[EXTENSION].ce_string = value
-    return from_messages(request.events)
+        yield message

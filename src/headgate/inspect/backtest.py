@@ -19,9 +19,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.bodies import decode_as
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.http import JSON, json_response, read_body, while_connected
+from headgate.control.http import JSON, decoded_as, json_response, read_body, while_connected
 from headgate.control.object_reader import ObjectReader
 from headgate.control.objects import OWN_API_VERSION, Kind
 from headgate.control.queries import user_of
@@ -194,7 +193,8 @@ class BacktestApi:
         yield Route(_PATH, self._backtest, methods=["POST"])
 
     async def _backtest(self, request: Request) -> Response:
-        wanted = decode_as(await read_body(request, frozenset({JSON, ""})), BacktestRequest, "the request")
+        body = await read_body(request, frozenset({JSON, ""}))
+        wanted = await decoded_as(request, body, BacktestRequest, "the request")
         broker = f"{request.path_params['namespace']}/{request.path_params['name']}"
         page = await while_connected(request.receive, self._backtests.page(broker, wanted, user_of(request).name))
         return Response(status_code=_CLIENT_GONE) if page is None else json_response(page)

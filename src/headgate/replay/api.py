@@ -20,9 +20,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.bodies import decode_as
 from headgate.control.egress import UrlPolicy
-from headgate.control.http import JSON, json_response, path_id, read_body
+from headgate.control.http import JSON, decoded_as, json_response, path_id, read_body
 from headgate.control.objects import OWN_API_VERSION, JsonObject, Kind, ObjectKey, Trigger
 from headgate.control.queries import user_of
 from headgate.control.store import Store
@@ -99,7 +98,8 @@ class ReplaysApi:
         return json_response({"cancelled": ended})
 
     async def _create(self, request: Request) -> Response:
-        asked = decode_as(await read_body(request, frozenset({JSON})), ReplayRequest, "the body is no replay")
+        body = await read_body(request, frozenset({JSON}))
+        asked = await decoded_as(request, body, ReplayRequest, "the body is no replay")
         namespace = request.path_params["namespace"]
         user = user_of(request)
         owner = "" if user.is_anonymous else user.name

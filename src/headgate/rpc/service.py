@@ -13,12 +13,13 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from grpc import aio
 
 from headgate.errors import HeadgateError
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.errors import ProtocolError, status
+from headgate.rpc.wire import parsed
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -30,6 +31,7 @@ _log = structlog.get_logger(__name__)
 PUBLISHER: Final = pb.DESCRIPTOR.services_by_name["Publisher"].full_name
 READER: Final = pb.DESCRIPTOR.services_by_name["Reader"].full_name
 SUBSCRIPTIONS: Final = pb.DESCRIPTOR.services_by_name["Subscriptions"].full_name
+NO_MESSAGE: Final = "the call ended before its first message"
 _INTERNAL: Final = "something went wrong here; the server's log says what"
 
 
@@ -46,15 +48,15 @@ class RpcCall(Generic[RequestT, ResponseT]):
         """The client's next message; None when it has sent its last one.
 
         Raises:
-            ProtocolError: The bytes are no such message.
+            ProtocolError: See `parsed`.
         """
+        data = await self.read_bytes()
+        return None if data is None else parsed(self._type, data)
+
+    async def read_bytes(self) -> bytes | None:
+        """The client's next message, unread; None when it has sent its last one."""
         data: object = await self._context.read()
-        if not isinstance(data, bytes):
-            return None
-        try:
-            return self._type.FromString(data)  # type: ignore[no-any-return]
-        except DecodeError as error:
-            raise ProtocolError(f"no {self._type.DESCRIPTOR.full_name}: {error}") from None
+        return data if isinstance(data, bytes) else None
 
     async def read_first(self) -> RequestT:
         """The first message, without which there is no call.
@@ -64,7 +66,7 @@ class RpcCall(Generic[RequestT, ResponseT]):
         """
         message = await self.read()
         if message is None:
-            raise ProtocolError("the call ended before its first message")
+            raise ProtocolError(NO_MESSAGE)
         return message
 
     async def write(self, message: ResponseT) -> None:

@@ -20,8 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.bodies import decode_as
-from headgate.control.http import JSON, json_response, read_body
+from headgate.control.http import JSON, decoded_as, json_response, read_body
 from headgate.control.objects import JsonObject
 from headgate.deadletters.api import CountsPage, DeadLetterNotFoundError, routes_of
 from headgate.errors import InvalidInputError
@@ -130,7 +129,7 @@ class DeadLettersFront:
     async def _change(self, request: Request, counted: Sequence[str]) -> Response:
         """A page of a redrive or a discard: each dispatcher takes its share of the page, and counts."""
         body = await read_body(request, _TYPES)
-        selection = decode_as(body, _Selection, "the body is no selection of dead letters")
+        selection = await decoded_as(request, body, _Selection, "the body is no selection of dead letters")
         if selection.ids and not selection.after:  # a later page has taken the earlier ones away
             await self._check_ids(request, selection.ids)
         query: JsonObject = msgspec.json.decode(body)

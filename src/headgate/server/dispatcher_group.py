@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
-from google.protobuf.message import DecodeError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,6 +27,8 @@ from headgate.control.store import Store
 from headgate.limits import DISPATCHER_ANSWER_S_MAX
 from headgate.outbox.shards import dispatcher_of
 from headgate.rpc import headgate_pb2 as pb
+from headgate.rpc.errors import ProtocolError
+from headgate.rpc.wire import parsed
 from headgate.server.local_http import Header, PeerAddress, answered
 from headgate.server.proxy import PartUnavailableError, ProcessProxy, sent_path
 from headgate.settings import Settings
@@ -202,7 +203,7 @@ def _subscription(method: str, first: bytes) -> str:
     """The subscription that a call's first message names; empty when it names none that can be read."""
     kind = _FIRST_MESSAGES.get(method.rpartition("/")[2])
     try:
-        named = pb.SubscribeRequest.FromString(first).open if kind is None else kind.FromString(first)
-    except DecodeError:
+        named = parsed(pb.SubscribeRequest, first).open if kind is None else parsed(kind, first)
+    except ProtocolError:
         return ""
     return str(named.subscription)

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Final
 
 import grpc
-from google.protobuf.message import DecodeError
 from grpc import aio
 
 from headgate.auth.context import USER_HEADER, current_user, header_of
 from headgate.auth.user import ANONYMOUS
 from headgate.errors import HeadgateError
 from headgate.ingress.partitions import partition_of_key
-from headgate.rpc.errors import ERROR, STATUS_LOST, status
-from headgate.rpc.headgate_pb2 import PublishRequest
+from headgate.rpc.errors import ERROR, STATUS_LOST, ProtocolError, status
 from headgate.rpc.service import Answer, CallContext, ReadAgain, ServiceCalls
+from headgate.rpc.wire import publishing
 from headgate.server.parts import front_of
 from headgate.server.proxy import PartUnavailableError
 
@@ -165,8 +164,8 @@ class PublishersHome:
     def _home(self, first: bytes) -> int:
         """Who answers a stream that begins so."""
         try:
-            producer = PublishRequest.FromString(first).open.producer
-        except DecodeError:
+            producer = publishing(first).head.open.producer
+        except ProtocolError:
             return self._own  # refused as any such message is
         if not producer:
             return self._own

@@ -27,8 +27,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.bodies import decode_as
-from headgate.control.http import JSON, Handler, json_response, read_body
+from headgate.control.http import JSON, Handler, decoded_as, json_response, read_body
 from headgate.control.objects import OWN_API_VERSION, JsonObject
 from headgate.control.queries import user_of
 from headgate.errors import InvalidInputError
@@ -126,6 +125,7 @@ class SubscriptionsApi:
         body = await _decoded(request, _AckRequest)
         if bool(body.ids) == bool(body.up_to):
             raise InvalidInputError("an acknowledgement has either ids or upTo")
+        _check_ids(body.ids)
         if body.up_to and not body.consumer:
             hint = "give the consumer that the pull named, or ids, which need none"
             raise InvalidInputError("upTo needs consumer: only its events are acknowledged", hint=hint)
@@ -135,6 +135,7 @@ class SubscriptionsApi:
         body = await _decoded(request, _NackRequest)
         if not body.ids:
             raise InvalidInputError("ids is missing")
+        _check_ids(body.ids)
         check_delay(body.delay)
         return _acked(await self._subscriptions.nack(_name(request), body.ids, body.delay))
 
@@ -178,12 +179,20 @@ def check_delay(delay_s: float) -> None:
         raise InvalidInputError(f"delay must be between 0 and {limits.ACK_TIMEOUT_S_MAX:.0f} seconds")
 
 
+def _check_ids(ids: tuple[str, ...]) -> None:
+    if len(ids) > limits.SUBSCRIPTION_UNACKED_MAX:
+        raise InvalidInputError(
+            f"{len(ids)} ids are over {limits.SUBSCRIPTION_UNACKED_MAX} (SUBSCRIPTION_UNACKED_MAX)",
+            hint="consumers of a subscription never have more: send several requests",
+        )
+
+
 def _name(request: Request) -> str:
     return f"{request.path_params['namespace']}/{request.path_params['name']}"
 
 
 async def _decoded(request: Request, type_: type[_RequestT]) -> _RequestT:
-    body = decode_as(await read_body(request, _TYPES) or b"{}", type_, "the body")
+    body = await decoded_as(request, await read_body(request, _TYPES) or b"{}", type_, "the body")
     check_consumer(body.consumer)
     return body
 
