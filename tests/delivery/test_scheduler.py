@@ -24,7 +24,7 @@ from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered
 from headgate.delivery.retry import Answer, Outcome
 from headgate.delivery.scheduler import Scheduler
-from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
+from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import decode_batch
 from headgate.event.trace import Context
@@ -191,7 +191,7 @@ def scheduled(rows: Rows, transport: Transport, others: Subscribers, chance: ran
         events=AllEvents(chance),
         backlog=rows,
         service=attempt_service(transport, others),
-        look=LastLook(evaluate, errors),
+        final_check=FinalCheck(evaluate, errors),
         dead_letters=others,
     )
 

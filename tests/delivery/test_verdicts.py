@@ -1,4 +1,4 @@
-"""The last look before delivery: a MATCH is cel-cpp's word only on events that cel-cpp evaluates."""
+"""The last check before delivery: a MATCH is cel-cpp's word only on events that cel-cpp evaluates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.control.plans import PlanDecoder, encode_plan
 from headgate.control.routing import Target
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
-from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
+from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind
 from headgate.filter.compile.compiler import compile_cel
@@ -30,7 +30,7 @@ def looked(cel: str, event: Event) -> str:
     assert all(row.signature.exact for row in compiled.rows)
     target = Target(1, "default/t", BROKER, compiled, "http://127.0.0.1/", spec())
     shared = SharedEvent(BROKER, event, 1)
-    return LastLook(evaluate, FilterErrors())(target, Delivery(0, 0, 0, Verdict.MATCH), shared)
+    return FinalCheck(evaluate, FilterErrors())(target, Delivery(0, 0, 0, Verdict.MATCH), shared)
 
 
 @pytest.mark.parametrize("size", [100, 100_000, 450_000, 600_000, 900_000])

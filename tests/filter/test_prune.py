@@ -12,7 +12,7 @@ from headgate.event.model import Event
 from headgate.filter.cel.engine import OutcomeKind, compile_expression
 from headgate.filter.cel.evaluate import EventView, program, publish_time_us
 from headgate.filter.skipping.filter_value import filter_value_rule
-from headgate.filter.skipping.prune import ChunkSummary, Prospect, Pruning, pruning
+from headgate.filter.skipping.prune import ChunkMatch, ChunkSummary, Pruning, pruning
 from headgate.log.bloom import build, hash_value, might_contain
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter
@@ -88,7 +88,7 @@ def random_pinning_filter(rng: random.Random) -> str:
 )
 def test_chunks_are_skipped_by_when_they_were_stored(cel: str, skips: bool) -> None:
     chunk = summary([Event("1.0", "1", "/a", "a")], ["a"], 1_769_860_800_001_999)
-    assert (pruning(cel).prospect(chunk) is Prospect.CANNOT_MATCH) is skips
+    assert (pruning(cel).judge(chunk) is ChunkMatch.CANNOT_MATCH) is skips
 
 
 def test_no_event_is_lost_in_100_000_pairs() -> None:
@@ -102,18 +102,18 @@ def test_no_event_is_lost_in_100_000_pairs() -> None:
         value = rng.choice(["ce.type", *VALUES])
         values = [filter_value(value, views[member]) for member in members]
         chunks.append((members, value, summary([views[member].event for member in members], values, stored[at])))
-    seen: Counter[tuple[Prospect, bool]] = Counter()
+    seen: Counter[tuple[ChunkMatch, bool]] = Counter()
     for _ in range(500):
         text = random_pinning_filter(rng)
         true = {n for n, view in enumerate(views) if program(text).evaluate_view(view).kind is OutcomeKind.TRUE}
         for members, value, chunk in chunks:
-            said, holds = pruning(text, value).prospect(chunk), not true.isdisjoint(members)
-            assert said is Prospect.MIGHT_MATCH or not holds, (text, value, [views[n].event for n in members])
+            said, holds = pruning(text, value).judge(chunk), not true.isdisjoint(members)
+            assert said is ChunkMatch.MIGHT_MATCH or not holds, (text, value, [views[n].event for n in members])
             seen[said, holds] += 1
     assert sum(seen.values()) == 100_000
     # One that never skips anything, or never meets a match, would prove nothing.
-    assert seen[Prospect.CANNOT_MATCH, False] > 8_000
-    assert seen[Prospect.MIGHT_MATCH, True] > 20_000
+    assert seen[ChunkMatch.CANNOT_MATCH, False] > 8_000
+    assert seen[ChunkMatch.MIGHT_MATCH, True] > 20_000
 
 
 @pytest.mark.parametrize(
@@ -178,16 +178,16 @@ def test_an_attribute_may_be_named_like_a_word_of_cel(name: str) -> None:
 
 
 def test_prospects() -> None:
-    might, cannot = Prospect.MIGHT_MATCH, Prospect.CANNOT_MATCH
-    assert Pruning().prospect(chunk(holds=False)) is might
-    assert Pruning(frozenset("a")).prospect(chunk(holds=False)) is cannot
-    assert Pruning(frozenset("a")).prospect(chunk(holds=False, unfiltered=True)) is cannot
-    assert Pruning(frozenset({""})).prospect(chunk(holds=False, unfiltered=True)) is might
-    assert Pruning(frozenset({""})).prospect(chunk(holds=True)) is cannot
-    assert Pruning(frozenset()).prospect(chunk()) is cannot
-    assert Pruning(None, (5, None)).prospect(chunk(times=(1, 4))) is cannot
-    assert Pruning(None, (5, None)).prospect(chunk(times=(1, 5))) is might
-    assert Pruning(None, (None, None)).prospect(chunk(times=None)) is cannot
-    assert Pruning().prospect(chunk(), range(20, 30)) is cannot
-    assert Pruning().prospect(chunk(), range(0, 10)) is cannot
-    assert Pruning().prospect(chunk(), range(19, 30)) is might
+    might, cannot = ChunkMatch.MIGHT_MATCH, ChunkMatch.CANNOT_MATCH
+    assert Pruning().judge(chunk(holds=False)) is might
+    assert Pruning(frozenset("a")).judge(chunk(holds=False)) is cannot
+    assert Pruning(frozenset("a")).judge(chunk(holds=False, unfiltered=True)) is cannot
+    assert Pruning(frozenset({""})).judge(chunk(holds=False, unfiltered=True)) is might
+    assert Pruning(frozenset({""})).judge(chunk(holds=True)) is cannot
+    assert Pruning(frozenset()).judge(chunk()) is cannot
+    assert Pruning(None, (5, None)).judge(chunk(times=(1, 4))) is cannot
+    assert Pruning(None, (5, None)).judge(chunk(times=(1, 5))) is might
+    assert Pruning(None, (None, None)).judge(chunk(times=None)) is cannot
+    assert Pruning().judge(chunk(), range(20, 30)) is cannot
+    assert Pruning().judge(chunk(), range(0, 10)) is cannot
+    assert Pruning().judge(chunk(), range(19, 30)) is might

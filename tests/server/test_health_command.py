@@ -30,7 +30,7 @@ def asked(data: Path, *options: str, working: bool = True) -> Result:
     settings = Settings(data=data)
     settings.run_directory.mkdir(exist_ok=True)
     for part in parts.of_server(settings) if working else ():
-        ready.Mark(settings.run_directory, part.name).ready(True)
+        ready.PartReport(settings.run_directory, part.name).ready(True)
 
     async def main() -> Result:
         app_ = Starlette(routes=health.routes(settings, {"log": lambda: ""}))

@@ -15,7 +15,7 @@ from starlette.types import Message
 from headgate import limits
 from headgate.server import health, parts, ready
 from headgate.server.parts import Role, ServerPart
-from headgate.server.ready import Mark, PartState
+from headgate.server.ready import PartReport, PartState
 from headgate.server.supervisor import Beats
 from headgate.settings import Settings
 
@@ -45,12 +45,12 @@ def settings(tmp_path: Path) -> Settings:
 
 def test_a_part_is_what_it_says_of_itself(settings: Settings) -> None:
     assert ready.states(settings) == dict.fromkeys(parts.of_server(settings), PartState(False))
-    mark = Mark(settings.run_directory, "matcher")
-    mark.note("Spark starts")
-    mark.beat()
+    report = PartReport(settings.run_directory, "matcher")
+    report.note("Spark starts")
+    report.beat()
     assert ready.states(settings)[MATCHER] == PartState(False, "Spark starts")
-    mark.ready(True)
-    mark.note("generation 3 in force")
+    report.ready(True)
+    report.note("generation 3 in force")
     assert ready.states(settings)[MATCHER] == PartState(True, "generation 3 in force")
     ready.ended(settings.run_directory, "matcher", "ended with status -9")
     assert ready.states(settings)[MATCHER] == PartState(False, "ended with status -9")
@@ -58,9 +58,9 @@ def test_a_part_is_what_it_says_of_itself(settings: Settings) -> None:
 
 def test_a_part_that_lives_and_hangs_is_not_ready(settings: Settings) -> None:
     dispatcher = ServerPart(Role.DISPATCHER, 0)
-    mark = Mark(settings.run_directory, dispatcher.name)
-    mark.ready(True)
-    mark.beat()
+    report = PartReport(settings.run_directory, dispatcher.name)
+    report.ready(True)
+    report.beat()
     assert ready.parts_ready(settings)[dispatcher]
     long_ago = time.time() - limits.SILENT_S_MAX - 5
     os.utime(settings.run_directory / "dispatcher-0.beat", (long_ago, long_ago))
@@ -70,27 +70,27 @@ def test_a_part_that_lives_and_hangs_is_not_ready(settings: Settings) -> None:
 
 
 def test_nobody_reads_half_of_a_note(settings: Settings) -> None:
-    mark = Mark(settings.run_directory, "matcher")
-    mark.note("Spark starts")
+    report = PartReport(settings.run_directory, "matcher")
+    report.note("Spark starts")
     with (settings.run_directory / "matcher.note").open() as reader:
-        mark.note("generation 3 in force")
+        report.note("generation 3 in force")
         assert reader.read() == "Spark starts"
 
 
 def test_a_mark_that_the_disk_does_not_take_is_made_later(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ready, "HEARTBEAT_S", 0.0)
     directory = settings.run_directory
-    mark = Mark(directory, "matcher")
+    report = PartReport(directory, "matcher")
     directory.rmdir()
-    mark.ready(True)
-    mark.note("generation 1 in force")
-    mark.beat()
+    report.ready(True)
+    report.note("generation 1 in force")
+    report.beat()
     ready.ended(directory, "reader", "ended with status 1")
     directory.mkdir()
-    mark.beat()
+    report.beat()
     assert ready.states(settings)[MATCHER] == PartState(True, "generation 1 in force")
     (directory / "matcher.ready").unlink()
-    mark.beat()
+    report.beat()
     assert not ready.states(settings)[MATCHER].ready, "what has been said is not said again"
 
 
@@ -99,13 +99,13 @@ def test_what_the_disk_did_not_take_is_forgotten_for_what_was_said_since(
 ) -> None:
     monkeypatch.setattr(ready, "HEARTBEAT_S", 0.0)
     directory = settings.run_directory
-    mark = Mark(directory, "matcher")
+    report = PartReport(directory, "matcher")
     (directory / "matcher.ready").mkdir()  # neither to be written nor to be removed as a file
-    mark.ready(True)
-    mark.ready(False)
-    mark.beat()
+    report.ready(True)
+    report.ready(False)
+    report.beat()
     (directory / "matcher.ready").rmdir()
-    mark.beat()
+    report.beat()
     assert not ready.states(settings)[MATCHER].ready
 
 
@@ -127,8 +127,8 @@ def test_readyz_names_each_part_and_why(settings: Settings) -> None:
     checks = {name: (lambda name=name: problems[name]) for name in problems}
     app = Starlette(routes=health.routes(settings, checks))  # type: ignore[arg-type]
     for part in parts.of_server(settings):
-        Mark(settings.run_directory, part.name).ready(True)
-    Mark(settings.run_directory, "matcher").note("generation 3 in force by run 7")
+        PartReport(settings.run_directory, part.name).ready(True)
+    PartReport(settings.run_directory, "matcher").note("generation 3 in force by run 7")
     assert get(app, "/livez") == (200, "ok")
     status, text = get(app, "/readyz")
     assert (status, json.loads(text)) == (

@@ -24,7 +24,7 @@ from headgate.rpc import service
 from headgate.rpc.service import Service, attended
 from headgate.server import rpc
 from headgate.server.authentication import Authentication
-from headgate.server.handed_on_calls import is_gone
+from headgate.server.forwarded_calls import is_gone
 from headgate.settings import Settings
 from headgate.testing import free_port
 from tests.calls import Client, Refused, Stream, client
@@ -329,11 +329,11 @@ async def _refuses(call: Any) -> None:
     await attended(acknowledge(), asyncio.sleep(60))
 
 
-@pytest.mark.parametrize("is_handed_on", [False, True])
+@pytest.mark.parametrize("is_forwarded", [False, True])
 @pytest.mark.parametrize("answer", [_reads, _fails, _refuses])
 @pytest.mark.parametrize("size_bytes", [limits.RPC_QUESTION_BYTES_MAX // 2, limits.RPC_QUESTION_BYTES_MAX + 1])
 def test_what_a_refused_call_sent_is_gone_with_it(
-    answer: Callable[[Any], Awaitable[None]], size_bytes: int, is_handed_on: bool, monkeypatch: pytest.MonkeyPatch
+    answer: Callable[[Any], Awaitable[None]], size_bytes: int, is_forwarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not when the collector comes by: few objects may hold much, and it counts objects."""
     monkeypatch.setattr(service._log, "exception", lambda _: None)  # on a terminal it keeps what it has shown
@@ -347,7 +347,7 @@ def test_what_a_refused_call_sent_is_gone_with_it(
 
     async def work(settings: Settings) -> None:
         reader = Service("headgate.v1.Reader", {"Read": (pb.ReadRequest, answer)})
-        front = rpc.front(settings, NOBODY) if is_handed_on else rpc.serving([reader], settings.grpc)
+        front = rpc.front(settings, NOBODY) if is_forwarded else rpc.serving([reader], settings.grpc)
         async with rpc.serving([reader], f"unix:{settings.reader_rpc}"), front, client(settings.grpc) as found:
             for _ in range(3):
                 await refused(found)

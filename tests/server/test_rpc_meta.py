@@ -20,7 +20,7 @@ from headgate import limits
 from headgate.rpc import headgate_pb2 as pb
 from headgate.server import rpc
 from headgate.server.parts import Role, of_server
-from headgate.server.ready import Mark
+from headgate.server.ready import PartReport
 from headgate.settings import Settings
 from tests.server.test_rpc import NOBODY, run
 
@@ -45,7 +45,7 @@ def with_channel(work: Callable[[grpc.Channel, Settings], None]) -> None:
 
 def mark(settings: Settings, *roles: str) -> None:
     for part in of_server(settings):
-        Mark(settings.run_directory, part.name).ready(part.role in roles)
+        PartReport(settings.run_directory, part.name).ready(part.role in roles)
 
 
 def test_each_service_is_as_well_as_the_parts_that_answer_it(monkeypatch: pytest.MonkeyPatch) -> None:

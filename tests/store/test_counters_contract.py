@@ -24,9 +24,9 @@ from headgate.server.proxy import PartUnavailableError
 from headgate.server.target_stats import (
     SUMMARY,
     SUMMARY_OF_NAMESPACE,
-    AskedStats,
     BacklogCount,
     MatchCount,
+    RemoteStats,
     TargetStats,
     TargetStatsApi,
     Undelivered,
@@ -60,7 +60,7 @@ class Counters:
     sockets: Sequence[Path] = ()
 
     async def stats(self, path: str, names: frozenset[str]) -> dict[str, TargetStats]:
-        return await AskedStats(self.reach, target_id, request(path)).stats(names)
+        return await RemoteStats(self.reach, target_id, request(path)).stats(names)
 
     async def undelivered(self, namespace: str = "") -> Undelivered:
         path = SUMMARY_OF_NAMESPACE.format(namespace=namespace) if namespace else SUMMARY

@@ -11,7 +11,7 @@ from headgate.limits import KAFKA_TRANSACTION_S_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka import client
 from headgate.store.kafka.records import KafkaRecord
-from headgate.store.kafka.transactions import FencedWriter, Office
+from headgate.store.kafka.transactions import FencedName, FencedWriter
 
 
 class SilentProducer:
@@ -43,7 +43,7 @@ def test_every_question_to_kafka_has_a_bound(monkeypatch: pytest.MonkeyPatch) ->
         return UnavailableError("fenced", hint=hint)
 
     monkeypatch.setattr(client, "made_client", lambda *_: producer)
-    writer = FencedWriter(KafkaConfig(bootstrap="127.0.0.1:1"), Office("events", "n", "it fails", "unsure", fenced))
+    writer = FencedWriter(KafkaConfig(bootstrap="127.0.0.1:1"), FencedName("events", "n", "it fails", "unsure", fenced))
     writer.send([KafkaRecord(b"k", b"v")])
     writer.add_places([], object())
     writer.commit()

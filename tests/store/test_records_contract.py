@@ -25,7 +25,7 @@ from headgate.inspect.records import KnownEvent, Records
 from headgate.log.directory import LogDirectory
 from headgate.server import local_http
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, asked
-from headgate.server.kafka.partition_questions import AskedRecords, OwnerRefusedError, partition_path, partitions_api
+from headgate.server.kafka.partition_questions import OwnerRefusedError, RemoteRecords, partition_path, partitions_api
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
 from headgate.store.kafka.topics import Admin
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
@@ -107,7 +107,7 @@ async def on_kafka(data: Path, routes: Routes, kafka: Callable[[], Kafka]) -> As
 
             def records(path: str) -> Records:
                 scope = {"type": "http", "path": path, "raw_path": path.encode(), "headers": [], "method": "GET"}
-                return AskedRecords(InspectedTopic(log), Owners(socket), ClientRequest(scope))
+                return RemoteRecords(InspectedTopic(log), Owners(socket), ClientRequest(scope))
 
             yield World(records, lambda: asyncio.to_thread(feed.match))
         await asyncio.to_thread(log.close)

@@ -14,7 +14,7 @@ import pytest
 
 from headgate.control.routing import PullRules, RoutingTable, Target
 from headgate.delivery.events import LogEvents
-from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
+from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.event.identity import path_of
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
@@ -66,7 +66,7 @@ class World:
             scanner=scanner,
             rule_of=lambda _: rule,
             events=self.events,
-            look=LastLook(evaluate, self.reports),
+            final_check=FinalCheck(evaluate, self.reports),
             in_force=lambda: {partition: (end, self.generation) for partition, end in self.ends.items()},
             clock_us=lambda: self.now_us,
         )

@@ -12,7 +12,7 @@ from typing import Any
 from headgate.control.routing import PullRules, PullType, RoutingTable, Target
 from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import EventGoneError, SharedEvent
-from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
+from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.directory import LogDirectory
@@ -103,7 +103,7 @@ class World:
             scanner=self.scanner,
             rule_of=lambda _: filter_value_rule("type"),
             events=self.outbox,
-            look=LastLook(evaluate, self.errors),
+            final_check=FinalCheck(evaluate, self.errors),
             in_force=dict,
             dead_letters=self.dead_letters,
             clock_us=lambda: self.now_us,

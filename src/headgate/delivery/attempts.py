@@ -26,7 +26,7 @@ from headgate.delivery.lifecycle import Attempt, Delivery
 from headgate.delivery.permits import PermitCounts, Permits
 from headgate.delivery.retry import UNSENT, Fate, Outcome, judge, left_s
 from headgate.delivery.targets import TargetState
-from headgate.delivery.verdicts import LastLook
+from headgate.delivery.verdicts import FinalCheck
 from headgate.event.hops import hops_of
 from headgate.observe import metrics
 from headgate.observe.logs import tell_failure
@@ -59,14 +59,14 @@ class Attempts:
         owner: DeliveryOwner,
         events: Events,
         service: AttemptService,
-        look: LastLook,
+        final_check: FinalCheck,
         dead_letters: DeadLetterQueue,
         counts: PermitCounts,
     ) -> None:
         self._owner = owner
         self._events = events
         self._service = service
-        self._look = look
+        self._final_check = final_check
         self._dead_letters = dead_letters
         self._clock = service.clocks.now
         self._clock_us = service.clocks.now_us
@@ -211,7 +211,7 @@ class Attempts:
             (delivery,) = attempt.deliveries
             try:
                 event = self._at_hand(delivery)
-                result = self._look(state.target, delivery, event) if event is not None else ""
+                result = self._final_check(state.target, delivery, event) if event is not None else ""
             except EventGoneError:
                 result = "lost"
             if result:
@@ -280,7 +280,7 @@ class Attempts:
                 size_bytes -= event.size_bytes
                 state.deliveries.give_back(chosen[index:])
                 break
-            result = self._look(target, delivery, event)
+            result = self._final_check(target, delivery, event)
             if result == "error" and target.delivery.filter_errors_dead_lettered:
                 if self._dead_letters.is_over_quota(target.namespace):
                     self._wait_for_room(state, delivery)
@@ -311,7 +311,7 @@ class Attempts:
 
     async def _give_up_unjudged(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
         """Store the dead letter of an event for which the filter is an error."""
-        message = self._look.message(state.target, event).encode()
+        message = self._final_check.message(state.target, event).encode()
         outcome = Outcome(CODE_FILTER_ERROR, body=message[: limits.ERROR_BODY_BYTES_MAX])
         now_us = self._clock_us()
         made = dead_letter_of(state.target, delivery, event, outcome, reason="filter-error", now_us=now_us)
@@ -396,7 +396,7 @@ class Attempts:
         if result == "failed":
             why = f"{outcome.why} at attempt {delivery.failures}"
             where = f"partition {delivery.partition}, offset {delivery.offset}"
-            self._look.errors.dropped(state.target.id, f"{where}: {why}")
+            self._final_check.errors.dropped(state.target.id, f"{where}: {why}")
         self._owner.end(state, delivery, result)
 
     # --- pauses ---------------------------------------------------------------------------------------

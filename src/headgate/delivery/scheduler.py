@@ -33,7 +33,7 @@ from headgate.delivery.events import EventGoneError, Events
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.permits import PermitCounts
 from headgate.delivery.targets import GIVEN_UP, Lag, TargetState
-from headgate.delivery.verdicts import LastLook
+from headgate.delivery.verdicts import FinalCheck
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.outbox.reader import Backlog
@@ -80,18 +80,18 @@ class Scheduler:
         events: Events,
         backlog: Backlog,
         service: AttemptService,
-        look: LastLook,
+        final_check: FinalCheck,
         dead_letters: DeadLetterQueue,
         sharers: int = 1,
     ) -> None:
         self._listener = listener
         self._events = events
         self._backlog = backlog
-        self._look = look
+        self._final_check = final_check
         self._journal = service.journal
         self._subscribers = service.subscribers
         self._loop = asyncio.get_running_loop()
-        self._attempts = Attempts(self, events, service, look, dead_letters, PermitCounts(sharers))
+        self._attempts = Attempts(self, events, service, final_check, dead_letters, PermitCounts(sharers))
         self._live_max = limits.DELIVERIES_LIVE_MAX // sharers
         self._table: dict[int, Target] = {}
         self._states: dict[int, TargetState] = {}
@@ -266,7 +266,7 @@ class Scheduler:
         _FILTER_ERRORS.inc()
         state.counts.filter_errors += 1
         target = state.target
-        if not self._look.errors.add(target.id):
+        if not self._final_check.errors.add(target.id):
             return
         try:
             event = self._events.recent(partition, offset)
@@ -274,7 +274,7 @@ class Scheduler:
             return
         if event is None:
             return
-        self._look.errors.describe(target.id, self._look.message(target, event), event)
+        self._final_check.errors.describe(target.id, self._final_check.message(target, event), event)
 
     def _bound(self, state: TargetState) -> int:
         """How many deliveries a target may have in memory now; a paused one has few, for it needs none."""
@@ -307,7 +307,7 @@ class Scheduler:
         if result in GIVEN_UP:
             state.given_up.inc()
         if result == "lost":
-            self._look.errors.dropped(
+            self._final_check.errors.dropped(
                 state.target.id, f"partition {delivery.partition}, offset {delivery.offset}: the log no longer holds it"
             )
         if result != "delivered":

@@ -1,4 +1,4 @@
-"""The last look before delivery: cel-cpp's answer to what the matcher left open, and messages for filter errors."""
+"""The last check before delivery: cel-cpp's answer to what the matcher left open, and messages for filter errors."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def _is_sure(compiled: CompiledFilter, event: SharedEvent) -> bool:
     return size.attributes_bytes + size.data_bytes <= compiled.sure_bytes
 
 
-class LastLook:
-    """The last look before delivery: the right broker, and what the matcher left open.
+class FinalCheck:
+    """The last check before delivery: the right broker, and what the matcher left open.
 
     `judge_filter` decides whatever is not a MATCH, and a MATCH of an event that may be too large for its filter.
     """

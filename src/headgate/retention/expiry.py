@@ -25,7 +25,7 @@ from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState
-from headgate.delivery.verdicts import LastLook
+from headgate.delivery.verdicts import FinalCheck
 from headgate.errors import HeadgateError
 from headgate.filter.compile.plan import Verdict
 from headgate.log.directory import LogDirectory, Partition
@@ -80,7 +80,7 @@ class Expiry:
     """Looks after the backlogs of all targets, on the dispatcher's event loop.
 
     Args:
-        look: Decides what the matcher left open: an event that the filter does not want is not dropped.
+        final_check: Decides what the matcher left open: an event that the filter does not want is not dropped.
         dead_letters: Where events go that have a sink; a full store does not keep the log.
         clock_us: Microseconds since 1970 UTC.
     """
@@ -94,7 +94,7 @@ class Expiry:
         scheduler: Scheduler,
         subscriptions: Subscriptions,
         events: Events,
-        look: LastLook,
+        final_check: FinalCheck,
         dead_letters: DeadLetterQueue,
         on_change: Callable[[], None],
         clock_us: Callable[[], int],
@@ -105,8 +105,8 @@ class Expiry:
         self._scheduler = scheduler
         self._subscriptions = subscriptions
         self._events = events
-        self._look = look
-        self._errors = look.errors
+        self._final_check = final_check
+        self._errors = final_check.errors
         self._dead_letters = dead_letters
         self._on_change = on_change
         self._clock_us = clock_us
@@ -164,7 +164,7 @@ class Expiry:
                 event = None
             if event is None:
                 return "lost"
-            if result := self._look(target, delivery, event):
+            if result := self._final_check(target, delivery, event):
                 return result
             if is_kept and self._dead_letters.has_room(target.namespace):  # others may have taken it meanwhile
                 outcome = Outcome(0, "expired", f"not delivered within {self._bounds.text}")

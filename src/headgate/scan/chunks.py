@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from headgate.filter.cel.evaluate import publish_time_us
-from headgate.filter.skipping.prune import ChunkSummary, Prospect, Pruning, pruning
+from headgate.filter.skipping.prune import ChunkMatch, ChunkSummary, Pruning, pruning
 from headgate.limits import PRUNE_VALUES_MAX, SCAN_CHUNKS_MAX
 from headgate.log.bloom import hash_value, might_contain
 from headgate.log.directory import LogDirectory
@@ -178,4 +178,4 @@ class ChunkSource:
             header.unfiltered,
             may_hold,
         )
-        return self._pruning.prospect(summary) is Prospect.MIGHT_MATCH
+        return self._pruning.judge(summary) is ChunkMatch.MIGHT_MATCH

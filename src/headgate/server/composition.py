@@ -246,7 +246,7 @@ class Dispatcher:
             scheduler=self.scheduler,
             subscriptions=self.subscriptions,
             events=files.events,
-            look=deliveries.look,
+            final_check=deliveries.final_check,
             dead_letters=self.dead_letters,
             on_change=self._flusher.wake,
             clock_us=clock_us,

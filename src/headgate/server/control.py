@@ -51,7 +51,7 @@ from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
 from headgate.server.stopped_filters import StoppedFiltersWatch
 from headgate.server.summary import PartView, SummaryApi, keep, parts_of
-from headgate.server.target_stats import AskedStats, matches
+from headgate.server.target_stats import RemoteStats, matches
 from headgate.settings import Settings
 from headgate.storage.files import directories_of
 from headgate.storage.keyring import keyring_of
@@ -86,7 +86,7 @@ async def _serve(context: child.Context) -> None:
         await asyncio.to_thread(store.signing_keys.tend)
         await asyncio.to_thread(store.handshakes.prepare)
         api = ControlApi(store, policy, rights.grants)
-        state = ControlState(ready.Mark(settings.run_directory, context.part.name), store)
+        state = ControlState(ready.PartReport(settings.run_directory, context.part.name), store)
         history = own_history(settings)
         follower = LogFollower(ChunkLog(LogDirectory(settings.log_directory, settings.on_corrupt)))
         answers = paths(settings, store, api, history, follower)
@@ -161,7 +161,7 @@ def application(
         *InspectApi(records, store, Catalogues(follower, store)).routes(),
         *SummaryApi(store, parts, dispatchers, history, letters).routes(),
         *BacktestApi(Backtests(store, follower.log, counter)).routes(),
-        *ObjectStatsApi(store, partial(AskedStats, dispatchers, store.target_id), history).routes(),
+        *ObjectStatsApi(store, partial(RemoteStats, dispatchers, store.target_id), history).routes(),
         Mount("/", api.app),
     ]
     return Starlette(routes=every, exception_handlers=ERROR_HANDLERS)
@@ -200,8 +200,8 @@ async def reseal_stored(store: Store) -> None:
 class ControlState:
     """What the process says of itself, and its gauges. `note` has what else there is to say; empty for nothing."""
 
-    def __init__(self, mark: ready.Mark, store: Store, note: Callable[[], str] = lambda: "") -> None:
-        self._mark = mark
+    def __init__(self, report: ready.PartReport, store: Store, note: Callable[[], str] = lambda: "") -> None:
+        self._report = report
         self._store = store
         self._note = note
         self._brokers = ServedBrokers(store)
@@ -210,22 +210,22 @@ class ControlState:
     def compiling(self, progress: str) -> None:
         """How far the compiling of stored filters is; empty when it is done."""
         self._compiling = progress
-        self._mark.note(progress)
+        self._report.note(progress)
 
     def stopping(self) -> None:
         """The process takes no more requests."""
-        self._mark.ready(False)
+        self._report.ready(False)
 
     async def show(self) -> None:
         """Looks at the store now and then, until it is cancelled."""
         was: str | None = None
         while True:
-            self._mark.beat()
+            self._report.beat()
             problem, note = await asyncio.to_thread(lambda: (self._look(), self._note()))
             if problem != was:
                 was = problem
-                self._mark.ready(not problem)
-            self._mark.note(problem or self._compiling or note)
+                self._report.ready(not problem)
+            self._report.note(problem or self._compiling or note)
             await asyncio.sleep(METRICS_WRITE_S)
 
     def _look(self) -> str:

@@ -37,16 +37,16 @@ async def _dispatch(context: child.Context) -> None:
     shard = Shard(context.part.index, settings.dispatchers)
     stop = asyncio.Event()
     child.on_stop(child.setter(stop))
-    mark = ready.Mark(settings.run_directory, context.part.name)
+    report = ready.PartReport(settings.run_directory, context.part.name)
     tracer = tracing.configure(context.part.name)
-    mark.note("reads what is unfinished")
+    report.note("reads what is unfinished")
     store = Store.open(settings.data / "control.db", keys=keyring_of(settings))
     quotas = SharedQuotas(store, QuotaBoard(settings.usage_directory, context.part.name))
     await asyncio.to_thread(quotas.refresh)
 
     def on_ready() -> None:
         child.spare_collector()
-        mark.begun()
+        report.begun()
 
     options = DispatcherOptions(
         data=settings.data,
@@ -62,7 +62,7 @@ async def _dispatch(context: child.Context) -> None:
         quotas=quotas,
         pause=store.change_watch.pause,
         on_ready=on_ready,
-        on_look=mark.turn,
+        on_look=report.turn,
         retention=functools.partial(retention.trim_outbox, settings, shard.index),
     )
     try:

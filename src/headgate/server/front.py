@@ -195,10 +195,10 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         ingress = Ingress(intake, fallback, context.token)
         child.spare_collector()
         gate = Gate(ingress, context.token)
-        mark = ready.Mark(settings.run_directory, context.part.name)
+        report = ready.PartReport(settings.run_directory, context.part.name)
         await stack.enter_async_context(local_http.answering(UsersOfFronts(gate), settings.front_inward(number)))
         serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
-        sampling = sample(store.writers, context.part.name, http, mark.beat)
+        sampling = sample(store.writers, context.part.name, http, report.beat)
         following = (brokers.follow(), quotas.follow(), quotas.share(), rights.follow())
         work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
@@ -208,12 +208,12 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         )
         publishing = PublishRpc(intake, store.producers).service()
         async with rpc.front(settings, publishing, consuming, number, http.certificate, authentication, authorization):
-            mark.ready(True)
+            report.ready(True)
             stopped = asyncio.create_task(stop.wait())
             ends = [*serving, stopped, *tasks]
             await asyncio.wait([*ends, asyncio.create_task(drain.wait())], return_when=asyncio.FIRST_COMPLETED)
             gate.close()
-            mark.ready(False)
+            report.ready(False)
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         await http.stop()
         failure = await child.ended(*tasks)

@@ -51,8 +51,8 @@ def run(context: child.Context) -> None:
     """Matches until told to stop."""
     child.spare_collector()  # a table of many filters is made of millions of objects that stay
     settings, stop = context.settings, MatcherStop()
-    mark = ready.Mark(settings.run_directory, context.part.name)
-    mark.note("Spark starts")
+    report = ready.PartReport(settings.run_directory, context.part.name)
+    report.note("Spark starts")
     with closing(Store.open(settings.data / "control.db")) as store:
         serve(
             routing=store,
@@ -62,9 +62,9 @@ def run(context: child.Context) -> None:
             run_directory=settings.run_directory,
             token=context.token,
             stop=stop.asked,
-            on_ready=mark.ready,
-            on_note=mark.note,
-            on_step=mark.beat,
+            on_ready=report.ready,
+            on_note=report.note,
+            on_step=report.beat,
             on_started=stop.started,
             heap_mib=settings.jvm_memory_mb,
         )

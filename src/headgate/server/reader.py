@@ -80,14 +80,14 @@ async def _serve(context: child.Context, opened: OpenLog) -> None:
         app = UsersOfFronts(Starlette(routes=routes, exception_handlers=ERROR_HANDLERS))
         serving = rpc.serving([ReadRpc(readers).service()], f"unix:{settings.reader_rpc}")
         async with local_http.answering(app, settings.reader_socket), serving:
-            mark = ready.Mark(settings.run_directory, context.part.name)
-            mark.ready(True)
+            report = ready.PartReport(settings.run_directory, context.part.name)
+            report.ready(True)
             stopped = asyncio.create_task(stop.wait())
             ends = [stopped, *following]
             while not any(task.done() for task in ends):
-                mark.beat()
+                report.beat()
                 await asyncio.wait(ends, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
-            mark.ready(False)
+            report.ready(False)
         stopped.cancel()
         failure = await child.ended(*following)
         await readers.close()

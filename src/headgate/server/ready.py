@@ -31,7 +31,7 @@ class PartState:
     note: str = ""
 
 
-class Mark:
+class PartReport:
     """What a part says of itself.
 
     Nothing depends on the files but what is shown: one that the disk does not take is left, and tried again at every

@@ -26,7 +26,7 @@ from headgate.rpc.service import (
 )
 from headgate.server.authentication import Authentication, users_of_calls
 from headgate.server.authorization import Authorization
-from headgate.server.handed_on_calls import Choose, HandedOn, PublishersHome
+from headgate.server.forwarded_calls import Choose, ForwardedCalls, ProducerForwarding
 from headgate.server.listening import addresses_of
 from headgate.server.parts import Role, roles_of
 from headgate.server.ready import parts_ready
@@ -182,17 +182,19 @@ async def front(
         yield
         return
     has_reader = Role.READER in roles_of(settings)
-    reading = HandedOn(READER, [settings.reader_rpc]) if has_reader else Absent(Role.READER, READER)
-    handed_on: list[ServiceCalls] = [consuming or to_dispatchers(settings), reading]
-    homes = HandedOn(PUBLISHER, [settings.front_rpc(one) for one in range(settings.fronts)])
+    reading = ForwardedCalls(READER, [settings.reader_rpc]) if has_reader else Absent(Role.READER, READER)
+    forwarded: list[ServiceCalls] = [consuming or to_dispatchers(settings), reading]
+    fronts = ForwardedCalls(PUBLISHER, [settings.front_rpc(one) for one in range(settings.fronts)])
     health = HealthService(lambda: parts_ready(settings)).service()
     try:
         async with contextlib.AsyncExitStack() as stack:
             publishing: grpc.GenericRpcHandler = publisher
-            if settings.fronts > 1 and not settings.is_on_kafka:  # producers have a home where fronts own partitions
-                publishing = CallsBehind(publisher, PublishersHome(homes, number, settings.partitions).behind)
+            if (
+                settings.fronts > 1 and not settings.is_on_kafka
+            ):  # a producer belongs to the front that owns its partition
+                publishing = CallsBehind(publisher, ProducerForwarding(fronts, number, settings.partitions).behind)
                 await stack.enter_async_context(serving([publisher], f"unix:{settings.front_rpc(number)}"))
-            services = [publishing, *handed_on, health, *reflection_services()]
+            services = [publishing, *forwarded, health, *reflection_services()]
             handlers = (authentication or Authentication()).calls((authorization or Authorization()).calls(services))
             for address in addresses:
                 credentials = certificate.grpc_credentials() if certificate is not None and address.is_tls else None
@@ -201,13 +203,15 @@ async def front(
                 await stack.enter_async_context(server)
             yield
     finally:
-        for service in (*handed_on, homes):
+        for service in (*forwarded, fronts):
             await service.close()
 
 
-def to_dispatchers(settings: Settings, owner_of: Choose | None = None) -> HandedOn:
+def to_dispatchers(settings: Settings, owner_of: Choose | None = None) -> ForwardedCalls:
     """Hands calls about subscriptions on to the dispatchers of this server."""
-    return HandedOn(SUBSCRIPTIONS, [settings.dispatcher_rpc(one) for one in range(settings.dispatchers)], owner_of)
+    return ForwardedCalls(
+        SUBSCRIPTIONS, [settings.dispatcher_rpc(one) for one in range(settings.dispatchers)], owner_of
+    )
 
 
 class Absent(ServiceCalls):

@@ -32,7 +32,7 @@ from headgate.delivery.replies import IngressReplies
 from headgate.delivery.scheduler import Scheduler, SchedulerListener
 from headgate.delivery.subscribers import SubscriberHealth
 from headgate.delivery.tokens import IdentityTokens
-from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
+from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.errors import UnavailableError
 from headgate.observe.logs import Recurring, tell_failure
@@ -234,7 +234,7 @@ class ShardDeliveries:
         self._state = state
         self._refreshed = -1
         self._on_table = on_table
-        self.look = LastLook(evaluate, errors)
+        self.final_check = FinalCheck(evaluate, errors)
         self.routing = RoutingCache(options.store, self._update, shard)
         self.reporter = TargetReporter(state.reports, errors)
         self.service = AttemptService(
@@ -263,7 +263,7 @@ class ShardDeliveries:
             events=state.events,
             backlog=state.backlog,
             service=self.service,
-            look=self.look,
+            final_check=self.final_check,
             dead_letters=self.dead_letters,
             sharers=sharers,
         )
@@ -300,7 +300,7 @@ class ShardDeliveries:
             scanner=scanner,
             rule_of=self.routing.rule_of,
             events=self._state.events,
-            look=self.look,
+            final_check=self.final_check,
             in_force=in_force,
             dead_letters=self.dead_letters,
             clock_us=self._options.clocks.now_us,

@@ -220,7 +220,7 @@ class TriggerCounters(Protocol):
         ...
 
 
-class AskedStats:
+class RemoteStats:
     """See `TriggerCounters`; of one request.
 
     Args:

@@ -56,7 +56,7 @@ async def begin_history(resources: SubscriptionResources, state: SubscriptionSta
     try:
         starts = await asyncio.to_thread(start_offsets, resources.log, to)
     except PositionError as error:
-        resources.look.errors.backlog(target.id, f"HistoryRefused: spec.filterFrom: {error.message}")
+        resources.final_check.errors.backlog(target.id, f"HistoryRefused: spec.filterFrom: {error.message}")
         state.cursor.without_history(rules.filter_id)
         return True
     ends: dict[int, int] = {}
@@ -212,7 +212,7 @@ def _accepted(
         cursor.counters.expired += 1
         _tell_too_old(resources, state)
         return None
-    result = resources.look(state.target, Delivery(*row), event)
+    result = resources.final_check(state.target, Delivery(*row), event)
     if result:
         cursor.counters.errors += result == "error"
         cursor.counters.rejected += result != "error"
@@ -238,7 +238,7 @@ async def expire(resources: SubscriptionResources, state: SubscriptionState, upt
     gone = cursor.counters.expired - expired
     if gone:
         metrics.DELIVERIES.labels("expired").inc(gone)
-        resources.look.errors.dropped(state.target.id, "nobody took them within the bounds of a backlog", gone)
+        resources.final_check.errors.dropped(state.target.id, "nobody took them within the bounds of a backlog", gone)
     return bool(gone) or cursor.progress != progress
 
 
@@ -251,7 +251,7 @@ def _is_too_old(resources: SubscriptionResources, state: SubscriptionState, even
 def _tell_too_old(resources: SubscriptionResources, state: SubscriptionState) -> None:
     """One more event is given up because it is too old."""
     metrics.DELIVERIES.labels("expired").inc()
-    resources.look.errors.dropped(state.target.id, "older than the broker's spec.log.retention")
+    resources.final_check.errors.dropped(state.target.id, "older than the broker's spec.log.retention")
 
 
 async def pass_others(resources: SubscriptionResources, state: SubscriptionState) -> bool:
@@ -285,7 +285,9 @@ async def _give_up(resources: SubscriptionResources, state: SubscriptionState, u
     leases.give_up(unacked)
     if dead_letters is None:
         place = f"partition {unacked.partition}, offset {unacked.offset}"
-        resources.look.errors.dropped(target.id, f"{place}: handed out {unacked.deliveries} times, not acknowledged")
+        resources.final_check.errors.dropped(
+            target.id, f"{place}: handed out {unacked.deliveries} times, not acknowledged"
+        )
     return True
 
 

@@ -260,8 +260,11 @@ class Subscriptions:
             if event is None:
                 continue
             # What the matcher left to cel-cpp is of the backlog only if the subscription's own filter takes it.
-            if not undecided or resources.look.judge_filter(state.target.filter.cel, event).kind is OutcomeKind.TRUE:
-                counts[resources.look.judge_filter(cel, event).kind] += 1
+            if (
+                not undecided
+                or resources.final_check.judge_filter(state.target.filter.cel, event).kind is OutcomeKind.TRUE
+            ):
+                counts[resources.final_check.judge_filter(cel, event).kind] += 1
             await asyncio.sleep(0)
         accepted, rejected, errors = (counts[k] for k in (OutcomeKind.TRUE, OutcomeKind.FALSE, OutcomeKind.ERROR))
         return BacklogAnalysis(sum(counts.values()), accepted, rejected, errors, complete)

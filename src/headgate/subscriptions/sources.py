@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from headgate import limits
 from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import Events
-from headgate.delivery.verdicts import LastLook
+from headgate.delivery.verdicts import FinalCheck
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.outbox.reader import Backlog, OutboxRow, RowPage, position_at_time
@@ -99,7 +99,7 @@ class SubscriptionResources:
     scanner: Scanner
     rule_of: RuleOf
     events: Events
-    look: LastLook
+    final_check: FinalCheck
     in_force: Callable[[], dict[int, tuple[int, int]]]
     clock_us: Callable[[], int]
     dead_letters: DeadLetterQueue | None = None

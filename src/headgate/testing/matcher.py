@@ -150,7 +150,7 @@ def run(context: child.Context) -> None:
     """Matches until told to stop, in place of `headgate.server.matcher`."""
     settings, stop = context.settings, threading.Event()
     child.on_stop(stop.set)
-    mark = ready.Mark(settings.run_directory, context.part.name)
+    report = ready.PartReport(settings.run_directory, context.part.name)
     with closing(Store.open(settings.data / "control.db")) as store:
         matcher = Matcher.of_dispatchers(
             store,
@@ -159,8 +159,8 @@ def run(context: child.Context) -> None:
             token=context.token,
             dispatchers=settings.dispatchers,
             on_active=store.set_active_generation,
-            on_ready=mark.ready,
-            on_note=mark.note,
-            on_step=mark.beat,
+            on_ready=report.ready,
+            on_note=report.note,
+            on_step=report.beat,
         )
         matcher.run(stop)

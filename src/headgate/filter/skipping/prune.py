@@ -39,7 +39,7 @@ FILTER_VALUE: Final = "ce.type"
 """What an event's filter value is unless its broker says otherwise."""
 
 
-class Prospect(StrEnum):
+class ChunkMatch(StrEnum):
     """What a chunk can hold for a filter."""
 
     CANNOT_MATCH = "cannot"  # no event of the chunk satisfies the filter
@@ -79,7 +79,7 @@ class Pruning:
     time_range_us: tuple[int | None, int | None] | None = None
     published_us: tuple[int | None, int | None] | None = None
 
-    def prospect(self, chunk: ChunkSummary, offsets: range | None = None) -> Prospect:
+    def judge(self, chunk: ChunkSummary, offsets: range | None = None) -> ChunkMatch:
         """What `chunk` can hold.
 
         Args:
@@ -87,15 +87,15 @@ class Pruning:
             offsets: Events that are wanted at all; None for all of them.
         """
         if offsets is not None and (chunk.next_offset <= offsets.start or chunk.first_offset >= offsets.stop):
-            return Prospect.CANNOT_MATCH
+            return ChunkMatch.CANNOT_MATCH
         if self.time_range_us is not None and not _meet(self.time_range_us, chunk.time_range_us):
-            return Prospect.CANNOT_MATCH
+            return ChunkMatch.CANNOT_MATCH
         if self.published_us is not None and not _meet(self.published_us, (chunk.publish_time_us,) * 2):
-            return Prospect.CANNOT_MATCH
+            return ChunkMatch.CANNOT_MATCH
         if self.values is None or (chunk.unfiltered and self.match_unfiltered):
-            return Prospect.MIGHT_MATCH
+            return ChunkMatch.MIGHT_MATCH
         wanted = self.values - {""}
-        return Prospect.MIGHT_MATCH if wanted and chunk.may_hold(wanted) else Prospect.CANNOT_MATCH
+        return ChunkMatch.MIGHT_MATCH if wanted and chunk.may_hold(wanted) else ChunkMatch.CANNOT_MATCH
 
     @property
     def match_unfiltered(self) -> bool:

@@ -48,7 +48,7 @@ from headgate.server.control import (
 from headgate.server.kafka import instance
 from headgate.server.kafka.numbers import ServersNumbers, tell_numbers
 from headgate.server.kafka.partition_owners import PartitionOwners
-from headgate.server.kafka.partition_questions import AskedRecords
+from headgate.server.kafka.partition_questions import RemoteRecords
 from headgate.server.kafka.peers import PeerServers
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
@@ -100,7 +100,7 @@ async def _serve(context: child.Context) -> None:
         def note() -> str:
             return "leads" if objects.is_leading else f"follows {leader_of(path) or 'nobody yet'}"
 
-        state = ControlState(ready.Mark(settings.run_directory, context.part.name), store, note)
+        state = ControlState(ready.PartReport(settings.run_directory, context.part.name), store, note)
         leadership = Leadership(objects, config, changed, told)
         brokers = ServedBrokers(store)
         await asyncio.to_thread(brokers.refresh)
@@ -120,7 +120,7 @@ async def _serve(context: child.Context) -> None:
             owners,
             history,
             follower,
-            records=partial(AskedRecords, InspectedTopic(log), owners),
+            records=partial(RemoteRecords, InspectedTopic(log), owners),
             parts=numbers.parts,
             counter=own_counter(settings, log, brokers, counts),
         )

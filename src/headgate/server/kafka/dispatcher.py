@@ -79,15 +79,15 @@ async def _dispatch(context: child.Context) -> None:
         )
     stop = asyncio.Event()
     child.on_stop(child.setter(stop))
-    mark = ready.Mark(settings.run_directory, context.part.name)
+    report = ready.PartReport(settings.run_directory, context.part.name)
     tracer = tracing.configure(context.part.name)
-    mark.note("waits for the objects")
+    report.note("waits for the objects")
     store = await asyncio.to_thread(open_cache, settings.data / "control.db", stop.is_set, keyring_of(settings))
     runs = RunReports(config)
 
     def on_ready() -> None:
         child.spare_collector()
-        mark.begun()
+        report.begun()
 
     options = KafkaDispatcherOptions(
         config=config,
@@ -101,7 +101,7 @@ async def _dispatch(context: child.Context) -> None:
         objects=store,
         tracing=tracer,
         on_ready=on_ready,
-        on_look=mark.turn,
+        on_look=report.turn,
     )
     try:
         async with kafka_dispatcher(options, stop) as dispatcher:

@@ -15,15 +15,15 @@ def run(context: child.Context) -> None:
     """Matches or stands by until told to stop."""
     child.spare_collector()  # a table of many filters is made of millions of objects that stay
     settings, stop = context.settings, MatcherStop()
-    mark = ready.Mark(settings.run_directory, context.part.name)
-    mark.note("Spark starts")
+    report = ready.PartReport(settings.run_directory, context.part.name)
+    report.note("Spark starts")
     with closing(open_cache(settings.data / "control.db", stop.asked.is_set)) as filters:
         serve_kafka(
             config=context.on_kafka,
             filters=filters,
             scratch=settings.run_directory / "spark",
             stop=stop.asked,
-            hooks=MatcherHooks(on_ready=mark.ready, on_note=mark.note, on_step=mark.beat),
+            hooks=MatcherHooks(on_ready=report.ready, on_note=report.note, on_step=report.beat),
             on_started=stop.started,
             heap_mib=settings.jvm_memory_mb,
             name=instance.advertised_url(settings),

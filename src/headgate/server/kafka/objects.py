@@ -25,14 +25,14 @@ async def _follow(context: child.Context) -> None:
     path = settings.data / "control.db"
     objects = await asyncio.to_thread(KafkaObjects.open, path, context.on_kafka.kafka, "")
     child.on_stop(child.setter(stop))  # not before: a signal ends a process that waits for Kafka
-    mark = ready.Mark(settings.run_directory, context.part.name)
+    report = ready.PartReport(settings.run_directory, context.part.name)
 
     async def beat() -> None:
-        mark.ready(True)
+        report.ready(True)
         while True:
-            mark.beat()
+            report.beat()
             await asyncio.sleep(HEARTBEAT_S)
 
     tasks = [asyncio.create_task(beat()), asyncio.create_task(tell_numbers(settings, context.on_kafka.kafka))]
     with contextlib.closing(objects):
-        await child.until_stopped(stop, tasks, (objects.follow,), partial(mark.ready, False))
+        await child.until_stopped(stop, tasks, (objects.follow,), partial(report.ready, False))

@@ -375,7 +375,7 @@ class PartitionDispatcher:
             return  # it goes to the earliest row that is kept
         words = f"the outbox was trimmed from offset {start} to {end} before it was read"
         _log.error("events of a lagging target are lost", partition=self._number, target=target, why=words)
-        self._at_work.look.errors.dropped(target, words)
+        self._at_work.final_check.errors.dropped(target, words)
         self._at_work.reporter.wake()
 
     # --- what the scheduler tells -----------------------------------------------------------------------

@@ -99,7 +99,7 @@ class OwnerRefusedError(UnavailableError):
     code = "owner-refused"
 
 
-class AskedRecords:
+class RemoteRecords:
     """See `headgate.inspect.records.Records`; of one request, made on the event loop, used in other threads.
 
     Args:

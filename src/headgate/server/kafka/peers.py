@@ -17,7 +17,7 @@ from headgate.auth.context import USER
 from headgate.auth.credentials import AUTHORIZATION
 from headgate.auth.user import ANONYMOUS, User
 from headgate.limits import RPC_STREAMS_A_CONNECTION_MAX
-from headgate.server.handed_on_calls import CHANNEL_OPTIONS
+from headgate.server.forwarded_calls import CHANNEL_OPTIONS
 from headgate.server.kafka import instance
 from headgate.server.local_http import Header, PeerAddress
 from headgate.server.tls import read_ca

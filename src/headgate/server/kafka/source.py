@@ -31,7 +31,7 @@ def run(context: child.Context) -> None:
 
 
 def _admit(context: child.Context, objects: Store, stop: threading.Event) -> None:
-    mark = ready.Mark(context.settings.run_directory, context.part.name)
+    report = ready.PartReport(context.settings.run_directory, context.part.name)
     name = instance.name_of(context.settings.data)
 
     def identity(broker: str) -> str | None:
@@ -58,10 +58,10 @@ def _admit(context: child.Context, objects: Store, stop: threading.Event) -> Non
     threads = [threading.Thread(target=work, args=(reader,), name="source") for reader in readers]
     for thread in threads:
         thread.start()
-    mark.ready(True)
+    report.ready(True)
     while not stop.wait(HEARTBEAT_S):
-        mark.turn("; ".join(reader.problem for reader in readers if reader.problem))
-    mark.ready(False)
+        report.turn("; ".join(reader.problem for reader in readers if reader.problem))
+    report.ready(False)
     for thread in threads:
         thread.join()
     if failures:

@@ -1,4 +1,4 @@
-"""Calls about subscriptions, handed on to the owner of the subscription's partition: here, or at another server.
+"""Calls about subscriptions, forwarded to the owner of the subscription's partition: here, or at another server.
 
 The first message names the subscription. Further ones are passed on once the owner has answered the first: an owner
 that does not have the partition any more has got nothing else then, and the next one gets the same call. Later the call
@@ -19,7 +19,7 @@ from headgate.errors import UnavailableError
 from headgate.rpc.errors import ERROR, ProtocolError
 from headgate.rpc.service import SUBSCRIPTIONS, CallContext, ServiceCalls, headers_of
 from headgate.server.dispatcher_group import DispatcherGroup
-from headgate.server.handed_on_calls import (
+from headgate.server.forwarded_calls import (
     CHANNEL_OPTIONS,
     Metadata,
     aborted,
@@ -104,7 +104,7 @@ class SubscriptionCalls(ServiceCalls):
 async def _ask(
     channel: aio.Channel, method: str, context: CallContext, first: bytes, metadata: Metadata
 ) -> bool | None:
-    """Hands a call on; None where the partition is not there, of which the client has heard nothing.
+    """Forwards a call; None where the partition is not there, of which the client has heard nothing.
 
     Raises:
         PartUnavailableError: Nobody answers.

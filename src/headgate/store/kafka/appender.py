@@ -32,7 +32,7 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import BOUNDED_SEND, TopicProducer, library, offset_of
 from headgate.store.kafka.numbered_producers import FencedProducing
 from headgate.store.kafka.records import KafkaRecord, records_of
-from headgate.store.kafka.transactions import EventRecords, FencedWriter, Office, name_taken
+from headgate.store.kafka.transactions import EventRecords, FencedName, FencedWriter, name_taken
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -55,7 +55,7 @@ class KafkaAppender:
     def __init__(self, config: KafkaConfig, name: str) -> None:
         self._config = config
         self._topic = config.topic("events")
-        self._office = Office("events", f"front-{name}", _DOING, _UNSURE, name_taken(_DOING))
+        self._name = FencedName("events", f"front-{name}", _DOING, _UNSURE, name_taken(_DOING))
         self._loop = asyncio.get_running_loop()
         self._single = self._idempotent()
         self._batches: FencedWriter | None = None  # made by the first batch
@@ -212,7 +212,7 @@ class KafkaAppender:
     def _ready(self) -> FencedWriter:
         """The producer of batches; in its thread."""
         if self._batches is None:
-            self._batches = FencedWriter(self._config, self._office)
+            self._batches = FencedWriter(self._config, self._name)
         return self._batches
 
     async def append_numbered(

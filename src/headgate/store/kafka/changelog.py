@@ -23,7 +23,7 @@ from headgate.store.kafka.outbox_records import Checkpoint, encode_state
 from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, row_headers, table_of
 from headgate.store.kafka.state_topic import StateTopicReader
 from headgate.store.kafka.target_reports import TABLE as REPORTS
-from headgate.store.kafka.transactions import FencedWriter, Office
+from headgate.store.kafka.transactions import FencedName, FencedWriter
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -78,16 +78,16 @@ class ChangelogWriter:
         self._lock = threading.Lock()
         self._is_lost = False
         self.on_failure = lambda _: None
-        office = Office(
+        name = FencedName(
             topic="changelog",
-            name=f"dispatcher-{partition}",
+            transactional_id=f"dispatcher-{partition}",
             doing="the state of deliveries cannot be written",
             unsure="the next owner of the partition reads whether it is stored",
             fenced=self._fenced,
             headers=(CHANGELOG_ROWS.header,),
             partition=partition,
         )
-        self._writer = FencedWriter(config, office)
+        self._writer = FencedWriter(config, name)
 
     def committer(self, place: Callable[[], Checkpoint | None] = lambda: None) -> ChangelogCommitter:
         """The committer of one file; `place` says what the group is to commit with its next transaction."""

@@ -84,7 +84,7 @@ class Election:
 
     Args:
         topic: A topic with one partition, by its name in `TopicsConfig`: `runs`, `objects`.
-        group: The consumer group, without the prefix of topics: one for each office that is to be held.
+        group: The consumer group, without the prefix of topics: one for each role that one process is to have.
         on_gained: Called in the thread of `run` when this process has the lead. It must return within
             ELECTION_POLL_S_MAX, and may not raise.
         on_lost: Called in the thread of `run` when the lead is gone, or goes in an orderly way: then the next process

@@ -32,7 +32,7 @@ from headgate.storage.threads import Threads
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import TopicConsumer, library
 from headgate.store.kafka.records import records_of
-from headgate.store.kafka.transactions import EventRecords, FencedWriter, Office
+from headgate.store.kafka.transactions import EventRecords, FencedName, FencedWriter
 
 _DOING: Final = "events of a numbered producer cannot be stored"
 _UNSURE: Final = "it is not known whether they are stored: open another stream, which says from which number on to send"
@@ -61,8 +61,8 @@ class NumberedWriter:
             )
 
         # Before the numbers are read: nothing of an earlier stream is committed from here on.
-        office = Office("events", f"producer-{digest}", _DOING, _UNSURE, fenced)
-        self._writer = FencedWriter(config, office)
+        name = FencedName("events", f"producer-{digest}", _DOING, _UNSURE, fenced)
+        self._writer = FencedWriter(config, name)
         with contextlib.closing(TopicConsumer.committed(config, _DOING, group=f"producer-{digest}")) as reader:
             self._group: object = reader.raw.consumer_group_metadata()
             partitions = range(config.topics.events.partitions)

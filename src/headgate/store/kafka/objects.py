@@ -31,7 +31,7 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import TopicLostError
 from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, row_headers, tables
 from headgate.store.kafka.state_topic import StateTopicReader
-from headgate.store.kafka.transactions import FencedWriter, Office
+from headgate.store.kafka.transactions import FencedName, FencedWriter
 
 
 class ObjectsLostError(TopicLostError):
@@ -117,9 +117,9 @@ def _fenced(hint: str) -> NotLeaderError:
     )
 
 
-_OFFICE: Final = Office(
+_WRITER: Final = FencedName(
     topic="objects",
-    name="control",
+    transactional_id="control",
     doing="objects cannot be written",
     unsure="read the object: the change may be stored all the same",
     fenced=_fenced,
@@ -338,7 +338,7 @@ class KafkaObjects:
         with self._turn():
             if self._writer is not None:
                 return
-            writer = FencedWriter(self._config, _OFFICE)  # from here on the topic has the last word of those before
+            writer = FencedWriter(self._config, _WRITER)  # from here on the topic has the last word of those before
             try:
                 self._catch_up()
                 with translated_errors(self._path), _transaction(self._connection) as connection:

@@ -21,7 +21,7 @@ from headgate.store.kafka.client import TopicLostError, TopicProducer
 from headgate.store.kafka.outbox_records import OutboxPage, OutboxState
 from headgate.store.kafka.records import KafkaRecord, RecordError
 from headgate.store.kafka.state_topic import StateTopicReader, follow_state
-from headgate.store.kafka.transactions import FencedWriter, Office
+from headgate.store.kafka.transactions import FencedName, FencedWriter
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -264,8 +264,12 @@ def _fenced(hint: str) -> MatcherLeadLostError:
     return MatcherLeadLostError("another matcher has taken the lead", hint=hint)
 
 
-_OFFICE: Final = Office(
-    topic="runs", name="matcher", doing="runs cannot be written", unsure="the next leader reads it", fenced=_fenced
+_WRITER: Final = FencedName(
+    topic="runs",
+    transactional_id="matcher",
+    doing="runs cannot be written",
+    unsure="the next leader reads it",
+    fenced=_fenced,
 )
 
 
@@ -283,7 +287,7 @@ class RunRegistry:
         self._next = 0
         self._reader = StateTopicReader(config, "runs", RunsLostError)
         try:
-            self._writer = FencedWriter(config, _OFFICE)  # from here on every number that was taken can be read
+            self._writer = FencedWriter(config, _WRITER)  # from here on every number that was taken can be read
             self._news()
         except BaseException:
             self.close()

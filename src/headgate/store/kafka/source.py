@@ -45,7 +45,7 @@ from headgate.store.config import KafkaConfig, SourceConfig
 from headgate.store.kafka.client import BOUNDED_FETCH, Came, TopicConsumer, library, offset_of
 from headgate.store.kafka.events import headers_of
 from headgate.store.kafka.records import KafkaRecord, RecordError, encode_record
-from headgate.store.kafka.transactions import ANY_PARTITION, FencedWriter, NameTakenError, Office, name_taken
+from headgate.store.kafka.transactions import ANY_PARTITION, FencedName, FencedWriter, NameTakenError, name_taken
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
@@ -318,7 +318,7 @@ class SourceReader:
         self._on_admitted = on_admitted
         self._gate = gate or OpenGate()
         self._is_held = False  # its namespace is over its quota
-        self._office = Office("events", f"source-{source.name}-{instance}", _DOING, "", name_taken(_DOING))
+        self._name = FencedName("events", f"source-{source.name}-{instance}", _DOING, "", name_taken(_DOING))
         self._writer: FencedWriter | None = None
         self._failure: HeadgateError | None = None  # of a callback: the library would print it
         self._is_leaving = False
@@ -361,7 +361,7 @@ class SourceReader:
         consumer = TopicConsumer(self._config, _DOING, self._options())
         self._failure, self._is_held, self._is_leaving = None, False, False
         try:
-            self._writer = FencedWriter(self._config, self._office)
+            self._writer = FencedWriter(self._config, self._name)
             consumer.raw.subscribe(
                 list(self._source.topics),
                 on_assign=lambda _, places: self._on_assign(consumer, places),
@@ -495,7 +495,7 @@ class SourceReader:
         except UnavailableError as error:
             _log.info("a transaction of a source is given up", source=self._source.name, error=error.message)
             self._writer.close()
-            self._writer = FencedWriter(self._config, self._office)  # which ends it
+            self._writer = FencedWriter(self._config, self._name)  # which ends it
             _rewind(consumer.raw, messages)
             return
         self._writer.commit()

@@ -32,25 +32,25 @@ class NameTakenError(UnavailableError):
 
 
 def name_taken(doing: str) -> Callable[[str], HeadgateError]:
-    """Makes the error of a process that no other one should ever replace; see `Office.fenced`."""
+    """Makes the error of a process that no other one should ever replace; see `FencedName.fenced`."""
     hint = "it stood still for too long, or another process has its name: each server has a data directory of its own"
     return lambda _: NameTakenError(f"{doing}: Kafka knows a newer producer of this name", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
-    """What only the newest writer may write.
+class FencedName:
+    """A name under which only the newest writer may write, and where.
 
     Attributes:
         topic: By its name in `TopicsConfig`.
-        name: The `transactional.id`, without the prefix of topics.
+        transactional_id: Without the prefix of topics.
         doing: What fails, as the beginning of a sentence.
         unsure: What to do where it is not known whether a transaction is stored.
         fenced: Makes the error of a writer that is not the newest; takes a hint, which may be empty.
     """
 
     topic: str
-    name: str
+    transactional_id: str
     doing: str
     unsure: str
     fenced: Callable[[str], HeadgateError]
@@ -76,7 +76,7 @@ class EventRecords:
 class FencedWriter:
     """Writes in transactions until a newer one of its name is made, in whichever process; blocking, for one thread.
 
-    `transactional.id` is that of its office. Making a writer ends what an earlier one left open: when it is made,
+    Making a writer ends what an earlier one left open: when it is made,
     everything that was ever committed can be read. After an error of Kafka (`is_failed`) a writer is used no more:
     what is on its way could come into a later transaction of it.
 
@@ -84,24 +84,24 @@ class FencedWriter:
         UnavailableError: Kafka does not answer.
     """
 
-    def __init__(self, config: KafkaConfig, office: Office) -> None:
+    def __init__(self, config: KafkaConfig, name: FencedName) -> None:
         self._config = config
-        self._office = office
+        self._name = name
         self.is_failed = False
         timeout_ms = round(KAFKA_TRANSACTION_S_MAX * 1_000)
         own = {
-            "transactional.id": config.topic(office.name),
+            "transactional.id": config.topic(name.transactional_id),
             "transaction.timeout.ms": timeout_ms,
             "message.timeout.ms": timeout_ms,
             **BOUNDED_SEND,
             "queue.buffering.max.kbytes": OBJECT_RECORDS_BYTES_MAX >> 10,
         }
-        self._producer = TopicProducer(config, office.doing, own)
+        self._producer = TopicProducer(config, name.doing, own)
         with self._errors():
             self._producer.raw.init_transactions(KAFKA_TRANSACTION_S_MAX)
 
     def send(self, records: Iterable[KafkaRecord], copies: Iterable[tuple[str, KafkaRecord]] = ()) -> int:
-        """Begins a transaction and sends records to the office's partition; see `send_records`.
+        """Begins a transaction and sends records to the name's partition; see `send_records`.
 
         Args:
             copies: Further ones, for the first partition of other topics, by their names in `TopicsConfig`.
@@ -109,7 +109,7 @@ class FencedWriter:
         Returns:
             The offset of the last of `records`; -1 without one.
         """
-        topic, partition = self._office.topic, self._office.partition
+        topic, partition = self._name.topic, self._name.partition
         own = ((topic, partition, record) for record in records)
         stored = self.send_records(chain(own, ((other, 0, record) for other, record in copies)))
         offsets = stored.get((topic, partition))
@@ -127,10 +127,10 @@ class FencedWriter:
             The offsets of the records of each topic and partition, in order.
 
         Raises:
-            HeadgateError: What `Office.fenced` makes: a newer writer was made; nothing is stored.
+            HeadgateError: What `FencedName.fenced` makes: a newer writer was made; nothing is stored.
             UnavailableError: Kafka did not take them; nothing is stored.
         """
-        kafka, headers = library(), self._office.headers
+        kafka, headers = library(), self._name.headers
         reports = defaultdict[tuple[str, int], Delivered](Delivered)
         with self._errors():
             self._producer.raw.begin_transaction()
@@ -161,10 +161,10 @@ class FencedWriter:
         """Makes the records of the transaction readable, all of them or none.
 
         Raises:
-            HeadgateError: What `Office.fenced` makes: a newer writer was made; whether they are stored is not known.
+            HeadgateError: What `FencedName.fenced` makes: there is a newer writer. Whether they are stored is unknown.
             UnavailableError: Kafka did not answer; whether they are stored is not known.
         """
-        with self._errors(self._office.unsure):
+        with self._errors(self._name.unsure):
             self._producer.raw.commit_transaction(KAFKA_TRANSACTION_S_MAX)
 
     def abort(self) -> None:
@@ -187,7 +187,7 @@ class FencedWriter:
                 self._producer.raw.abort_transaction(KAFKA_TRANSACTION_S_MAX)
             except kafka.KafkaException as fatal:
                 raise self._failed(fatal.args[0], hint) from error
-            problem = f"{self._office.doing}: the client for Kafka has failed"
+            problem = f"{self._name.doing}: the client for Kafka has failed"
             raise UnavailableError(problem, hint=hint or "try again later") from error
 
     def _failed(self, error: KafkaError, hint: str = "") -> HeadgateError:
@@ -196,7 +196,7 @@ class FencedWriter:
         with suppress(library().KafkaException, SystemError):  # the fatal error once more
             self._producer.raw.poll(0)  # brings what the connections report
         if error.code() in (kafka._FENCED, kafka.PRODUCER_FENCED, kafka.INVALID_PRODUCER_EPOCH):
-            return self._office.fenced(hint)
+            return self._name.fenced(hint)
         problem = self._producer.error(error)
         if hint and isinstance(problem, UnavailableError):
             return type(problem)(problem.message, hint=hint)

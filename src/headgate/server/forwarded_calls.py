@@ -39,7 +39,7 @@ CHANNEL_OPTIONS: Final = (
 )
 
 
-class HandedOn(ServiceCalls):
+class ForwardedCalls(ServiceCalls):
     """The calls of one service, answered by another process. Belongs to the event loop that runs it.
 
     Args:
@@ -64,7 +64,7 @@ class HandedOn(ServiceCalls):
             opening: object = await context.read()
             first = opening if isinstance(opening, bytes) else None
             number = await self._choose(details.method, first or b"")
-        await self.hand_on(number, details.method, context, first)
+        await self.forward(number, details.method, context, first)
 
     async def close(self) -> None:
         for channel in self._channels.values():
@@ -78,8 +78,8 @@ class HandedOn(ServiceCalls):
             )
         return channel
 
-    async def hand_on(self, number: int, method: str, context: CallContext, first: bytes | None) -> None:
-        """Hands a call on to the process of a number; `first` is the message that has been read of it."""
+    async def forward(self, number: int, method: str, context: CallContext, first: bytes | None) -> None:
+        """Forwards a call to the process of a number; `first` is the message that has been read of it."""
         call: aio.StreamStreamCall[bytes, bytes] = self._channel(number).stream_stream(method)(
             timeout=context.time_remaining(), metadata=user_metadata()
         )
@@ -118,7 +118,7 @@ async def aborted(context: CallContext, error: aio.AioRpcError) -> None:
 
 
 def user_metadata() -> Metadata:
-    """The metadata of a call that is handed on: its user, and nothing of what the client sent."""
+    """The metadata of a call that is forwarded: its user, and nothing of what the client sent."""
     user = current_user.get()
     return () if user is ANONYMOUS else ((USER_HEADER.decode(), header_of(user).decode()),)
 
@@ -137,14 +137,14 @@ async def _send(context: CallContext, call: aio.StreamStreamCall[bytes, bytes], 
         await call.done_writing()
 
 
-class PublishersHome:
-    """The way of a producer's stream to its home: the front that writes the partition of the producer's name.
+class ProducerForwarding:
+    """The way of a producer's stream to the front that writes the partition of the producer's name.
 
     There is what is known of the producer's numbers, and there a new stream ends the old one, whichever front the
     client has connected to. A stream without a producer's name is answered where it comes.
     """
 
-    def __init__(self, fronts: HandedOn, own: int, partitions: int) -> None:
+    def __init__(self, fronts: ForwardedCalls, own: int, partitions: int) -> None:
         self._fronts = fronts
         self._own = own
         self._partitions = partitions
@@ -152,16 +152,16 @@ class PublishersHome:
     def behind(self, method: str, answer: Answer) -> Answer:
         """See `CallsBehind`."""
 
-        async def at_home(request: object, context: CallContext) -> None:
+        async def answered(request: object, context: CallContext) -> None:
             first: object = await context.read()
-            if isinstance(first, bytes) and (home := self._home(first)) != self._own:
-                await self._fronts.hand_on(home, method, context, first)
+            if isinstance(first, bytes) and (owner := self._owner(first)) != self._own:
+                await self._fronts.forward(owner, method, context, first)
             else:
                 await answer(request, ReadAgain(context, first))
 
-        return at_home
+        return answered
 
-    def _home(self, first: bytes) -> int:
+    def _owner(self, first: bytes) -> int:
         """Who answers a stream that begins so."""
         try:
             producer = publishing(first).head.open.producer
