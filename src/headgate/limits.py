@@ -78,6 +78,8 @@ RPCS_MAX: Final = 1_024
 """Calls at the same time, all connections together: each may have one message of RPC_REQUEST_BYTES_MAX under way."""
 RPC_REFUSED_WAIT_S_MAX: Final = 0.5
 """A call that is refused by its metadata ends when its first message has come, or after so long."""
+RPCS_REFUSED_MAX: Final = 256
+"""Such calls that wait for it, all connections together; client addresses share them, and more end at once."""
 RPC_KEEPALIVE_S: Final = 20.0
 """How often a silent connection is pinged: a client that is gone gives back what it held."""
 HEALTH_POLL_S: Final = 0.5
