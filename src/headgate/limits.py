@@ -78,6 +78,8 @@ RPCS_MAX: Final = 1_024
 """Calls at the same time, all connections together: each may have one message of RPC_REQUEST_BYTES_MAX under way."""
 RPC_REFUSED_WAIT_S_MAX: Final = 0.5
 """A call that is refused by its metadata ends when its first message has come, or after so long."""
+RPCS_REFUSED_MAX: Final = 256
+"""Such calls that wait for it, all connections together; client addresses share them, and more end at once."""
 RPC_KEEPALIVE_S: Final = 20.0
 """How often a silent connection is pinged: a client that is gone gives back what it held."""
 HEALTH_POLL_S: Final = 0.5
@@ -271,9 +273,10 @@ YAML_DIRECTIVES_MAX: Final = 16
 """Lines of a YAML text that begin with %: libyaml compares each %TAG with all before it, in one call."""
 BROKERS_MAX: Final = 10_000
 TRIGGERS_MAX: Final = 200_000
-"""Objects in the store. Twice the number of filters for which matching has been measured."""
+"""Objects in the store, which namespaces share. Twice the number of filters for which matching has been measured."""
 SUBSCRIPTIONS_MAX: Final = 1_000
-"""Objects in the store: each keeps a cursor and up to SUBSCRIPTION_UNACKED_MAX positions in the dispatcher."""
+"""Objects in the store, which namespaces share: each keeps a cursor and up to SUBSCRIPTION_UNACKED_MAX positions in
+the dispatcher."""
 RBAC_OBJECTS_MAX: Final = 4_096
 """Roles in the store, and as many of each other kind of rights: one decision may look at all that somebody has."""
 RBAC_RULES_MAX: Final = 64
@@ -688,7 +691,7 @@ DNS_FAILURE_S: Final = 2.0
 DNS_S_MAX: Final = 10.0
 """An attempt waits so long for its name, within CONNECT_S_MAX's purpose."""
 DNS_THREADS_MAX: Final = 32
-"""Names resolved at the same time; attempts to known names do not wait for them."""
+"""Names resolved at the same time, by threads that namespaces and triggers share; known names wait for none."""
 DNS_ADDRESSES_MAX: Final = 8
 """Addresses of one name that are tried one after the other."""
 ROUTES_KEPT_MAX: Final = 65_536

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from headgate.event import json_format
 from headgate.event.errors import EventError, EventFormatError, EventTooLargeError
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, decode_request, encode_binary
 from headgate.event.json_format import decode_batch, decode_event, encode_batch, encode_event
@@ -390,3 +391,35 @@ def test_a_large_batch_is_read_as_a_small_one_is():
     for text in (b"{}", b"[1", b"[" + event_with(b"1") + b",]", b"nothing", b"[" * 100_000):
         body = text + b" " * EVENT_BYTES_MAX
         assert refused(decode_batch, body).rule == refused(decode_batch, text).rule
+
+
+@pytest.mark.parametrize("element", [b"{}", b"[]", b'""', b"1", b'{"specversion":"1.0"}'])
+@pytest.mark.parametrize("end", [b"]", b"", b",{}]"])
+def test_a_batch_of_millions_that_are_no_events_is_not_taken_apart(
+    monkeypatch: pytest.MonkeyPatch, element: bytes, end: bytes
+) -> None:
+    """Each element that is taken out costs as much as many bytes, and all of them come in one go."""
+
+    def never(_: bytes) -> None:
+        raise AssertionError("all elements were taken out")
+
+    monkeypatch.setattr(json_format, "_decode_elements", never)
+    monkeypatch.setattr(json_format, "_parse", never)
+    event = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":"%b"}' % (b"x" * EVENT_BYTES_MAX)
+    body = b"[" + event + b"," + b",".join([element] * (11 * BATCH_EVENTS_MAX)) + end
+    with pytest.raises(EventError, match=r"^event 1: an element of a batch must be an event: ") as refused:
+        decode_batch(body)
+    assert refused.value.index == 1
+
+
+def test_a_batch_with_as_many_commas_is_read_and_what_is_wrong_is_said() -> None:
+    event = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":[%b]}' % b",".join([b"1"] * 60_000)
+    batch = b"[" + b",".join([event] * 10) + b"]"
+    assert len(decode_batch(batch)) == 10
+    for wrong, rule in (
+        (batch[:-1], "the body must be JSON in UTF-8"),
+        (batch[::-1].replace(b'"1":"di"', b'1:"di"', 1)[::-1], "event 9: id: must be a string"),
+        (b'{"a":[%b]}' % batch, "the outermost JSON value of a batch must be an array"),
+    ):
+        with pytest.raises(EventError, match=f"^{rule}"):
+            decode_batch(wrong)

@@ -299,7 +299,8 @@ def test_a_large_request_is_read_beside_the_loop_event_by_event(
 
     monkeypatch.setattr(publish_rpc, "decode", watched_decode)
     monkeypatch.setattr(publish_rpc, "parsed", watched_parsed)
-    few, many = limits.DECODE_EVENTS_INLINE, limits.PUBLISH_EVENTS_MAX
+    few, many = limits.DECODE_EVENTS_INLINE, limits.DECODE_EVENTS_INLINE + 1
+    assert len(request(few, many).SerializeToString()) < limits.RPC_BYTES_UNCOUNTED
     large = request(few + many)
     large.events[0].text_data = "x" * limits.RPC_BYTES_UNCOUNTED
 

@@ -26,6 +26,7 @@ from headgate.server import rpc
 from headgate.server.authentication import Authentication
 from headgate.server.forwarded_calls import is_gone
 from headgate.settings import Settings
+from headgate.shares import FairPlaces
 from headgate.testing import free_port
 from tests.calls import Client, Refused, Stream, client
 
@@ -419,6 +420,54 @@ def test_a_call_is_refused_when_its_first_message_has_come(monkeypatch: pytest.M
                     monkeypatch.undo()
 
     run(work)
+
+
+class Unheard:
+    """A refused call of a client that sends nothing, as gRPC has it."""
+
+    def __init__(self, client: str) -> None:
+        self._client = client
+        self.is_waiting, self.has_ended = asyncio.Event(), False
+
+    def peer(self) -> str:
+        return f"ipv4:{self._client}:1"
+
+    async def read(self) -> object:
+        self.is_waiting.set()
+        return await asyncio.Event().wait()
+
+    async def abort(self, *_: object) -> None:
+        self.has_ended = True
+
+
+def test_refused_calls_of_one_address_that_wait_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RPC_REFUSED_WAIT_S_MAX", 600.0)
+    refused = FairPlaces("refused-calls", "RPCS_REFUSED_MAX", 64)
+    waiting: list[asyncio.Task[None]] = []
+
+    async def waits(client: str) -> int:
+        """How many refused calls of a client are waited for."""
+        for count in range(65):
+            call = Unheard(client)
+            ending = asyncio.create_task(rpc._ServedCall(cast(Any, call), None, refused).abort())
+            has_begun = asyncio.create_task(call.is_waiting.wait())
+            await asyncio.wait([ending, has_begun], return_when=asyncio.FIRST_COMPLETED)
+            if call.has_ended:
+                has_begun.cancel()
+                return count
+            waiting.append(ending)
+        raise AssertionError("there are more places than there are")
+
+    async def work() -> None:
+        assert await waits("192.0.2.1") == 48
+        assert await waits("192.0.2.2") > 5
+        assert await waits("192.0.2.1") == 0
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert len(refused) == 0
+
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize("details", ["Internal error from Core", "anything else"])

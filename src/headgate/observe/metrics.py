@@ -238,7 +238,7 @@ QUOTA_STORED_BYTES = _gauges_by_namespace(
 )
 QUOTA_DEAD_LETTERS_WAITING = _counter(
     "headgate_quota_dead_letters_delayed_total",
-    "Deliveries tried again and not given up, as their namespace has as many dead letters as its quota allows",
+    "Deliveries tried again and not given up, as their namespace has as many dead letters as its quota or share allows",
 )
 PLACES = Family(
     Gauge,
@@ -247,6 +247,7 @@ PLACES = Family(
     "place",
     (
         *("watches", "readers", "publish-streams", "numbered-producers", "pulls", "filter-runs", "backtests", "calls"),
+        "refused-calls",
         *("bodies", "undecoded", "inspections"),
     ),
 )

@@ -92,7 +92,7 @@ class Authentication:
     def _authenticated(self, places: FairPlaces, method: str, answer: Answer) -> Answer:
         async def answered(request: object, context: CallContext, user: User) -> None:
             # Of who did not say who he is the address counts: none of them takes the places of probes.
-            name = f"{user.name} at {client_of(_peer(context))}" if user.is_anonymous else user.name
+            name = f"{user.name} at {client_of_call(context)}" if user.is_anonymous else user.name
             try:
                 places.check("", name)
             except PlacesTakenError as error:
@@ -259,6 +259,11 @@ def _peer(context: CallContext) -> str:
     """The address of a client: gRPC says `ipv4:ADDRESS:PORT` or `ipv6:%5BADDRESS%5D:PORT`."""
     address = context.peer().partition(":")[2].rpartition(":")[0]
     return address.removeprefix("%5B").removesuffix("%5D").strip("[]")
+
+
+def client_of_call(context: CallContext) -> str:
+    """Whose call it is where nobody says who he is; see `client_of`."""
+    return client_of(_peer(context))
 
 
 def _metadata(context: CallContext, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -24,7 +25,7 @@ from headgate.rpc.service import (
     Service,
     ServiceCalls,
 )
-from headgate.server.authentication import Authentication, users_of_calls
+from headgate.server.authentication import Authentication, client_of_call, users_of_calls
 from headgate.server.authorization import Authorization
 from headgate.server.forwarded_calls import Choose, ForwardedCalls, ProducerForwarding
 from headgate.server.listening import addresses_of
@@ -34,6 +35,7 @@ from headgate.server.refusals import RoleAbsentError
 from headgate.server.rpc_meta import HealthService, reflection_services
 from headgate.server.tls import CertificateKeeper
 from headgate.settings import Settings
+from headgate.shares import FairPlaces
 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", limits.RPC_REQUEST_BYTES_MAX),
@@ -65,14 +67,14 @@ class MessageTooLargeError(TooLargeError):
     code = "message-too-large"
 
 
-def _served(method: str, answer: Answer) -> Answer:
+def _served(refused: FairPlaces, method: str, answer: Answer) -> Answer:
     """All calls: their messages are bounded before anybody decodes them, and end with the call."""
     limit_bytes = _BYTES_MAX.get(method.split("/")[1], limits.RPC_META_BYTES_MAX)
     is_bounded = limit_bytes == limits.RPC_REQUEST_BYTES_MAX  # by gRPC itself
 
     async def served(request: object, context: CallContext) -> None:
         try:
-            await answer(request, _ServedCall(context, None if is_bounded else limit_bytes))
+            await answer(request, _ServedCall(context, None if is_bounded else limit_bytes, refused))
         except aio.AbortError as error:
             # gRPC keeps it as long as the call, and it our frames, which hold messages and the call: a cycle. It is
             # raised again behind us.
@@ -89,11 +91,13 @@ class _ServedCall(ReadAgain):
 
     Args:
         limit_bytes: Of a message; None where gRPC itself has the bound.
+        refused: The places of calls that wait to be refused.
     """
 
-    def __init__(self, context: CallContext, limit_bytes: int | None) -> None:
+    def __init__(self, context: CallContext, limit_bytes: int | None, refused: FairPlaces) -> None:
         super().__init__(context)
         self._limit_bytes = limit_bytes
+        self._refused = refused
         self._is_asked = False
         self._has_come = asyncio.Event()
 
@@ -110,10 +114,14 @@ class _ServedCall(ReadAgain):
         return message
 
     async def abort(self, *ending: Any) -> NoReturn:  # noqa: ANN401 - as gRPC has it
-        """Ends the call with a status, behind its first message."""
-        with contextlib.suppress(TimeoutError, HeadgateError):
-            async with asyncio.timeout(limits.RPC_REFUSED_WAIT_S_MAX):
-                await (self._has_come.wait() if self._is_asked else self.read())
+        """Ends the call with a status, behind its first message where there is a place to wait for it."""
+        if not self._has_come.is_set():
+            with (
+                contextlib.suppress(TimeoutError, HeadgateError),
+                self._refused.held("", client_of_call(self._context)),
+            ):
+                async with asyncio.timeout(limits.RPC_REFUSED_WAIT_S_MAX):
+                    await (self._has_come.wait() if self._is_asked else self.read())
         await self._context.abort(*ending)
 
 
@@ -140,7 +148,8 @@ async def serving(
     is_ours = address.startswith("unix:")
     if is_ours:
         handlers = [CallsBehind(one, users_of_calls) for one in handlers]
-    handlers = [CallsBehind(one, _served) for one in handlers]
+    refused = FairPlaces("refused-calls", "RPCS_REFUSED_MAX", limits.RPCS_REFUSED_MAX)
+    handlers = [CallsBehind(one, partial(_served, refused)) for one in handlers]
     options = (("grpc.so_reuseport", int(shared)), *_OPTIONS, *(() if is_ours else _OPEN_TO_CLIENTS))
     server = aio.server(handlers=handlers, options=options, maximum_concurrent_rpcs=limits.RPCS_MAX)
     try:
