@@ -1,7 +1,7 @@
 """An end of a transaction that reaches Kafka late, while a later transaction of the same name is open.
 
 A client that waited in vain for the answer to EndTxn does not know whether Kafka has the request. Kafka tells an old
-one by the epoch of its producer alone, so after a failure the appender takes a new producer. A proxy holds the request
+one by the epoch of its producer alone, so after a failure who writes takes a new producer. A proxy holds the request
 back until the next transaction is about to end, and only then lets it through.
 """
 
@@ -17,13 +17,20 @@ from pathlib import Path
 
 import pytest
 from clusters.kafka import Kafka
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.errors import UnavailableError
 from headgate.store.kafka.appender import KafkaAppender
+from headgate.store.kafka.numbered_producers import NumberedWriter
+from headgate.store.kafka.records import records_of
+from headgate.store.kafka.source import SourceReader
 from headgate.store.kafka.topics import Admin
-from tests.store.contract import entries, stored
+from tests.store.contract import BROKER, entries, stored
+from tests.store.scan_contract import known
+from tests.store.source_member import identity, topics
 from tests.store.stores import KafkaStore, kafka_config
+from tests.support import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -155,4 +162,56 @@ def test_a_late_end_ends_no_later_transaction(store: KafkaStore, proxy: LateEnds
     found = [each.id for partition in (0, 1) for each in stored(store.reader(partition)).values()]
     # `b` was aborted by the next producer before its end came: whole or not at all, and here not at all.
     assert found == ["a1", "a2", "c1", "c2", "d1", "d2", "a3", "c3", "d3"]
+    assert proxy.error in (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+
+
+def test_a_late_end_ends_no_later_transaction_of_a_numbered_producer(store: KafkaStore, proxy: LateEnds) -> None:
+    """A failure ends the stream. The next one of the producer is a new writer, and knows what was stored."""
+    first = NumberedWriter(store.config, BROKER, "p")
+    first.store({0: records_of(entries("a1", "a2")), 1: records_of(entries("a3"))}, {0: 1, 1: 2})
+    proxy.holds.set()
+    with pytest.raises(UnavailableError):
+        first.store({0: records_of(entries("b1", "b2")), 1: records_of(entries("b3"))}, {0: 4, 1: 5})
+    assert proxy.held.is_set()
+    following = NumberedWriter(store.config, BROKER, "p")
+    is_stored = following.newest == {0: 4, 1: 5}  # the client may have asked again, on another connection
+    assert is_stored or following.newest == {0: 1, 1: 2}
+    assert not proxy.answered.is_set()
+    proxy.lets_in.set()
+    following.store({0: records_of(entries("c1", "c2")), 1: records_of(entries("c3"))}, {0: 7, 1: 8})
+    assert proxy.answered.is_set(), "it came while that transaction was open"
+    first.close()
+    following.close()
+    found = sorted(each.event.id for each in known(store))
+    assert found == ["a1", "a2", "a3", *(["b1", "b2", "b3"] if is_stored else []), "c1", "c2", "c3"]
+    assert proxy.error in (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+
+
+def test_a_late_end_ends_no_later_transaction_of_a_source(store: KafkaStore, proxy: LateEnds) -> None:
+    """A failure begins the source anew, with a new writer, at the records that were not admitted: each comes once."""
+    topic = f"{store.config.topic_prefix}orders"
+    admin = AdminClient({"bootstrap.servers": store.config.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+    stop = threading.Event()
+    reader = SourceReader(store.config, topics(topic), "one", identity)
+    running = threading.Thread(target=reader.run, args=(stop,))
+    running.start()
+    written = Producer({"bootstrap.servers": store.config.bootstrap, "log_level": "0"})
+    try:
+        for name in ("e1", "e2", "e3"):
+            headers = [("ce_specversion", "1.0"), ("ce_id", name), ("ce_source", "/s"), ("ce_type", "t")]
+            written.produce(topic, b"x", headers=headers)  # type: ignore[arg-type]
+            assert written.flush(30) == 0
+            if name == "e2":
+                assert proxy.held.wait(WAIT_S_MAX)
+                proxy.lets_in.set()
+                assert proxy.answered.wait(WAIT_S_MAX), "it came while the next transaction was open"
+            eventually(lambda name=name: name in {one.event.id for one in known(store)}, seconds=WAIT_S_MAX)
+            if name == "e1":
+                proxy.holds.set()
+    finally:
+        stop.set()
+        running.join(WAIT_S_MAX)
+    assert not running.is_alive()
+    assert [one.event.id for one in known(store)] == ["e1", "e2", "e3"]
     assert proxy.error in (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
