@@ -305,3 +305,14 @@ def test_a_session_without_the_connector_is_told(spark: SparkSession, monkeypatc
     with pytest.raises(ConnectorMissingError) as failure:
         use_connector(spark)
     assert "spark.jars" in failure.value.hint
+
+
+def test_what_the_page_says_of_this_spark(spark: SparkSession) -> None:
+    """docs/reference/interoperability.md: how a VARIANT is written to Parquet, and which sinks real-time mode has."""
+    assert spark.conf.get("spark.sql.variant.writeShredding.enabled") == "true"
+    name = "org.apache.spark.sql.execution.streaming.runtime.RealTimeModeAllowlist$"
+    allowed = spark._jvm.java.lang.Class.forName(name)  # type: ignore[union-attr]
+    field = allowed.getDeclaredField("allowedSinks")
+    field.setAccessible(True)
+    sinks = set(re.findall(r"[\w$]+(?=[,)])", field.get(allowed.getField("MODULE$").get(None)).toString()))
+    assert sinks == {"ConsoleTable$", "ContinuousMemorySink", "ForeachWriterTable", "KafkaSourceProvider$KafkaTable"}
