@@ -1003,8 +1003,9 @@ KAFKA_SCAN_WAIT_S: Final = 0.5
 """What a scan's turn waits for Kafka at most: so long other readers wait, too, where a broker is dead."""
 KAFKA_WINDOW_EVENTS: Final = 256
 KAFKA_WINDOW_EVENTS_MAX: Final = 8_192
-KAFKA_WINDOW_BYTES_MAX: Final = 16 << 20
-"""Where a partition is read backward, offsets that are read at once: at first, and at most; and bytes that are kept."""
+"""Where a partition is read backward, offsets that are read at once: at first, and at most."""
+KAFKA_WINDOWS_BYTES_MAX: Final = 32 << 20
+"""Of events that are read so at once, all partitions together; one event of each may be more."""
 SOURCE_RECORDS: Final = 500
 """Records of a foreign topic that are admitted in one transaction."""
 SOURCE_BYTES_MAX: Final = 8 << 20

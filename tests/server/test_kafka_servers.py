@@ -88,8 +88,8 @@ def deployment(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         given = ("--config", str(file), *arguments)
         return Server(folder / name, arguments=given, log=folder / f"{name}.log")
 
-    both = ("--role", "control,front")
-    read = ("--role", "control,front,reader")
+    both = ("--role", "control,front", "--eventtype-auto-create")
+    read = ("--role", "control,front,reader", "--eventtype-auto-create")
     running = Deployment(
         kafka, config, server("one", *both), server("two", *read), server("fronts", "--role", "front", "--fronts", "2")
     )
@@ -217,6 +217,24 @@ def test_a_server_with_the_role_reader_answers_from_the_topic(deployment: Deploy
             return [one.event.id async for one in reading]
 
     assert asyncio.run(over_grpc()) == ["read-2"]
+
+
+def test_every_control_process_knows_what_flows(deployment: Deployment) -> None:
+    """Whichever server took the events. The one that leads makes their EventTypes."""
+    servers = (deployment.one, deployment.two, deployment.fronts)
+    eventually(lambda: [post(one, f"flow-{n}", type="flow") for n, one in enumerate(servers)] == [202] * 3)
+    eventing = "/apis/eventing.knative.dev"
+
+    def flows(server: Server) -> list[bool]:
+        found = server.call("GET", f"{server.url}{eventing}/v1/namespaces/default/brokers/default/catalogue")
+        return [one["count"] >= len(servers) for one in found["items"] if one["type"] == "flow"]
+
+    for server in servers:
+        eventually(lambda server=server: flows(server) == [True])
+        url = f"{server.url}{eventing}/v1beta2/namespaces/default/eventtypes"
+        eventually(
+            lambda server=server, url=url: "flow" in [one["spec"]["type"] for one in server.call("GET", url)["items"]]
+        )
 
 
 def test_what_is_not_on_kafka_says_so(deployment: Deployment) -> None:

@@ -99,7 +99,7 @@ def test_a_walk_from_the_end_comes_to_everything_once(
     placed = store_events(store, *((n % PARTITIONS, BROKER, typed("t", *range(1 + n % 4))) for n in range(12)))
     wanted = [(n % PARTITIONS, offset) for n, offsets in enumerate(placed) for offset in offsets]
     for bytes_max in (1 << 20, 1):
-        monkeypatch.setattr(scan, "KAFKA_WINDOW_BYTES_MAX", bytes_max)
+        monkeypatch.setattr(scan, "KAFKA_WINDOWS_BYTES_MAX", bytes_max)
         found = walked(store.log())
         assert sorted((partition, offset) for _, partition, offset in found) == sorted(wanted)
         for number in range(PARTITIONS):

@@ -21,9 +21,8 @@ from headgate.inspect.find import EventSearch, InspectedLog, find_event
 from headgate.inspect.log_follower import LogFollower
 from headgate.inspect.trace import tree_of
 from headgate.log.directory import LogDirectory
-from headgate.scan.chunks import ChunkLog
 from headgate.store.kafka import scan
-from headgate.store.kafka.scan import InspectedTopic
+from headgate.store.kafka.scan import InspectedTopic, KafkaLog
 from headgate.store.kafka.topics import Admin
 from tests.store.contract import BROKER, PARTITIONS, OpenStore, event
 from tests.store.stores import EmbeddedStore, KafkaStore, kafka_config
@@ -32,27 +31,42 @@ OTHER = "default/other/77"
 Opened = tuple[OpenStore, Callable[[], InspectedLog]]
 
 
-@pytest.fixture(params=["embedded", "followed", "followed in part", pytest.param("kafka", marks=pytest.mark.kafka)])
-def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
-    if request.param != "kafka":
-        embedded, directory = EmbeddedStore(tmp_path), LogDirectory(tmp_path, "stop")
-        if request.param == "followed in part":
-            monkeypatch.setattr(log_follower, "FOLLOWED_BYTES_MAX", 1)
-
-        def followed() -> InspectedChunks:
-            follower = LogFollower(ChunkLog(directory))
-            for _ in range(3):
-                follower.step()
-            return InspectedChunks(directory, follower)
-
-        yield embedded, (lambda: InspectedChunks(directory)) if request.param == "embedded" else followed
-        embedded.close()
-        return
-    kafka: Kafka = request.getfixturevalue("kafka")
-    store = KafkaStore(kafka_config(kafka.bootstrap, f"i{time.monotonic_ns()}."))
-    Admin(store.config).create_missing()
-    yield store, lambda: InspectedTopic(store.log())
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddedStore | KafkaStore]:
+    store: EmbeddedStore | KafkaStore = EmbeddedStore(tmp_path)
+    if request.param == "kafka":
+        kafka: Kafka = request.getfixturevalue("kafka")
+        store = KafkaStore(kafka_config(kafka.bootstrap, f"i{time.monotonic_ns()}."))
+        Admin(store.config).create_missing()
+    yield store
     store.close()
+
+
+@pytest.fixture(params=["alone", "followed", "followed in part"])
+def opened(
+    request: pytest.FixtureRequest,
+    store: EmbeddedStore | KafkaStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Opened]:
+    if request.param == "followed in part":
+        monkeypatch.setattr(log_follower, "FOLLOWED_BYTES_MAX", 1)
+    followers = []
+
+    def open_log() -> InspectedLog:
+        log = store.log()
+        if request.param != "alone":
+            followers.append(LogFollower(log))
+            for _ in range(3):
+                followers[-1].step()
+        follower = followers[-1] if followers else None
+        if isinstance(log, KafkaLog):
+            return InspectedTopic(log, follower)
+        return InspectedChunks(LogDirectory(tmp_path, "stop"), follower)
+
+    yield store, open_log
+    for follower in followers:
+        follower.close()
 
 
 def store_events(store: OpenStore, *parts: tuple[int, str, Sequence[Event]]) -> list[list[int]]:
@@ -94,7 +108,7 @@ def test_the_newest_event_of_an_id_and_the_ones_before_it(opened: Opened, monkey
     )
     del third
     monkeypatch.setattr(scan, "KAFKA_WINDOW_EVENTS", 3)
-    monkeypatch.setattr(scan, "KAFKA_WINDOW_BYTES_MAX", 1)
+    monkeypatch.setattr(scan, "KAFKA_WINDOWS_BYTES_MAX", 1)
     log = open_log()
     own = [(BROKER, 0, fourth[1]), (BROKER, 0, fourth[0]), (BROKER, 1, second[1]), (BROKER, 0, first[0])]
     assert places(log, EventSearch("a")) == own

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,7 +12,8 @@ from headgate.limits import KAFKA_SCAN_CONSUMERS_MAX, READ_THREADS
 from headgate.shares import Shares
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import TopicConsumer
-from headgate.store.kafka.scan import ScanConsumers
+from headgate.store.kafka.scan import KafkaLog, ScanConsumers
+from tests.store.stores import kafka_config
 
 
 def test_many_scans_of_one_namespace_take_no_consumer_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +45,17 @@ def test_many_scans_of_one_namespace_take_no_consumer_of_another(monkeypatch: py
     assert len(kept["ann"]) > KAFKA_SCAN_CONSUMERS_MAX
     assert kept["ann"] == [False] + [True] * (len(kept["ann"]) - 1)
     assert not all(kept["eve"][3 * KAFKA_SCAN_CONSUMERS_MAX :]), "who scans much takes turns with them"
+
+
+def test_a_topic_that_does_not_say_its_offsets_yet_is_asked_again() -> None:
+    """As one that was just made."""
+    log, told = KafkaLog(kafka_config("127.0.0.1:9", "x."), "stop"), [-1001, 7]
+
+    def list_offsets(asked: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:
+        offset, answers = told.pop(0), {place: Future[Any]() for place in asked}
+        for answer in answers.values():
+            answer.set_result(SimpleNamespace(offset=offset))
+        return answers
+
+    log._admin.raw = cast(Any, SimpleNamespace(list_offsets=list_offsets))
+    assert log.end_offsets() == {0: 7, 1: 7}

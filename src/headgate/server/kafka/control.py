@@ -120,7 +120,7 @@ async def _serve(context: child.Context) -> None:
             owners,
             history,
             follower,
-            records=partial(RemoteRecords, InspectedTopic(log), owners),
+            records=partial(RemoteRecords, InspectedTopic(log, follower), owners),
             parts=numbers.parts,
             counter=own_counter(settings, log, brokers, counts),
         )

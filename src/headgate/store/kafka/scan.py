@@ -7,7 +7,10 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
+from itertools import islice, takewhile
+from operator import le
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -16,6 +19,7 @@ import structlog
 from headgate.errors import HeadgateError, OverloadedError, UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, from_batch
 from headgate.inspect.find import EventSearch, FoundEvent, LogPage, SearchedPiece
+from headgate.inspect.log_follower import LogFollower
 from headgate.limits import (
     DAMAGES_KEPT,
     KAFKA_FETCH_BYTES_MAX,
@@ -23,9 +27,9 @@ from headgate.limits import (
     KAFKA_READ_S_MAX,
     KAFKA_SCAN_CONSUMERS_MAX,
     KAFKA_SCAN_WAIT_S,
-    KAFKA_WINDOW_BYTES_MAX,
     KAFKA_WINDOW_EVENTS,
     KAFKA_WINDOW_EVENTS_MAX,
+    KAFKA_WINDOWS_BYTES_MAX,
 )
 from headgate.log.directory import OnCorrupt
 from headgate.observe import metrics
@@ -33,7 +37,6 @@ from headgate.scan.source import (
     NO_END,
     Query,
     ScanCounters,
-    SearchableLog,
     StoredPage,
     newest_of_all,
     read_pages,
@@ -408,32 +411,36 @@ class KafkaLog:
 
     def newest(self, before: Mapping[int, int], not_before_us: int = 0) -> Iterator[tuple[int, StoredPage]]:
         """See `SearchableLog`."""
+        first = self.kept_since(list(before), not_before_us)
+        yield from newest_of_all({number: self.windows(number, first[number], end) for number, end in before.items()})
+
+    def kept_since(self, partitions: Sequence[int], time_us: int) -> dict[int, int]:
+        """Where partitions have what is kept of what was stored at or after a time, 0 for any."""
         from confluent_kafka.admin import OffsetSpec
 
-        first = self._offsets(before, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        if not_before_us:
-            since = self.offsets_at_time(list(before), not_before_us)
-            first = {partition: max(offset, since[partition]) for partition, offset in first.items()}
-        yield from newest_of_all({number: self._windows(number, first[number], end) for number, end in before.items()})
+        first = self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        since = self.offsets_at_time(partitions, time_us) if time_us else first
+        return {partition: max(offset, since[partition]) for partition, offset in first.items()}
 
-    def _windows(self, partition: int, first: int, end: int) -> Iterator[StoredPage]:
-        """A partition from its end on. Kafka reads forward only: a window at the end is read, then one before it.
+    def windows(self, partition: int, first: int, end: int) -> Iterator[StoredPage]:
+        """A piece of a partition, the newest page first: a window at its end is read, then one before it.
 
-        What a window holds beyond KAFKA_WINDOW_BYTES_MAX is read again with the next one.
+        Kafka reads forward only. A window of too many bytes is read again as two.
         """
-        width = KAFKA_WINDOW_EVENTS
+        width, bytes_max = KAFKA_WINDOW_EVENTS, KAFKA_WINDOWS_BYTES_MAX // len(self.partitions())
         while end > first:
-            begin, kept, kept_bytes = max(first, end - width), deque[StoredPage](), 0
-            for _, page in read_pages(self, {partition: begin}, {partition: end}):
-                kept.append(page)
-                kept_bytes += page.size_bytes
-                while kept_bytes > KAFKA_WINDOW_BYTES_MAX and len(kept) > 1:
-                    kept_bytes -= kept.popleft().size_bytes
-                    begin = kept[0].offsets[0]
-            width = min(2 * (end - begin), KAFKA_WINDOW_EVENTS_MAX)
-            end = begin
-            while kept:
-                yield kept.pop()
+            begin, kept, kept_bytes = max(first, end - width), list[StoredPage](), 0
+            with closing(read_pages(self, {partition: begin}, {partition: end})) as pages:
+                for _, page in pages:
+                    kept.append(page)
+                    kept_bytes += page.size_bytes
+                    if kept_bytes > bytes_max:
+                        break
+            if kept_bytes > bytes_max and end - begin > 1:
+                width = (end - begin) // 2
+                continue
+            width, end = min(2 * (end - begin), KAFKA_WINDOW_EVENTS_MAX), begin
+            yield from reversed(kept)
 
     def holding(self, partition: int, offsets: Iterable[int]) -> Iterator[StoredPage]:
         """See `SearchableLog`: each is read alone."""
@@ -459,7 +466,10 @@ class KafkaLog:
             answers = self._admin.raw.list_offsets(
                 asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=KAFKA_READ_S_MAX
             )
-            return {place.partition: answer.result().offset for place, answer in answers.items()}
+            found = {place.partition: answer.result().offset for place, answer in answers.items()}
+            if library().OFFSET_INVALID in found.values():  # of a topic that was just made, instead of an error
+                raise UnavailableError(f"{DOING}: {self._topic} does not say yet which offsets it has")
+            return found
 
         return self._admin.once_elected(ask)
 
@@ -470,17 +480,47 @@ _ID, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("id", "source"))
 
 
 class InspectedTopic:
-    """See `InspectedLog`: a piece is a page of records."""
+    """See `InspectedLog`: a piece is a page of records.
 
-    def __init__(self, log: SearchableLog) -> None:
+    Where a follower has read the topic, its index names the events; the others are read one after the other.
+    """
+
+    def __init__(self, log: KafkaLog, follower: LogFollower | None = None) -> None:
         self._log = log
+        self._follower = follower
 
     def newest(self, search: EventSearch) -> Iterator[SearchedPiece]:
         """See `InspectedLog`."""
         before = {number: min(end, search.before.get(number, end)) for number, end in self._log.end_offsets().items()}
-        for number, page in self._log.newest(before, search.since_us):
+        first = self._log.kept_since(list(before), search.since_us)
+        pages = {number: self._newest(number, first[number], end, search.id) for number, end in before.items()}
+        for number, page in newest_of_all(pages):
             found = reversed(list(_found(number, page, search)))
             yield SearchedPiece(number, page.offsets[0], page.append_times_us[0], page.size_bytes, found)
+
+    def _newest(self, number: int, first: int, end: int, id_: str) -> Iterator[StoredPage]:
+        """What of a piece of a partition may hold an event, the newest page first."""
+        low, high = self._covered(number)
+        low, high = max(low, first), min(high, end)
+        if self._follower is None or low >= high:
+            yield from self._log.windows(number, first, end)
+            return
+        yield from self._log.windows(number, high, end)
+        index, width, edge = self._follower.index, 1, high
+        named = index.with_id(number, id_, low, high)
+        low = min(max(low, index.low(number)), high)  # some of them may have been given up just now
+        for offset in takewhile(partial(le, low), named):
+            if offset < edge:  # where many have the id, they are read together
+                edge = max(low, offset + 1 - width)
+                width = min(2 * width, KAFKA_WINDOW_EVENTS_MAX)
+                yield from self._log.windows(number, edge, offset + 1)
+        oldest = read_pages(self._log, {number: low}, {number: min(low + KAFKA_WINDOW_EVENTS, edge)})
+        with closing(oldest):
+            yield from (page for _, page in islice(oldest, 1))  # says how far back the search has come
+        yield from self._log.windows(number, first, low)
+
+    def _covered(self, number: int) -> tuple[int, int]:
+        return (0, 0) if self._follower is None else self._follower.covered(number)
 
     def at(self, partition: int, offset: int) -> FoundEvent | None:
         """See `InspectedLog`."""
@@ -490,11 +530,21 @@ class InspectedTopic:
         return None if page is None else _event(partition, page, 0)
 
     def descendants(self, root: str, time_us: int) -> Iterator[LogPage]:
-        """See `InspectedLog`: everything, as nothing here says what descends from what."""
-        del root
+        """See `InspectedLog`: what the index does not know is read whole, as nothing else says what descends."""
         start = self._log.offsets_at_time(self._log.partitions(), time_us)
-        for partition, page in read_pages(self._log, start, self._log.end_offsets()):
-            yield LogPage(page.batch, page.size_bytes, partial(_event, partition, page))
+        for number, begin in start.items():
+            low, high = self._covered(number)
+            if self._follower is not None and low <= begin < high:
+                named = self._follower.index.with_root(number, root, begin, high)
+                if self._follower.index.low(number) <= begin:  # else some of them were given up just now
+                    yield from (_log_page(number, page) for page in self._log.holding(number, named))
+                    start[number] = high
+        for number, page in read_pages(self._log, start, self._log.end_offsets()):
+            yield _log_page(number, page)
+
+
+def _log_page(number: int, page: StoredPage) -> LogPage:
+    return LogPage(page.batch, page.size_bytes, partial(_event, number, page))
 
 
 def _found(partition: int, page: StoredPage, search: EventSearch) -> Iterator[FoundEvent]:
