@@ -54,7 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         jar=connector_jar(),
         threads=task_slots(2),
         scratch=tmp_path_factory.mktemp("spark"),
-        heap_mib=1_024,
+        heap_mib=2_048,  # with less, a fifth of the JVM's work is to collect garbage
         more_jars=spark_jars(),
     )
     yield session

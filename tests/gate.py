@@ -31,8 +31,9 @@ RUN: Final = "HEADGATE_TEST_RUN"
 """In the environment of everything that one run starts."""
 SAMPLE_S: Final = 0.5
 LOOKS_MAX: Final = 4
-_JVM: Final = "-XX:TieredStopAtLevel=1"
-"""No test runs Spark so long that its second compiler pays: without it a server starts for two thirds of the work."""
+_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""No test runs Spark so long that its second compiler pays: without it a server starts for two thirds of the work. The
+room for code is that of both compilers: the code of all tests fills the smaller one, and is then compiled again."""
 PROGRAMS: Final[dict[str, Callable[[list[bytes]], bool]]] = {
     "servers": lambda words: b"serve" in words[1:4] and any(word.endswith(b"headgate") for word in words[1:3]),
     "JVMs": lambda words: words[0].endswith(b"java"),

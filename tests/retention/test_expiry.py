@@ -156,7 +156,7 @@ def test_room_that_goes_while_an_event_is_read_is_not_waited_for():
         scheduler=None,
         subscriptions=None,
         events=SimpleNamespace(load=load),
-        look=Look(),
+        final_check=Look(),
         dead_letters=queue,
         on_change=lambda: None,
         clock_us=lambda: 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc import aio
 
 from headgate.event.model import DataKind, Event
 from headgate.rpc import headgate_pb2 as pb
@@ -175,3 +177,46 @@ def test_each_event_of_a_producer_is_stored_once_over_kill_9_and_reconnects(serv
         assert following == batch * batches
 
     run(server, check)
+
+
+METHODS = (
+    *(f"headgate.v1.{one}" for one in ("Publisher/Publish", "Reader/Read")),
+    *(f"headgate.v1.Subscriptions/{one}" for one in ("Subscribe", "Seek", "Stats", "Analyze")),
+    *(f"grpc.health.v1.Health/{one}" for one in ("Check", "Watch")),
+    "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+)
+REFUSED_BYTES = 4 << 20
+ROUNDS, CALLS_OF_A_ROUND = 4, 20
+
+
+def resident_mib(server: Server) -> int:
+    """What all processes of a server but its JVM have in memory."""
+    found = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state = (process / "stat").read_text().rpartition(")")[2].split()
+            if int(state[2]) == server.pid and not (process / "comm").read_text().startswith("java"):
+                found += int(state[21]) * resource.getpagesize()
+    return found >> 20
+
+
+@pytest.mark.slow
+def test_what_refused_calls_of_every_method_sent_is_gone_with_them(server: Server) -> None:
+    """As many as would fill a gigabyte in each round; the first round is what a server takes once."""
+    junk = b"\xff" * REFUSED_BYTES
+
+    async def refused_calls() -> list[int]:
+        sizes = []
+        async with aio.insecure_channel(server.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+            for _ in range(ROUNDS):
+                for method in METHODS * CALLS_OF_A_ROUND:
+                    call: Any = channel.stream_stream(f"/{method}")()
+                    with contextlib.suppress(aio.AioRpcError, asyncio.InvalidStateError):
+                        await call.write(junk)
+                        await call.done_writing()
+                    assert await call.code() is not grpc.StatusCode.OK, method
+                sizes.append(resident_mib(server))
+        return sizes
+
+    sizes = asyncio.run(asyncio.wait_for(refused_calls(), 600))
+    assert sizes[-1] - sizes[0] < 100, sizes
