@@ -22,8 +22,8 @@ from headgate.delivery.post import Transport
 from headgate.delivery.replies import Replies
 from headgate.delivery.subscribers import SubscriberHealth
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.identity import path_of
 from headgate.event.model import DataKind, Event
+from headgate.event.names import path_of
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter

@@ -17,7 +17,7 @@ from starlette.requests import Request as ClientRequest
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.deadletters.store import DeadLetterState
 from headgate.delivery.journal import Origin
-from headgate.event.identity import path_of
+from headgate.event.names import path_of
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.file_records import FileRecords
 from headgate.inspect.find import EventSearch, find_event

@@ -15,7 +15,7 @@ import pytest
 from headgate.control.routing import PullRules, RoutingTable, Target
 from headgate.delivery.events import LogEvents
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
-from headgate.event.identity import path_of
+from headgate.event.names import path_of
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.directory import LogDirectory

@@ -22,7 +22,7 @@ from headgate.control.specs import ServedBroker
 from headgate.control.status import served_broker
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError
-from headgate.event.identity import path_of
+from headgate.event.names import path_of
 from headgate.observe.logs import Recurring
 
 _log: Final = structlog.get_logger("headgate.control")

@@ -106,7 +106,7 @@ class Target:
     Attributes:
         id: int32 above 0, never used for another object; kept when the object changes.
         name: `namespace/name`; a trigger and a subscription may have the same.
-        broker: Identity of the broker whose events it gets (`event.identity`); it need not exist (then no event comes).
+        broker: Identity of the broker whose events it gets (`event.names`); it need not exist (then no event comes).
         filter: Compiled at admission.
         subscriber_uri: Absolute http or https URL; empty for a subscription.
         delivery: Complete rules: its own, else those of its broker, else defaults; for a subscription, of dead letters.

@@ -81,7 +81,7 @@ class ServedBroker:
     """A broker that accepts events.
 
     Attributes:
-        identity: What its events are stored with, see `event.identity`.
+        identity: What its events are stored with, see `event.names`.
         rule: How they are stored.
     """
 

@@ -36,7 +36,7 @@ from headgate.control.objects import (
 )
 from headgate.control.routing import NOTHING_FOUND, TargetFindings
 from headgate.control.specs import ServedBroker, is_paused, keeps_order, log_rule
-from headgate.event.identity import identity
+from headgate.event.names import identity
 from headgate.filter.tools.advice import advice
 
 ERROR_CHARS_MAX: Final = 500

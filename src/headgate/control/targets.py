@@ -35,7 +35,7 @@ from headgate.control.status import (
     referenced_broker,
     sink_of,
 )
-from headgate.event.identity import identity, path_of
+from headgate.event.names import identity, path_of
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter, filter_cost
 
 TARGET_ID_MAX: Final = (1 << 31) - 1

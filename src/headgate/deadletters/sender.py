@@ -44,7 +44,7 @@ from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, Outcome
 from headgate.delivery.subscribers import Rate
 from headgate.event.hops import root_of
-from headgate.event.identity import namespace_of
+from headgate.event.names import namespace_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.observe.logs import tell_failure

@@ -31,8 +31,8 @@ from headgate import limits
 from headgate.control.routing import Target
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.event import rfc3339
-from headgate.event.identity import namespace_of
 from headgate.event.model import Event
+from headgate.event.names import namespace_of
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, read_only

@@ -30,8 +30,8 @@ from headgate.delivery.retry import DELIVERED, Decision, Fate, Outcome, decide, 
 from headgate.delivery.subscribers import Subscriber, SubscriberHealth, Subscribers
 from headgate.delivery.tokens import IdentityTokens
 from headgate.delivery.webhook_handshake import Handshakes
-from headgate.event.identity import path_of
 from headgate.event.model import Event
+from headgate.event.names import path_of
 from headgate.event.trace import context_of
 from headgate.observe.tracing import Span, Tracing, Value, destination, event_attributes
 

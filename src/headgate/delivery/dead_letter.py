@@ -11,8 +11,8 @@ from headgate.control.routing import Target
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
-from headgate.event.identity import path_of
 from headgate.event.model import Event
+from headgate.event.names import path_of
 
 CODE_NO_ANSWER: Final = 500
 """Knative's code for an attempt that had no answer."""

@@ -12,7 +12,7 @@ import structlog
 from headgate.control.routing import Target, TargetReport
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
-from headgate.event.identity import path_of
+from headgate.event.names import path_of
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import FilterOutcome, OutcomeKind, program
 from headgate.filter.compile.plan import CompiledFilter, Verdict

@@ -21,8 +21,8 @@ from headgate.errors import HeadgateError, InvalidInputError
 from headgate.event.errors import EventTooLargeError
 from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, outside_root
 from headgate.event.http import BATCH_JSON, decode_request
-from headgate.event.identity import namespace_of
 from headgate.event.json_text import is_light
+from headgate.event.names import namespace_of
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context
 from headgate.ingress.errors import HeadersTooLargeError, MethodNotAllowedError, TooManyHopsError, send_problem
 from headgate.ingress.intake import NO_LINEAGE, NO_TRACE, Intake, Lineage, count_refusal

@@ -13,8 +13,8 @@ import pyarrow as pa
 from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, columns_to_batch, time_range_us, to_batch
 from headgate.event.http import canonical
-from headgate.event.identity import namespace_of
 from headgate.event.model import Event, EventColumns
+from headgate.event.names import namespace_of
 from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.ingress.errors import StoredEventFormatError
 from headgate.limits import BLOOM_BYTES_MIN, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX

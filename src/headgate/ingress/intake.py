@@ -16,8 +16,8 @@ from headgate.control.specs import ServedBroker
 from headgate.errors import HeadgateError
 from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.hops import ATTRIBUTES, forgery, with_lineage
-from headgate.event.identity import namespace_of, path_of
 from headgate.event.model import Event, may_have_extension
+from headgate.event.names import namespace_of, path_of
 from headgate.event.trace import context_of, with_context
 from headgate.ingress.errors import TooManyDescendantsError
 from headgate.ingress.event_gate import EventGate

@@ -20,8 +20,8 @@ import xxhash
 from headgate.control.specs import LogRule, ServedBroker
 from headgate.errors import HeadgateError
 from headgate.event.http import canonical
-from headgate.event.identity import namespace_of
 from headgate.event.model import Event, may_have_extension
+from headgate.event.names import namespace_of
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.producers import NumberedEntries, Producing, produced

@@ -30,7 +30,7 @@ import pyarrow as pa
 import structlog
 
 from headgate.errors import ConflictError, InvalidInputError
-from headgate.event.identity import namespace_of
+from headgate.event.names import namespace_of
 from headgate.ingress.encode import Entries
 from headgate.limits import PRODUCER_CHARS_MAX, PRODUCERS_MAX, PRODUCERS_POLL_S, PRODUCERS_SNAPSHOT_EVENTS
 from headgate.log.commit import SubmitChain

@@ -20,7 +20,7 @@ from headgate.control.quota_usage import QuotaBoard
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.errors import OverloadedError
-from headgate.event.identity import namespace_of
+from headgate.event.names import namespace_of
 from headgate.limits import QUOTA_BURST_S, QUOTA_REFUSAL_S, QUOTA_RETRY_AFTER_S_MAX
 from headgate.observe.metrics import QUOTA_BYTES, QUOTA_EVENTS, QUOTA_REFUSED
 

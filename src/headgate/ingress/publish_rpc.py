@@ -19,9 +19,8 @@ from headgate.auth.user import User
 from headgate.control.specs import ServedBroker
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate.event.errors import EventError, EventTooLargeError
-from headgate.event.identity import namespace_of, path_of
 from headgate.event.model import Event
-from headgate.event.names import full_name
+from headgate.event.names import full_name, namespace_of, path_of
 from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.ingress.errors import BrokerReplacedError
 from headgate.ingress.intake import Intake, count_refusal

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 import structlog
 
-from headgate.event.identity import namespace_of
+from headgate.event.names import namespace_of
 from headgate.limits import QUOTA_USAGE_S, STORED_BYTES_SNAPSHOT_S
 from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError

@@ -28,7 +28,7 @@ from headgate.control.specs import ServedBroker
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
-from headgate.event.identity import namespace_of
+from headgate.event.names import namespace_of
 from headgate.filter.compile.request import condition
 from headgate.inspect.backtest_result import BacktestPage, BacktestRequest, HourCount, TriggerOverlap
 from headgate.limits import BACKTEST_SHARE_MIN, BACKTEST_TRIGGERS_MAX, BACKTESTS_MAX

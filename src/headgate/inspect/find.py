@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headgate.event.arrow import StoredEvent
 from headgate.event.hops import hops_of, root_of
-from headgate.event.identity import namespace_of
+from headgate.event.names import namespace_of
 from headgate.limits import WHY_BYTES_MAX, WHY_CHUNKS_MAX, WHY_SECONDS_MAX
 
 OtherBroker = tuple[int, int]

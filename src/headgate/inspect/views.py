@@ -8,8 +8,8 @@ import msgspec
 
 from headgate.control.objects import JsonObject
 from headgate.delivery.journal import JournalEntry, Origin
-from headgate.event.identity import path_of
 from headgate.event.json_format import encode_event
+from headgate.event.names import path_of
 from headgate.event.status import status_text
 from headgate.filter.tools.trace import Trace
 from headgate.inspect.explanation import DELIVERED, AttemptSummary, BrokerExplanation, EventExplanation, time_text

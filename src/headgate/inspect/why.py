@@ -27,7 +27,7 @@ from headgate.control.status import identity_of
 from headgate.control.store import Store
 from headgate.delivery.journal import JournalEntry
 from headgate.event import rfc3339
-from headgate.event.identity import path_of
+from headgate.event.names import path_of
 from headgate.filter.cel.engine import OutcomeKind
 from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.compile.plan import Verdict

@@ -96,6 +96,7 @@ def start_session(
 def stop_session(spark: SparkSession, scratch: Path) -> None:
     """End Spark and its JVM, which may have ended already, and remove its temporary files."""
     try:
+        spark.sparkContext.setLogLevel("OFF")  # tasks that end after what they report to are errors to Spark
         spark.stop()
     except (Py4JError, OSError) as error:
         _log.debug("the JVM had ended already", reason=str(error))

@@ -27,8 +27,7 @@ from headgate.control.queries import user_of
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
-from headgate.event.identity import identity, path_of
-from headgate.event.names import full_name
+from headgate.event.names import full_name, identity, path_of
 from headgate.filter.compile.compiler import compile_filter
 from headgate.log import positions
 from headgate.replay.sender import Replaying

@@ -35,7 +35,7 @@ from headgate.delivery.retry import Fate, left_s
 from headgate.delivery.subscribers import Rate, Subscriber
 from headgate.errors import HeadgateError, NotFoundError
 from headgate.event.hops import place_root
-from headgate.event.identity import path_of
+from headgate.event.names import path_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring, tell_failure

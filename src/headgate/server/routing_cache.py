@@ -10,7 +10,7 @@ from typing import Protocol
 
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.control.specs import ServedBroker
-from headgate.event.identity import path_of
+from headgate.event.names import path_of
 from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.outbox.shards import Shard
 

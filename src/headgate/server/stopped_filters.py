@@ -19,7 +19,7 @@ from headgate.control.store import Store
 from headgate.control.target_reports import StoppedFilter
 from headgate.control.writes import kube_time
 from headgate.errors import UnavailableError
-from headgate.event.identity import path_of
+from headgate.event.names import path_of
 from headgate.limits import (
     STOPPED_EXPECTED_MIN,
     STOPPED_MATCHED_PARTS,

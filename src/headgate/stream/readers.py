@@ -12,7 +12,7 @@ from headgate.control.quota_rules import READERS
 from headgate.control.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.control.specs import ServedBroker
 from headgate.errors import OverloadedError
-from headgate.event.identity import namespace_of, path_of
+from headgate.event.names import namespace_of, path_of
 from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
 from headgate.rpc.service import Credits
 from headgate.scan.counting import CountPage, CountRequest, LogCounter

@@ -12,7 +12,7 @@ from headgate.control.quota_rules import CONSUMERS
 from headgate.control.routing import PullRules
 from headgate.control.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.event import rfc3339
-from headgate.event.identity import namespace_of
+from headgate.event.names import namespace_of
 from headgate.limits import CONSUMERS_SHOWN_MAX
 from headgate.subscriptions.errors import ConsumersQuotaError
 from headgate.subscriptions.leases import Leases

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
-from headgate.event.identity import path_of
+from headgate.event.names import path_of
 from headgate.scan.search import EventFinder, FilterSearch, OnProgress, offsets_at_event
 from headgate.scan.source import EARLIEST, LATEST, NEXT, start_offsets
 from headgate.subscriptions.errors import BrokerGoneError, PlaceNotFoundError, SeekCancelledError

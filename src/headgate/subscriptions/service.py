@@ -22,7 +22,7 @@ from headgate.control.shared_quotas import SharedQuotas
 from headgate.delivery.events import load_or_none
 from headgate.errors import HeadgateError
 from headgate.event import rfc3339
-from headgate.event.identity import namespace_of
+from headgate.event.names import namespace_of
 from headgate.filter.cel.evaluate import OutcomeKind
 from headgate.filter.compile.plan import Verdict
 from headgate.log import positions

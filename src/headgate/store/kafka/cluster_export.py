@@ -28,7 +28,7 @@ from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorStore
 from headgate.errors import UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
-from headgate.event.identity import path_of
+from headgate.event.names import path_of
 from headgate.ingress.encode import Entries, encode
 from headgate.limits import EXPORT_SETTLE_S_MAX, MOVED_EVENTS_AT_ONCE
 from headgate.log.directory import LogDirectory, Partition

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.errors import HeadgateError, UnavailableError
-from headgate.event.identity import namespace_of
+from headgate.event.names import namespace_of
 from headgate.ingress.producers import NumberedEntries, ProducerReplacedError, Producing, check_name
 from headgate.limits import (
     COMMIT_QUEUE_BYTES_MAX,

@@ -26,9 +26,9 @@ from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate.event.errors import EventTooLargeError
 from headgate.event.hops import forgery
 from headgate.event.http import canonical
-from headgate.event.identity import namespace_of
 from headgate.event.kafka import BROKER, Header, decode_record
 from headgate.event.model import Event
+from headgate.event.names import namespace_of
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import partition_of_key
 from headgate.ingress.publish_quota import PublishQuotas
