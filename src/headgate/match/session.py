@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -95,8 +96,9 @@ def start_session(
 
 def stop_session(spark: SparkSession, scratch: Path) -> None:
     """End Spark and its JVM, which may have ended already, and remove its temporary files."""
-    try:
+    with suppress(Py4JError, OSError):
         spark.sparkContext.setLogLevel("OFF")  # tasks that end after what they report to are errors to Spark
+    try:
         spark.stop()
     except (Py4JError, OSError) as error:
         _log.debug("the JVM had ended already", reason=str(error))
