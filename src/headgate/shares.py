@@ -132,16 +132,15 @@ class FairPlaces:
         """
         held = self._held.get
         free = self._most - held(_ALL, 0)
-        room = SHARE_OF_FREE_PLACES * free
         if free < size:
             raise self._refused("all", f"all {self._most} {self._unit} for {self._name} are taken ({self._limit})")
         if namespace:
-            left = room - held((namespace, None), 0)
+            left = SHARE_OF_FREE_PLACES * free - held((namespace, None), 0)
             if left <= 0:
                 raise self._refused("namespace", self._share(f"the namespace {namespace!r}"))
-            if held((namespace, user), 0) >= SHARE_OF_FREE_PLACES * left:
+            if has_share(held((namespace, user), 0), left):
                 raise self._refused("user", self._share(f"the user {user!r} in the namespace {namespace!r}"))
-        if user and held(("" if user == ANONYMOUS_NAME else None, user), 0) >= room:
+        if user and has_share(held(("" if user == ANONYMOUS_NAME else None, user), 0), free):
             raise self._refused("user", self._share(f"the user {user!r}"))
 
     @contextlib.contextmanager

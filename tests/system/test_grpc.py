@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+from benchmarks.load import processes
 from grpc import aio
 
 from headgate.event.model import DataKind, Event
@@ -191,13 +191,7 @@ ROUNDS, CALLS_OF_A_ROUND = 4, 20
 
 def resident_mib(server: Server) -> int:
     """What all processes of a server but its JVM have in memory."""
-    found = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            state = (process / "stat").read_text().rpartition(")")[2].split()
-            if int(state[2]) == server.pid and not (process / "comm").read_text().startswith("java"):
-                found += int(state[21]) * resource.getpagesize()
-    return found >> 20
+    return sum(size for name, size in processes(server).items() if not name.startswith("jvm/"))
 
 
 @pytest.mark.slow

@@ -381,9 +381,7 @@ class DeadLetterStore(StoreFile):
         more, more_bytes = Counter[str](), Counter[str]()
         with self._transaction():
             for one in gone:
-                for trigger, size_bytes in run(f"{_DELETE} AND state = ? RETURNING {_GONE}", (one.id, one.began)):
-                    more[namespace_of(trigger)] -= 1
-                    more_bytes[namespace_of(trigger)] -= size_bytes
+                _take_off(run(f"{_DELETE} AND state = ? RETURNING {_GONE}", (one.id, one.began)), more, more_bytes)
             many(
                 "UPDATE letters SET state = ?, failures = ?, since_us = ?, due_us = ?, problem = ?"
                 " WHERE id = ? AND state = ?",
@@ -467,15 +465,20 @@ class DeadLetterStore(StoreFile):
     def discard(self, ids: Iterable[int]) -> int:
         """Forget dead letters; returns how many there were."""
         run = self._connection.execute
-        gone, gone_bytes = Counter[str](), Counter[str]()
+        more, more_bytes = Counter[str](), Counter[str]()
         with self._transaction():
             for id_ in ids:
-                for trigger, size_bytes in run(f"{_DELETE} RETURNING {_GONE}", (id_,)):
-                    gone[namespace_of(trigger)] += 1
-                    gone_bytes[namespace_of(trigger)] += size_bytes
-        self.held.subtract(gone)
-        self.held_bytes.subtract(gone_bytes)
-        return gone.total()
+                _take_off(run(f"{_DELETE} RETURNING {_GONE}", (id_,)), more, more_bytes)
+        self.held.update(more)
+        self.held_bytes.update(more_bytes)
+        return -more.total()
+
+
+def _take_off(gone: Iterable[tuple[str, int]], held: Counter[str], held_bytes: Counter[str]) -> None:
+    """Takes rows of _GONE off what namespaces have."""
+    for trigger, size_bytes in gone:
+        held[namespace_of(trigger)] -= 1
+        held_bytes[namespace_of(trigger)] -= size_bytes
 
 
 def _row(dead_letter: StoredDeadLetter, size_bytes: int) -> tuple[object, ...]:

@@ -136,10 +136,23 @@ def _lax_conversion(cel: _Cel) -> str:
 # --- CloudEvents SQL ------------------------------------------------------------------------------
 
 
-def _mixed_operators(text: str) -> str:
+@dataclass(frozen=True, slots=True)
+class _Cesql:
+    """An expression, and every node of its tree."""
+
+    text: str
+    nodes: tuple[object, ...]
+
+
+def _cesql(value: object) -> _Cesql:
+    text = value if isinstance(value, str) else ""
+    return _Cesql(text, tuple(_nodes(cesql.parse(text))))
+
+
+def _mixed_operators(read: _Cesql) -> str:
     """Operators that stand beside each other without parentheses, which the tree no longer shows."""
     levels: list[set[str]] = [set()]
-    for token in tokens(text, cesql.LEXICON):
+    for token in tokens(read.text, cesql.LEXICON):
         match token:
             case Token(Kind.SIGN, "("):
                 levels.append(set())
@@ -156,11 +169,10 @@ def _mixed_operators(text: str) -> str:
     return ""
 
 
-def _missing_before_or(text: str) -> str:
+def _missing_before_or(read: _Cesql) -> str:
     """An attribute that may be missing, on the left of an OR, and is nowhere tested by EXISTS."""
-    tree = cesql.parse(text)
-    tested = {one.name for one in _nodes(tree) if isinstance(one, cesql_tree.Exists)}
-    for logic in _nodes(tree):
+    tested = {one.name for one in read.nodes if isinstance(one, cesql_tree.Exists)}
+    for logic in read.nodes:
         if isinstance(logic, cesql_tree.Logic) and logic.operator == "OR":
             for one in chain.from_iterable(map(_nodes, logic.operands[:-1])):
                 if isinstance(one, cesql_tree.Attribute) and one.name not in REQUIRED_ATTRIBUTES | tested:
@@ -168,8 +180,8 @@ def _missing_before_or(text: str) -> str:
     return ""
 
 
-def _one_character_of_many_bytes(text: str) -> str:
-    for one in _nodes(cesql.parse(text)):
+def _one_character_of_many_bytes(read: _Cesql) -> str:
+    for one in read.nodes:
         if isinstance(one, cesql_tree.Like) and not one.pattern.isascii() and re.search(r"(?<!\\)_", one.pattern):
             return one.pattern
     return ""
@@ -178,10 +190,14 @@ def _one_character_of_many_bytes(text: str) -> str:
 # --- JMS selectors --------------------------------------------------------------------------------
 
 
-def _missing_properties(text: str, *, both: bool) -> str:
+def _selector(value: object) -> tuple[object, ...]:
+    """Every node of its tree."""
+    return tuple(_nodes(jms.parse(value if isinstance(value, str) else "")))
+
+
+def _missing_properties(nodes: tuple[object, ...], *, both: bool) -> str:
     """A comparison of properties that may be missing and are nowhere tested: of `both` sides, or of one by `<>`."""
-    tree = jms.parse(text)
-    tested = {one.operand.name for one in _nodes(tree) if isinstance(one, jms_tree.IsNull)}
+    tested = {one.operand.name for one in nodes if isinstance(one, jms_tree.IsNull)}
 
     def may_miss(side: object) -> bool:
         if not isinstance(side, jms_tree.Identifier) or side.name in tested:
@@ -189,7 +205,7 @@ def _missing_properties(text: str, *, both: bool) -> str:
         found = meaning(side.name)
         return isinstance(found, Attribute) and found.name not in REQUIRED_ATTRIBUTES
 
-    for one in _nodes(tree):
+    for one in nodes:
         if isinstance(one, jms_tree.Comparison) and one.operator in (("=", "<>") if both else ("<>",)):
             sides = [side for side in (one.left, one.right) if may_miss(side)]
             if len(sides) == 1 + both:
@@ -197,12 +213,12 @@ def _missing_properties(text: str, *, both: bool) -> str:
     return ""
 
 
-def _compared_with_each_other(text: str) -> str:
-    return _missing_properties(text, both=True)
+def _compared_with_each_other(nodes: tuple[object, ...]) -> str:
+    return _missing_properties(nodes, both=True)
 
 
-def _unequal(text: str) -> str:
-    return _missing_properties(text, both=False)
+def _unequal(nodes: tuple[object, ...]) -> str:
+    return _missing_properties(nodes, both=False)
 
 
 # --- event patterns -------------------------------------------------------------------------------
@@ -262,14 +278,10 @@ def _nodes(tree: object) -> Iterator[object]:
             waiting += [getattr(part, field) for field in part.__match_args__]
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
 _READ: Final[Mapping[str, Callable[[object], object]]] = {
     "cel": _cel,
-    "cesql": _text,
-    "jms": _text,
+    "cesql": _cesql,
+    "jms": _selector,
     "eventPattern": lambda value: items_of(Pattern(value, "eventPattern")),
 }
 """A filter's value as the places of its dialect look at it. `expression` is CEL, too."""
