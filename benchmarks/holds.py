@@ -5,7 +5,8 @@
 The front's ingress over HTTP and gRPC on a real log, and a dispatcher's API of consumers, in this process and without
 sockets. A task beside them sleeps for a millisecond again and again; what it is late by is a hold. What else runs on
 the machine holds the loop, too: the figure is the shortest of the rounds' longest holds, and the longest of all of them
-stands beside it. First a batch, a message, and a body as they may be, then what is refused.
+stands beside it. First a batch, a message, and a body as they may be, then what is refused; at last the hostile filters
+of the tests that hold it longest, while they are compiled and while they are evaluated.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice, product
 from pathlib import Path
 from string import ascii_lowercase
@@ -28,6 +30,7 @@ from typing import Any, Final, cast
 from rich.table import Table
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message
+from tests.filter.hostile_filters import EVALUATED, EVENTS, LISTS, OBJECTS, REFUSED
 
 from benchmarks.ingress import PATH, bare
 from benchmarks.tables import print_whole
@@ -38,6 +41,8 @@ from headgate.errors import HeadgateError
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_text import allow_deep_json
+from headgate.filter.cel.evaluate import program
+from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
@@ -57,6 +62,7 @@ from headgate.subscriptions.store import SavedCursor
 GOAL_MS: Final = 50.0
 TICK_S: Final = 0.001
 BEFORE_S: Final = 0.05
+FILTERS_SHOWN: Final = 10
 BROKER: Final = PATH[1:]
 SUBSCRIPTION: Final = PREFIX.format(namespace="default", name="s")
 PARTITIONS: Final = 2
@@ -146,6 +152,20 @@ def bodies() -> Iterator[tuple[str, str, bytes]]:
     yield "seek", "a filter of as many arrays as fit", filled(b'{"first":{"a":[', b"[]", b"]}}", size)
     yield "seek", "a filter of as many objects as fit", filled(b'{"first":{"a":[', b'{"\\u003a":1}', b"]}}", size)
     yield "ack", "as many ids as fit", filled(b'{"ids":[', b'"1:0"', b"]}", size)
+
+
+def filters() -> Iterator[tuple[str, int, Callable[[], object]]]:
+    """What is done with each hostile filter, its size, and that work."""
+    for name, (text, _) in REFUSED.items():
+        yield f"compiled: {name}", len(text), partial(compile_cel.__wrapped__, text)
+    for name, text in EVALUATED.items():
+        compiled = program(compile_cel(text).cel)
+        yield f"compiled: {name}", len(text), partial(compile_cel.__wrapped__, text)
+        for of, view in EVENTS.items():
+            yield f"evaluated: {name}, on {of}", len(text), partial(compiled.evaluate_view, view)
+    for value, listed in [*((value, []) for value in OBJECTS), *((None, some) for some in LISTS)]:
+        written = json.dumps(value or listed)
+        yield f"compiled: {written[:50]}", len(written), partial(compile_filter, value, listed)
 
 
 # --- what is asked --------------------------------------------------------------------------------
@@ -272,6 +292,23 @@ async def measure(rounds: int) -> list[Result]:
     return results
 
 
+def measure_filters(rounds: int) -> list[Result]:
+    """The ones that hold longest. Nothing waits here, and no loop comes in between: CPU time is what they hold."""
+    results = []
+    for name, size, work in filters():
+        holds, answer = [], "taken"
+        for _ in range(1 + rounds):  # the first one warms
+            begin = time.thread_time()
+            try:
+                work()
+            except HeadgateError:
+                answer = "refused"
+            holds.append(1e3 * (time.thread_time() - begin))
+        least, *_, most = sorted(holds[1:])
+        results.append(Result("filter", name, size, round(least, 1), round(most, 1), answer))
+    return sorted(results, key=lambda one: -one.hold_ms)[:FILTERS_SHOWN]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
@@ -281,7 +318,7 @@ def main() -> None:
     sys.setswitchinterval(limits.THREAD_SWITCH_S)
     gc.set_threshold(limits.GC_YOUNG_OBJECTS)
     allow_deep_json()
-    results = asyncio.run(measure(options.rounds))
+    results = asyncio.run(measure(options.rounds)) + measure_filters(options.rounds)
     if options.json:
         for result in results:
             print(json.dumps(asdict(result)))
