@@ -17,10 +17,17 @@ BROKER = "default/main/1"
 
 
 def frame_of(
-    spark: SparkSession, events: Sequence[Event], broker: str = BROKER, stored_us: Sequence[int] | None = None
+    spark: SparkSession,
+    events: Sequence[Event],
+    broker: str | Sequence[str] = BROKER,
+    stored_us: Sequence[int] | None = None,
 ) -> DataFrame:
-    """Events of one broker; `offset` is the index. Cached, or Spark would work out the columns while it plans."""
-    table = pa.Table.from_batches([to_batch([StoredEvent(broker, event) for event in events])])
+    """Events of one broker, or each of its own; `offset` is the index.
+
+    Cached, or Spark would work out the columns while it plans.
+    """
+    brokers = [broker] * len(events) if isinstance(broker, str) else broker
+    table = pa.Table.from_batches([to_batch(list(map(StoredEvent, brokers, events)))])
     table = table.append_column("partition", pa.array([0] * len(events), pa.int32()))
     table = table.append_column("offset", pa.array(range(len(events)), pa.int64()))
     table = table.append_column("append_time_us", pa.array(stored_us or [0] * len(events), pa.int64()))

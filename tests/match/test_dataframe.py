@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -38,6 +41,7 @@ from headgate.match.table import MARK, build_table
 from tests.filter.reference.rows import like
 from tests.filter.strategies import string_literal
 from tests.match.frames import BROKER, frame_of, match, verdicts
+from tests.support import times
 
 pytestmark = pytest.mark.spark
 
@@ -61,16 +65,17 @@ def event(
     )
 
 
-def agrees(spark: SparkSession, events: list[Event], filters: list[str], *, decided: bool = True) -> None:
-    """Every pair: Spark decides exactly as CEL does (or, without `decided`, leaves it to CEL)."""
-    said = match(spark, events, map(compile_cel, filters))
-    for (offset, one), (target, text) in product(enumerate(events), enumerate(filters)):
-        truth, verdict = program(text).evaluate(one).kind, said.get((offset, target))
-        about = f"{text} on {one.data!r} {one.extensions}: CEL {truth.name}, Spark {verdict!r}"
-        if verdict is Verdict.CANDIDATE and not decided:
-            continue
-        assert (verdict is Verdict.MATCH) == (truth is OutcomeKind.TRUE), about
-        assert verdict is not Verdict.ERROR or truth is OutcomeKind.ERROR, about
+@dataclass(frozen=True)
+class Case:
+    """Filters of a broker of their own, asked of events: Spark decides every pair exactly as CEL does.
+
+    Attributes:
+        is_decided: Whether nothing is left to CEL.
+    """
+
+    events: Sequence[Event]
+    filters: Sequence[str]
+    is_decided: bool = True
 
 
 NUMBERS = ["0", "-0", "-0.0", "5", "5.0", "5e0", "50e-1", "-5", "0.1", "1e-400", "1.7e308", "1E+2", "100"]
@@ -82,48 +87,228 @@ TEXTS = [
 ]
 JSON_TEXTS = [*NUMBERS, "true", "false", "null", "[]", "[5]", "{}", '{"x":5}', r'"\u0035"', r'"a\"b\\"']
 JSON_TEXTS += map(json.dumps, TEXTS)
+ORDERS = ("<", "<=", ">", ">=")
 
 
-def test_types_are_told_apart(spark: SparkSession) -> None:
+def types_are_told_apart() -> Iterator[Case]:
     events = [event(f'{{"v":{value}}}') for value in JSON_TEXTS] + [event("{}"), event()]
-    constants = [
-        "5",
-        "5.0",
-        "-0.0",
-        "100u",
-        "0.1",
-        "true",
-        "false",
-        "null",
-        *map(json.dumps, ("5", "true", "{}", "", "a\nb")),
-    ]
+    constants = ["5", "5.0", "-0.0", "100u", "0.1", "true", "false", "null"]
+    constants += map(json.dumps, ("5", "true", "{}", "", "a\nb"))
     # Once with a key, once as a residual, where a wrong type is false and a missing value an error.
     filters = [f"data.v == {constant}" for constant in constants]
     filters += [f"data.v != {constant}" for constant in constants]
     filters += [f"!(data.v in [{constant}, {constant}])" for constant in constants if constant != "null"]
-    agrees(spark, events, filters)
+    yield Case(events, filters)
 
 
-def test_a_place_of_which_only_a_string_is_asked(spark: SparkSession) -> None:
+def a_place_of_which_only_a_string_is_asked() -> Iterator[Case]:
     events = [event(f'{{"v":{value}}}') for value in JSON_TEXTS] + [event("{}")]
     strings = [string_literal(text) for text in ("5", "true", "[1]", "{}", "", "5x", 'a"b\\', "12\n")]
-    agrees(spark, events, [f"data.v == {text}" for text in strings])
-    agrees(spark, events, [f"data.v != {text}" for text in strings] + ["has(data.v) && data.v != 'x'"])
-    agrees(spark, events, [f"data.v < {text}" for text in strings] + [f"data.v >= {text}" for text in strings])
-    agrees(spark, events, [f"data.v.{call}('5')" for call in ("startsWith", "endsWith", "contains")])
+    yield Case(events, [f"data.v == {text}" for text in strings])
+    yield Case(events, [f"data.v != {text}" for text in strings] + ["has(data.v) && data.v != 'x'"])
+    yield Case(events, [f"data.v < {text}" for text in strings] + [f"data.v >= {text}" for text in strings])
+    yield Case(events, [f"data.v.{call}('5')" for call in ("startsWith", "endsWith", "contains")])
 
 
-def test_order_of_every_type(spark: SparkSession) -> None:
+def order_of_every_type() -> Iterator[Case]:
     events = [event(f'{{"v":{value}}}') for value in JSON_TEXTS] + [event("{}")]
-    pairs = product(("<", "<=", ">", ">="), ("5", "0.0", "-5.0", "'5'", "'é'", "true", "false"))
-    agrees(spark, events, [f"data.v {operator} {constant}" for operator, constant in pairs])
+    pairs = product(ORDERS, ("5", "0.0", "-5.0", "'5'", "'é'", "true", "false"))
+    yield Case(events, [f"data.v {operator} {constant}" for operator, constant in pairs])
 
 
-def test_strings_are_ordered_by_their_bytes(spark: SparkSession) -> None:
+def strings_are_ordered_by_their_bytes() -> Iterator[Case]:
     texts = ["", "a", "aa", "b", "Z", "é", "e\u0301", "\uffff", "😀", "\x7f", "~", " ", '"', "\\"]
     events = [event(json.dumps({"v": text}, ensure_ascii=number % 2 == 0)) for number, text in enumerate(texts)]
-    pairs = product(("<", "<=", ">", ">="), texts)
-    agrees(spark, events, [f"data.v {operator} {string_literal(text)}" for operator, text in pairs])
+    yield Case(events, [f"data.v {operator} {string_literal(text)}" for operator, text in product(ORDERS, texts)])
+
+
+def roots_that_are_no_object() -> Iterator[Case]:
+    texts = [
+        "[]",
+        '[{"v":"a"}]',
+        '"a"',
+        '"{\\"v\\":\\"a\\"}"',
+        "5",
+        "null",
+        "true",
+        ' \t\r\n{"v":"a"} ',
+        "{}",
+        '{"v":null}',
+    ]
+    events = [event(text) for text in texts]
+    events += [event('{"v":"a"}', DataKind.TEXT), event('{"v":"a"}', DataKind.BINARY), event()]
+    presence = ["has(data.v)", "!has(data.v)"]
+    yield Case(events, ["data.v == 'a'", "data.v != 'a'", "data.v < 'b'", "data.v == null", *presence])
+    yield Case(events, ["data.v == 'a'", "data.v.startsWith('a')"])
+    yield Case(events, ["has(data.v.w)", "!has(data.v.w)", *presence])
+
+
+def parents_that_are_no_object() -> Iterator[Case]:
+    inner = ["{}", '{"s":"a"}', '{"s":null}', '{"s":5}', "null", "5", '"a"', "[]", '[{"s":"a"}]', '{"s":{"t":"a"}}']
+    events = [event(f'{{"o":{text},"z":"a"}}') for text in inner] + [event("{}")]
+    filters = ["data.o.s == 'a'", "data.o.s != 'a'", "has(data.o.s)", "!has(data.o.s)", "has(data.o)", "data.z == 'a'"]
+    yield Case(events, filters)
+    yield Case(events, ["data.o.s == 'a'", "data.z != 'b'"])
+    # One place is a leaf and a parent at once.
+    yield Case(events, [*filters, "data.o == 'a'", "data.o != 5", "data.o.s.t == 'a'", "has(data.o.s.t)"])
+
+
+def names_are_taken_literally() -> Iterator[Case]:
+    names = [
+        "a.b",
+        "a b",
+        "a'b",
+        'a"b',
+        "a`b",
+        "a,b:c<d>",
+        "é😀",
+        "select",
+        "Name",
+        "name",
+        "$",
+        "0",
+        "",
+        " ",
+        "\\",
+        "a\nb",
+    ]
+    everything = json.dumps({name: f"v{number}" for number, name in enumerate(names)})
+    events = [event(everything), event(json.dumps({"a": {"b": "v0"}})), event("{}")]
+    filters = [f"data[{string_literal(name)}] == 'v{number}'" for number, name in enumerate(names)]
+    yield Case(events, filters)
+    yield Case(events, [f"data.o[{string_literal(name)}] != 'x'" for name in names])
+    yield Case(events, [f"data[{string_literal(name)}] == {number}" for number, name in enumerate(names)])
+
+
+def json_at_its_limits() -> Iterator[Case]:
+    deep = JSON_DEPTH_MAX - 1
+    texts = [
+        f'{{"x":{"[" * deep}{"]" * deep},"v":"a"}}',
+        f'{{"x":{"[" * deep}{"]" * deep},"v":"5"}}',
+        f'{{"{"n" * 50_000}":1,"v":"5"}}',
+        f'{{"x":0.{"1" * 998},"v":"5"}}',
+        f'{{"x":"{"s" * 1_000_000}","v":"5"}}',
+        f'{{"x":"{"😀" * 200_000}","v":"é"}}',
+    ]
+    for text in texts:
+        json_text.parse(text.encode())
+        json_text.check_depth(text.encode())
+    filters = ["data.v == 'a'", "data.v == '5'", "data.v == 'é'", "data.v != 'a'"]
+    yield Case([event(text) for text in texts], filters)
+
+
+def extensions_are_cut_out_of_their_text() -> Iterator[Case]:
+    values: list[ExtensionValue] = [
+        "",
+        "a",
+        "5",
+        "true",
+        'a"b',
+        'x\\","tenant":"b',
+        "\\",
+        "{}",
+        "}",
+        ",",
+        "é😀",
+        '"tenant":"b"',
+    ]
+    values += [0, 5, -5, 2**31 - 1, True, False]
+    events = [event(extensions={"tenant": value}) for value in values]
+    events += [event(extensions={"first": value, "tenant": "b", "zz": 'y"'}) for value in values]
+    events += [event(extensions={"first": value}) for value in values] + [event()]
+    constants = [
+        *(string_literal(value) if isinstance(value, str) else json.dumps(value) for value in values),
+        "null",
+        "5.0",
+    ]
+    yield Case(events, [f"ce.tenant == {constant}" for constant in constants])
+    yield Case(events, [f"ce.tenant != {constant}" for constant in constants] + ["has(ce.tenant)", "!has(ce.first)"])
+    yield Case(events, [f"ce.tenant {operator} {c}" for operator in ("<", ">=") for c in ("5", "'a'", "true")])
+    yield Case(
+        events, ["ce.tenant.startsWith('a')", "ce.tenant.endsWith('b')", "ce.tenant.contains('\"')", "ce.tenant"]
+    )
+
+
+def attributes() -> Iterator[Case]:
+    events = [
+        event(),
+        Event(
+            specversion="0.3",
+            id="5",
+            source="s",
+            type="true",
+            subject="x",
+            time="2026-11-21T10:00:00Z",
+            dataschema="u:",
+        ),
+    ]
+    names = ["specversion", "id", "source", "type", "subject", "dataschema", "datacontenttype", "nosuch"]
+    tests = ["== 'x'", "!= 'x'", "== 5", "!= 5", "!= null", "== true", "< 'y'", "> 5"]
+    filters = [f"ce.{name} {test}" for name in names for test in tests]
+    filters += [f"{negation}has(ce.{name})" for name in [*names, "time"] for negation in ("", "!")]
+    yield Case(events, filters, is_decided=False)
+
+
+def the_text_of_a_time() -> Iterator[Case]:
+    sent = ["2018-04-26T14:48:09+02:00", "2018-04-26T12:48:09Z", "2018-04-26T12:48:09.000Z", None]
+    events = [Event("1.0", "1", "/a", "t", time=time) for time in sent]
+    filters = [
+        f"ce['@time'] == '{sent[0]}'",
+        f"ce['@time'] != '{sent[1]}'",
+        f"ce['@time'] in ['{sent[1]}', '{sent[2]}'] && ce.time == timestamp('{sent[0]}')",
+        "ce['@time'].startsWith('2018') && ce['@time'].endsWith('Z')",
+        "ce['@time'].contains('+02') || ce['@time'].lowerAscii().endsWith('9z')",
+        "size(ce['@time']) > 20 && ce['@time'] < '2018-04-26T13'",
+        "has(ce.time) && ce['@time'] >= '2018'",
+    ]
+    yield Case(events, filters)
+
+
+CASES: Final = {
+    f"{made.__name__.replace('_', ' ')} {number}": case
+    for made in (
+        types_are_told_apart,
+        a_place_of_which_only_a_string_is_asked,
+        order_of_every_type,
+        strings_are_ordered_by_their_bytes,
+        roots_that_are_no_object,
+        parents_that_are_no_object,
+        names_are_taken_literally,
+        json_at_its_limits,
+        extensions_are_cut_out_of_their_text,
+        attributes,
+        the_text_of_a_time,
+    )
+    for number, case in enumerate(made())
+}
+
+
+@pytest.fixture(scope="module")
+def said(spark: SparkSession) -> dict[tuple[str, int, int], Verdict]:
+    """By case, number of the event and number of the filter; all in one query, in which every case is a broker."""
+    events = [(name, number, one) for name, case in CASES.items() for number, one in enumerate(case.events)]
+    filters = [(name, number, text) for name, case in CASES.items() for number, text in enumerate(case.filters)]
+    table = build_table(spark, ((target, name, compile_cel(text)) for target, (name, _, text) in enumerate(filters)))
+    frame = frame_of(spark, [one for *_, one in events], [name for name, *_ in events])
+    found = {}
+    for (offset, target), verdict in verdicts(frame, table).items():
+        (name, event_number, _), (of, filter_number, _) = events[offset], filters[target]
+        assert name == of
+        found[name, event_number, filter_number] = verdict
+    frame.unpersist()
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_spark_decides_as_cel_does(said: dict[tuple[str, int, int], Verdict], name: str) -> None:
+    case = CASES[name]
+    for (number, one), (target, text) in product(enumerate(case.events), enumerate(case.filters)):
+        truth, verdict = program(text).evaluate(one).kind, said.get((name, number, target))
+        about = f"{text} on {one.data!r} {one.extensions}: CEL {truth.name}, Spark {verdict!r}"
+        if verdict is Verdict.CANDIDATE and not case.is_decided:
+            continue
+        assert (verdict is Verdict.MATCH) == (truth is OutcomeKind.TRUE), about
+        assert verdict is not Verdict.ERROR or truth is OutcomeKind.ERROR, about
 
 
 def searched(spark: SparkSession, pairs: list[tuple[str, str]], *, is_pattern: bool) -> list[bool]:
@@ -147,7 +332,7 @@ def test_texts_are_searched_exactly(spark: SparkSession) -> None:
     ]
     pairs += [(some(special, 12), some(["a", "\\%", "\\_", "\\\\", "%", "_"], 8)) for _ in range(400)]
     # One letter over and over: where a search by tries goes on in another way.
-    texts = ["a" * rng.randint(300, 1_500) + some(wide, 9) for _ in range(60)]
+    texts = ["a" * rng.randint(300, 1_500) + some(wide, 9) for _ in range(times(20, 60))]
     hard = [(text, "a" * rng.randint(30, 200) + some(letters, 4)) for text in texts]
     pairs += [(text, f"%{wanted[:9]}_{wanted[9:]}{some(['_', '%'], 2)}%") for text, wanted in hard]
     assert searched(spark, pairs, is_pattern=True) == [like(text, pattern) for text, pattern in pairs]
@@ -163,10 +348,10 @@ def test_no_text_makes_a_search_slow(spark: SparkSession) -> None:
         return sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
     before = processor_s()
-    holds = [(text, "a" * 16_000 + "b")] * 20
-    likes = [(text, "%" + "a" * 900 + "b%c"), (text, "%a_" + "a" * 900 + "_b%c")] * 20
+    holds = [(text, "a" * 16_000 + "b")] * 5
+    likes = [(text, "%" + "a" * 900 + "b%c"), (text, "%a_" + "a" * 900 + "_b%c")] * 5
     assert not any([*searched(spark, holds, is_pattern=False), *searched(spark, likes, is_pattern=True)])
-    assert processor_s() - before < 30, "some 2 seconds; by tries at every byte more than 60"
+    assert processor_s() - before < 10, "less than a second; by tries at every byte more than 15"
 
 
 def test_integers_beyond_a_double_are_never_decided_wrongly(spark: SparkSession) -> None:
@@ -194,133 +379,6 @@ def test_integers_beyond_a_double_are_never_decided_wrongly(spark: SparkSession)
         if verdict is not Verdict.CANDIDATE:
             assert (verdict is Verdict.MATCH) == (truth is OutcomeKind.TRUE), f"{made.cel} on {one.data!r}: {verdict}"
     assert 0 < undecided < len(events) * len(filters) / 4
-
-
-def test_roots_that_are_no_object(spark: SparkSession) -> None:
-    texts = [
-        "[]",
-        '[{"v":"a"}]',
-        '"a"',
-        '"{\\"v\\":\\"a\\"}"',
-        "5",
-        "null",
-        "true",
-        ' \t\r\n{"v":"a"} ',
-        "{}",
-        '{"v":null}',
-    ]
-    events = [event(text) for text in texts]
-    events += [event('{"v":"a"}', DataKind.TEXT), event('{"v":"a"}', DataKind.BINARY), event()]
-    presence = ["has(data.v)", "!has(data.v)"]
-    agrees(spark, events, ["data.v == 'a'", "data.v != 'a'", "data.v < 'b'", "data.v == null", *presence])
-    agrees(spark, events, ["data.v == 'a'", "data.v.startsWith('a')"])
-    agrees(spark, events, ["has(data.v.w)", "!has(data.v.w)", *presence])
-
-
-def test_parents_that_are_no_object(spark: SparkSession) -> None:
-    inner = ["{}", '{"s":"a"}', '{"s":null}', '{"s":5}', "null", "5", '"a"', "[]", '[{"s":"a"}]', '{"s":{"t":"a"}}']
-    events = [event(f'{{"o":{text},"z":"a"}}') for text in inner] + [event("{}")]
-    filters = ["data.o.s == 'a'", "data.o.s != 'a'", "has(data.o.s)", "!has(data.o.s)", "has(data.o)", "data.z == 'a'"]
-    agrees(spark, events, filters)
-    agrees(spark, events, ["data.o.s == 'a'", "data.z != 'b'"])
-    # One place is a leaf and a parent at once.
-    agrees(spark, events, [*filters, "data.o == 'a'", "data.o != 5", "data.o.s.t == 'a'", "has(data.o.s.t)"])
-
-
-def test_names_are_taken_literally(spark: SparkSession) -> None:
-    names = [
-        "a.b",
-        "a b",
-        "a'b",
-        'a"b',
-        "a`b",
-        "a,b:c<d>",
-        "é😀",
-        "select",
-        "Name",
-        "name",
-        "$",
-        "0",
-        "",
-        " ",
-        "\\",
-        "a\nb",
-    ]
-    everything = json.dumps({name: f"v{number}" for number, name in enumerate(names)})
-    events = [event(everything), event(json.dumps({"a": {"b": "v0"}})), event("{}")]
-    filters = [f"data[{string_literal(name)}] == 'v{number}'" for number, name in enumerate(names)]
-    agrees(spark, events, filters)
-    agrees(spark, events, [f"data.o[{string_literal(name)}] != 'x'" for name in names])
-    agrees(spark, events, [f"data[{string_literal(name)}] == {number}" for number, name in enumerate(names)])
-
-
-def test_json_at_its_limits(spark: SparkSession) -> None:
-    deep = JSON_DEPTH_MAX - 1
-    texts = [
-        f'{{"x":{"[" * deep}{"]" * deep},"v":"a"}}',
-        f'{{"x":{"[" * deep}{"]" * deep},"v":"5"}}',
-        f'{{"{"n" * 50_000}":1,"v":"5"}}',
-        f'{{"x":0.{"1" * 998},"v":"5"}}',
-        f'{{"x":"{"s" * 1_000_000}","v":"5"}}',
-        f'{{"x":"{"😀" * 200_000}","v":"é"}}',
-    ]
-    for text in texts:
-        json_text.parse(text.encode())
-        json_text.check_depth(text.encode())
-    filters = ["data.v == 'a'", "data.v == '5'", "data.v == 'é'", "data.v != 'a'"]
-    agrees(spark, [event(text) for text in texts], filters)
-
-
-def test_extensions_are_cut_out_of_their_text(spark: SparkSession) -> None:
-    values: list[ExtensionValue] = [
-        "",
-        "a",
-        "5",
-        "true",
-        'a"b',
-        'x\\","tenant":"b',
-        "\\",
-        "{}",
-        "}",
-        ",",
-        "é😀",
-        '"tenant":"b"',
-    ]
-    values += [0, 5, -5, 2**31 - 1, True, False]
-    events = [event(extensions={"tenant": value}) for value in values]
-    events += [event(extensions={"first": value, "tenant": "b", "zz": 'y"'}) for value in values]
-    events += [event(extensions={"first": value}) for value in values] + [event()]
-    constants = [
-        *(string_literal(value) if isinstance(value, str) else json.dumps(value) for value in values),
-        "null",
-        "5.0",
-    ]
-    agrees(spark, events, [f"ce.tenant == {constant}" for constant in constants])
-    agrees(spark, events, [f"ce.tenant != {constant}" for constant in constants] + ["has(ce.tenant)", "!has(ce.first)"])
-    agrees(spark, events, [f"ce.tenant {operator} {c}" for operator in ("<", ">=") for c in ("5", "'a'", "true")])
-    agrees(
-        spark, events, ["ce.tenant.startsWith('a')", "ce.tenant.endsWith('b')", "ce.tenant.contains('\"')", "ce.tenant"]
-    )
-
-
-def test_attributes(spark: SparkSession) -> None:
-    events = [
-        event(),
-        Event(
-            specversion="0.3",
-            id="5",
-            source="s",
-            type="true",
-            subject="x",
-            time="2026-11-21T10:00:00Z",
-            dataschema="u:",
-        ),
-    ]
-    names = ["specversion", "id", "source", "type", "subject", "dataschema", "datacontenttype", "nosuch"]
-    tests = ["== 'x'", "!= 'x'", "== 5", "!= 5", "!= null", "== true", "< 'y'", "> 5"]
-    filters = [f"ce.{name} {test}" for name in names for test in tests]
-    filters += [f"{negation}has(ce.{name})" for name in [*names, "time"] for negation in ("", "!")]
-    agrees(spark, events, filters, decided=False)
 
 
 # --- the join ---------------------------------------------------------------------------------------------------------
@@ -379,29 +437,13 @@ def test_brokers_do_not_see_each_other(spark: SparkSession) -> None:
     everything = compile_cel("true")
     some = compile_cel("ce.type == 't'")
     table = build_table(spark, [(1, "a/x", everything), (2, "a/x", some), (3, "b/x", everything), (4, "a/y", some)])
-    assert set(verdicts(frame_of(spark, [event()], "a/x"), table)) == {(0, 1), (0, 2)}
-    assert set(verdicts(frame_of(spark, [event()], "b/x"), table)) == {(0, 3)}
-    assert verdicts(frame_of(spark, [event()], "a"), table) == {}
+    frame = frame_of(spark, [event()] * 3, ["a/x", "b/x", "a"])
+    assert set(verdicts(frame, table)) == {(0, 1), (0, 2), (1, 3)}
 
 
 def test_no_filters_at_all(spark: SparkSession) -> None:
     table = build_table(spark, [])
     assert verdicts(frame_of(spark, [event('{"a":1}')]), table) == {}
-
-
-def test_the_text_of_a_time(spark: SparkSession) -> None:
-    sent = ["2018-04-26T14:48:09+02:00", "2018-04-26T12:48:09Z", "2018-04-26T12:48:09.000Z", None]
-    events = [Event("1.0", "1", "/a", "t", time=time) for time in sent]
-    filters = [
-        f"ce['@time'] == '{sent[0]}'",
-        f"ce['@time'] != '{sent[1]}'",
-        f"ce['@time'] in ['{sent[1]}', '{sent[2]}'] && ce.time == timestamp('{sent[0]}')",
-        "ce['@time'].startsWith('2018') && ce['@time'].endsWith('Z')",
-        "ce['@time'].contains('+02') || ce['@time'].lowerAscii().endsWith('9z')",
-        "size(ce['@time']) > 20 && ce['@time'] < '2018-04-26T13'",
-        "has(ce.time) && ce['@time'] >= '2018'",
-    ]
-    agrees(spark, events, filters)
 
 
 def test_what_the_matcher_does_not_read_is_a_candidate(spark: SparkSession) -> None:
@@ -425,9 +467,7 @@ def test_the_plan_is_two_joins_in_generated_code(spark: SparkSession) -> None:
     assert plan.count("static_invoke(dev.headgate.connector.keys.KeyExtraction.invoke(") == 1
     assert not [name for name in ("Sort", "Aggregate", "Python", "Subquery", "Window", "Arrow") if name in plan]
     for line in plan.splitlines():
-        assert line.lstrip(" :+-").startswith(("*(", "BroadcastExchange", "InMemory", "LocalTableScan", "RowScan")), (
-            line
-        )
+        assert line.lstrip(" :+-").startswith(LINES), line
 
 
 def test_filters_that_are_equal_share_a_row_and_each_is_answered(spark: SparkSession) -> None:
@@ -448,18 +488,17 @@ def test_filters_that_are_equal_share_a_row_and_each_is_answered(spark: SparkSes
 def test_with_marks_every_event_ends_with_one_even_where_nobody_wants_it(spark: SparkSession) -> None:
     texts = ["data.n in [1, 2]", "ce.type == 't' && data.n > 1", "data.n == 1"]
     table = build_table(spark, ((number, BROKER, compile_cel(text)) for number, text in enumerate(texts)))
+    wanted: list[list[int]] = [[], [0, 2], [0, 1], [1], *[[]] * 4]
     events = [event(f'{{"n":{number}}}') for number in range(4)]
-    for broker, wanted in ((BROKER, {0: [], 1: [0, 2], 2: [0, 1], 3: [1]}), ("without/filters/1", {})):
-        frame = frame_of(spark, events, broker)
-        rows = [tuple(row) for row in match_events(frame, table, marks=True).drop("partition").collect()]
-        assert rows == sorted(rows, key=lambda row: row[0])
-        for offset in range(len(events)):
-            *targets, mark = [target for one, target, _ in rows if one == offset]
-            assert (sorted(targets), mark) == (wanted.get(offset, []), MARK)
-        assert MARK not in {target for _, target in verdicts(frame, table)}
-        frame.unpersist()
-    plan = match_events(frame_of(spark, events), table, marks=True)._jdf.queryExecution().executedPlan().toString()
+    frame = frame_of(spark, events * 2, [BROKER] * 4 + ["without/filters/1"] * 4)
+    answer = match_events(frame, table, marks=True)
+    rows = [tuple(row) for row in answer.drop("partition").collect()]
+    assert rows == sorted(rows, key=lambda row: row[0])
+    for offset, expected in enumerate(wanted):
+        *targets, mark = [target for one, target, _ in rows if one == offset]
+        assert (sorted(targets), mark) == (expected, MARK)
+    assert MARK not in {target for _, target in verdicts(frame, table)}
+    frame.unpersist()
+    plan = answer._jdf.queryExecution().executedPlan().toString()
     for line in plan.splitlines():
-        assert line.lstrip(" :+-").startswith(("*(", "BroadcastExchange", "InMemory", "LocalTableScan", "RowScan")), (
-            line
-        )
+        assert line.lstrip(" :+-").startswith(LINES), line
