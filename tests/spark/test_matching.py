@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,10 +23,10 @@ from headgate.filter.cel.evaluate import EventView
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.spark import EventColumnsError, FiltersRefusedError, match
 from headgate.spark.connector import BATCH_BYTES_SETTING, use_own_python
-from headgate.spark.matching import Settle, SettledFilter, settlement
+from headgate.spark.matching import Settle, SettledFilter, compiled_filters, settlement
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter
-from tests.spark.tables import frame_of, log_table, plain_table, said, truth
+from tests.spark.tables import Pairs, frame_of, log_table, plain_table, said, truth
 from tests.support import DEPTH, times
 
 pytestmark = pytest.mark.spark
@@ -72,99 +72,32 @@ def compared(answer: DataFrame, events: list[EventView], filters: dict[str, str]
 
 
 def test_a_thousand_filters_match_exactly(spark: SparkSession) -> None:
+    """An event that is too large for its filter is refused by cel-cpp, and so by a delivery: it is no match, whatever
+    the matcher says alone."""
     rng = random.Random(11)
-    count = times(200, 1_000)
+    count = times(120, 1_000)
     filters = written(random_filter, rng, count) | written(random_hard_filter, rng, count // 5)
-    stored = [random_stored_us(rng) for _ in range(times(150, 300))]
+    stored = [random_stored_us(rng) for _ in range(times(120, 300))]
     events = [random_event(rng) for _ in stored]
+    pairs = len(filters) * len(events)
+    nested = "data.items.exists(x, data.items.exists(y, x == y))"
+    assert compile_cel(nested).sure_bytes < 1 << 20
+    filters |= {"nested": nested, "simple": 'ce.id in ["large", "small"] && data.items.exists(x, x == 1)'}
+    for name, items in {"large": range(40_000), "small": [1]}.items():
+        data = msgspec.json.encode({"items": list(items)})
+        events.append(Event("1.0", name, "/s", "t", data_kind=DataKind.JSON, data=data))
+        stored.append(0)
     frame = frame_of(spark, log_table(events, stored))
     whole = [EventView(event, at) for event, at in zip(events, stored, strict=True)]
     matches, errors = compared(match(frame, filters), whole, filters)
-    pairs = len(filters) * len(events)
     assert matches > 10_000 * pairs // 360_000
     assert errors > 1_000 * pairs // 360_000
     frame.unpersist()
 
 
-def test_tables_of_cloudevents_match_exactly(spark: SparkSession) -> None:
-    """Without the log's columns every row is admitted by the rules of the ingress; the data is JSON or nothing."""
-    rng = random.Random(12)
-    count, events_max = times(100, 300), times(150, 300)
-    drawn_filters = written(random_filter, rng, count)
-    filters = {name: text for name, text in drawn_filters.items() if "publish_time" not in text}
-    drawn = (random_event(rng) for _ in range(2 * events_max))
-    events = [event for event in drawn if all(_is_small(value) for value in event.extensions.values())][:events_max]
-    events = [msgspec.structs.replace(event, datacontenttype=None) for event in events]
-    frame = frame_of(spark, plain_table(events))
-    admitted = [
-        event if event.data_kind in {DataKind.NONE, DataKind.JSON} else
-        msgspec.structs.replace(event, data_kind=_kind(event))
-        for event in events
-    ]  # fmt: skip
-    matches, _ = compared(match(frame, filters), views(admitted), filters)
-    assert matches > 3_000 * count * events_max // 90_000
-    frame.unpersist()
+# --- rows in CloudEvents' own columns, admitted by the rules of the ingress -------------------------------------------
 
-
-def _is_small(value: object) -> bool:
-    return isinstance(value, str | bool) or (isinstance(value, int) and -(2**31) <= value < 2**31)
-
-
-def _kind(event: Event) -> DataKind:
-    from headgate.event.data import kind_of
-
-    assert event.data is not None
-    return kind_of("application/json", event.data)
-
-
-def test_every_way_to_write_filters(spark: SparkSession) -> None:
-    filters = {
-        "cel": 'ce.type == "order.paid"',
-        "object": {"attributes": {"type": "order.paid"}},
-        "text": '{"cesql": "type = \'order.paid\'"}',
-        "pattern": {"eventPattern": {"type": ["order.paid"]}},
-    }
-    frame = frame_of(spark, plain_table(ORDERS))
-    expected = {(n, name) for n in range(0, 60, 2) for name in filters}
-    assert said(match(frame, filters))[0] == expected
-    texts = {
-        name: given if isinstance(given, str) else msgspec.json.encode(given).decode()
-        for name, given in filters.items()
-    }
-    table = spark.createDataFrame(list(texts.items()), "filter_id string, filter string")
-    assert said(match(frame, table))[0] == expected
-
-
-def test_given_columns_come_back_whatever_they_are_called(spark: SparkSession) -> None:
-    frame = frame_of(spark, plain_table(ORDERS))
-    frame = frame.withColumns({
-        "target": F.lit("mine"), "targets": F.array(F.lit(1)), "row": F.col("number"), "row_key": F.lit(1.5),
-        "settled": F.lit(None).cast("string"), "broker": F.lit("b"), "a.b c`d": F.struct(F.lit(1).alias("x")),
-        "partition": F.lit(date := "2026-01-01").cast("date"),
-    })  # fmt: skip
-    answer = match(frame, {"one": 'ce.id == "o7"'})
-    assert answer.columns == [*frame.columns, "filter_id", "verdict"]
-    row = answer.collect()[0].asDict()
-    assert row["target"] == "mine"
-    assert row["targets"] == [1]
-    assert row["row"] == 7
-    assert str(row["partition"]) == date
-    assert row["a.b c`d"]["x"] == 1
-    assert answer.schema["number"].dataType == frame.schema["number"].dataType
-
-
-def test_equal_rows_are_each_matched(spark: SparkSession) -> None:
-    one = plain_table([ORDERS[1]])
-    frame = frame_of(spark, pa.concat_tables([one] * 5))
-    filters = {"either": 'ce.type == "order.created" || ce.tenant == "t1"', "no": "data.n > 5"}
-    rows = match(frame, filters).collect()
-    assert [(row["filter_id"], row["verdict"]) for row in rows] == [("either", "match")] * 5
-
-
-def test_no_filter_matches_nothing(spark: SparkSession) -> None:
-    assert match(frame_of(spark, plain_table(ORDERS)), {}).count() == 0
-
-
+NO_UTF_8 = "no UTF-8"
 HOSTILE: list[dict[str, object]] = [
     {"id": None},
     {"id": ""},
@@ -182,6 +115,7 @@ HOSTILE: list[dict[str, object]] = [
     {"data": b'{"n": 1, "n": 2}'},
     {"data": b'{"n": "\\u0000"}'},
     {"id": "a\x00b"},
+    {"id": NO_UTF_8},
 ]
 """Rows that are no CloudEvent."""
 ODD: list[tuple[dict[str, object], set[str]]] = [
@@ -202,29 +136,125 @@ ODD: list[tuple[dict[str, object], set[str]]] = [
     ({"time": "2026-01-01T01:59:60.5+02:00"}, {"any", "n", "time"}),
 ]  # fmt: skip
 """Rows that are, and what they match."""
+WAYS: dict[str, str | dict[str, object]] = {
+    "cel": 'ce.type == "order.paid"',
+    "object": {"attributes": {"type": "order.paid"}},
+    "text": '{"cesql": "type = \'order.paid\'"}',
+    "pattern": {"eventPattern": {"type": ["order.paid"]}},
+}
+PARTS = {
+    "any": "true",
+    "n": "data.n == 1",
+    "tenant": 'ce.tenant == "gold"',
+    "time": 'ce.time < timestamp("2026-01-02T00:00:00Z") && ce.time > timestamp("2025-01-01T00:00:00Z")',
+}
 
 
-def test_hostile_rows_match_what_they_are(spark: SparkSession) -> None:
-    usual = {"specversion": "1.0", "id": "i", "source": "/s", "type": "t", "time": None, "datacontenttype": None,
-             "extensions": None, "data": b'{"n": 1}'}  # fmt: skip
+def _is_small(value: object) -> bool:
+    return isinstance(value, str | bool) or (isinstance(value, int) and -(2**31) <= value < 2**31)
+
+
+def _kind(event: Event) -> DataKind:
+    from headgate.event.data import kind_of
+
+    assert event.data is not None
+    return kind_of("application/json", event.data)
+
+
+def drawn_events() -> list[Event]:
+    rng, count = random.Random(12), times(100, 300)
+    drawn = (random_event(rng) for _ in range(2 * count))
+    events = [event for event in drawn if all(_is_small(value) for value in event.extensions.values())][:count]
+    return [msgspec.structs.replace(event, datacontenttype=None) for event in events]
+
+
+def drawn_filters() -> dict[str, str]:
+    drawn = written(random_filter, random.Random(12), times(60, 300))
+    return {name: text for name, text in drawn.items() if "publish_time" not in text}
+
+
+def odd_rows() -> pa.Table:
+    usual = {"specversion": "1.0", "id": "i", "source": "/s", "type": "t", "data": b'{"n": 1}'}
     rows = [usual | one for one in (*HOSTILE, *(odd for odd, _ in ODD))]
-    kinds = {name: pa.binary() if name == "data" else pa.utf8() for name in usual}
-    columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()}
-    frame = frame_of(spark, pa.table({"number": pa.array(range(len(rows)), pa.int64()), **columns}))
-    filters = {
-        "any": "true",
-        "n": "data.n == 1",
-        "tenant": 'ce.tenant == "gold"',
-        "time": 'ce.time < timestamp("2026-01-02T00:00:00Z") && ce.time > timestamp("2025-01-01T00:00:00Z")',
+    schema = plain_table([]).schema
+    return pa.Table.from_pylist([row | {"number": number} for number, row in enumerate(rows)], schema)
+
+
+@pytest.fixture(scope="module")
+def answers(spark: SparkSession) -> dict[str, tuple[Pairs, Pairs]]:
+    """What filters say of rows, by what both are about: all in one query."""
+    rows = {"orders": plain_table(ORDERS), "drawn": plain_table(drawn_events()), "odd": odd_rows()}
+    filters: dict[str, Mapping[str, str | Mapping[str, object]]] = {
+        "orders": WAYS,
+        "drawn": drawn_filters(),
+        "odd": PARTS,
     }
+    whole = pa.concat_tables([table.append_column("about", [[name] * len(table)]) for name, table in rows.items()])
+    frame = frame_of(spark, whole)
+    # What no table of Arrow has: text that is no UTF-8.
+    no_text = (F.col("about") == "odd") & (F.col("id") == NO_UTF_8)
+    frame = frame.withColumn("id", F.when(no_text, F.expr("cast(x'fffe' as string)")).otherwise(F.col("id")))
+    answer = match(frame, {f"{about} {name}": one for about, some in filters.items() for name, one in some.items()})
+    matches, errors = said(answer.where(F.col("filter_id").startswith(F.col("about"))))
+
+    def of(pairs: Pairs, about: str) -> Pairs:
+        return {(number, name.removeprefix(f"{about} ")) for number, name in pairs if name.startswith(f"{about} ")}
+
+    return {about: (of(matches, about), of(errors, about)) for about in rows}
+
+
+def test_tables_of_cloudevents_match_exactly(answers: dict[str, tuple[Pairs, Pairs]]) -> None:
+    """Without the log's columns data is JSON or nothing."""
+    events, filters = drawn_events(), drawn_filters()
+    admitted = [
+        event if event.data_kind in {DataKind.NONE, DataKind.JSON} else
+        msgspec.structs.replace(event, data_kind=_kind(event))
+        for event in events
+    ]  # fmt: skip
+    true, wrong = truth(views(admitted), filters)
+    matches, errors = answers["drawn"]
+    assert matches == true
+    assert errors <= wrong
+    assert len(matches) > 3_000 * len(filters) * len(events) // 90_000
+
+
+def test_every_way_to_write_filters(spark: SparkSession, answers: dict[str, tuple[Pairs, Pairs]]) -> None:
+    assert answers["orders"][0] == {(n, name) for n in range(0, 60, 2) for name in WAYS}
+    texts = {
+        name: given if isinstance(given, str) else msgspec.json.encode(given).decode() for name, given in WAYS.items()
+    }
+    table = spark.createDataFrame(list(texts.items()), "filter_id string, filter string")
+    assert compiled_filters(table) == compiled_filters(WAYS)
+
+
+def test_hostile_rows_match_what_they_are(answers: dict[str, tuple[Pairs, Pairs]]) -> None:
     expected = {(len(HOSTILE) + number, name) for number, (_, names) in enumerate(ODD) for name in names}
-    assert said(match(frame, filters))[0] == expected
+    assert answers["odd"][0] == expected
 
 
-def test_text_that_is_no_utf_8_is_no_event(spark: SparkSession) -> None:
-    frame = spark.createDataFrame([(0, b"ok"), (1, b"\xff\xfe")], "number bigint, raw binary")
-    frame = frame.selectExpr("number", "cast(raw as string) as id", "'/s' as source", "'t' as type")
-    assert said(match(frame, {"any": "true"}))[0] == {(0, "any")}
+def test_columns_come_back_whatever_they_are_called_and_equal_rows_are_each_matched(spark: SparkSession) -> None:
+    frame = frame_of(spark, pa.concat_tables([plain_table(ORDERS).slice(7, 1)] * 5))
+    frame = frame.withColumns({
+        "target": F.lit("mine"), "targets": F.array(F.lit(1)), "row": F.col("number"), "row_key": F.lit(1.5),
+        "settled": F.lit(None).cast("string"), "broker": F.lit("b"), "a.b c`d": F.struct(F.lit(1).alias("x")),
+        "partition": F.lit(date := "2026-01-01").cast("date"),
+    })  # fmt: skip
+    answer = match(frame, {"either": 'ce.type == "order.created" || ce.tenant == "t1"', "no": "data.n > 50"})
+    assert answer.columns == [*frame.columns, "filter_id", "verdict"]
+    assert answer.schema["number"].dataType == frame.schema["number"].dataType
+    rows = answer.collect()
+    assert [(row["filter_id"], row["verdict"]) for row in rows] == [("either", "match")] * 5
+    for row in rows:
+        assert (row["target"], row["targets"], row["row"], str(row["partition"])) == ("mine", [1], 7, date)
+        assert row["a.b c`d"]["x"] == 1
+
+
+@pytest.mark.slow  # of the matcher tests/match/test_dataframe.py shows it
+def test_no_filter_matches_nothing(spark: SparkSession) -> None:
+    assert match(frame_of(spark, plain_table(ORDERS)), {}).count() == 0
+
+
+# --- other rows -------------------------------------------------------------------------------------------------------
 
 
 def test_rows_that_claim_to_be_a_logs_do_no_harm(spark: SparkSession) -> None:
@@ -279,18 +309,6 @@ def test_when_events_were_stored(spark: SparkSession) -> None:
     assert errors <= {(2, "late"), (2, "early")}
 
 
-def test_events_too_large_for_their_filter_are_settled_by_cel(spark: SparkSession) -> None:
-    """cel-cpp refuses them, and so does a delivery: what the matcher says alone does not count."""
-    text = "data.items.exists(x, data.items.exists(y, x == y))"
-    assert compile_cel(text).sure_bytes < 1 << 20
-    big = Event(
-        "1.0", "big", "/s", "t", data_kind=DataKind.JSON, data=msgspec.json.encode({"items": list(range(40_000))})
-    )
-    small = Event("1.0", "small", "/s", "t", data_kind=DataKind.JSON, data=b'{"items": [1]}')
-    simple = {"nested": text, "simple": 'ce.id in ["big", "small"] && data.items.exists(x, x == 1)'}
-    compared(match(frame_of(spark, log_table([big, small])), simple), views([big, small]), simple)
-
-
 @contextmanager
 def settings(spark: SparkSession, **values: str) -> Iterator[None]:
     names = {name: f"spark.sql.{name.replace('__', '.')}" for name in values}
@@ -332,8 +350,8 @@ def test_workers_of_this_machine_run_the_drivers_python(master: str, given: str,
 def test_rows_go_to_python_in_batches_of_bounded_bytes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Events of 200 kB, of which every one is left open for four filters: 80 MB of rows."""
-    each, limit = 200_000, 3_000_000
+    """Events of 50 kB, of which every one is left open for four filters: 20 MB of rows."""
+    each, limit = 50_000, 750_000
     sizes = tmp_path / "sizes"
     monkeypatch.setattr("headgate.spark.connector.SPARK_ARROW_BATCH_BYTES_MAX", limit)
 
