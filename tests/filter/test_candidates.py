@@ -13,6 +13,7 @@ from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.tools.candidates import EventKeys
 from tests.filter.hostile_events import random_view
 from tests.filter.strategies import random_filter, random_hard_filter, random_shaped_filter
+from tests.support import times
 
 
 @pytest.mark.parametrize("generate", [random_filter, random_shaped_filter, random_hard_filter])
@@ -20,7 +21,7 @@ def test_what_passes_is_never_refused(generate) -> None:
     rng = random.Random(7)
     views = [random_view(rng) for _ in range(200)]
     passed = refused = 0
-    for _ in range(150):
+    for _ in range(times(60, 150)):
         text = generate(rng, rng.randrange(4))
         compiled = compile_cel(text)
         for view in rng.sample(views, 40):

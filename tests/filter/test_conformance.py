@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from conformance.cases import judged, read
 
 from conformance import cel
@@ -17,6 +18,7 @@ ENGINE_FAILS_MAX = 7
 """Cases of the file that cel-expr-python 0.1.3 fails by itself."""
 
 
+@pytest.mark.slow  # the next one evaluates nine cases in ten of these
 def test_cases_as_written() -> None:
     with conformance("cel.jsonl").open("rb") as file:
         results = list(cel.run(file))

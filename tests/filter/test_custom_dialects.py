@@ -6,24 +6,34 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headgate.control.plans import filter_compiler
 from tests.support import REPOSITORY
 
 PROGRAM = """
 import json, sys
+from headgate.control.objects import Metadata, Subscription, SubscriptionSpec
+from headgate.control.plans import filter_compiler
+from headgate.control.specs import compiler_input, field_as_written
 from headgate.errors import HeadgateError
 from headgate.filter.compile.compiler import compile_filter
 
+print(json.dumps(filter_compiler().version), flush=True)
 for line in sys.stdin:
     given = json.loads(line)
+    spec = SubscriptionSpec(consumer_filter=given.pop("by", ""), consumer_metadata=given.pop("of", {}), **given)
+    subscription = Subscription(api_version="", kind="Subscription", metadata=Metadata(), spec=spec)
     try:
-        print(json.dumps({"cel": compile_filter(given.get("filter"), given.get("filters", ())).cel}))
+        answer = {"cel": compile_filter(*compiler_input(subscription)).cel}
     except HeadgateError as error:
-        print(json.dumps({"field": error.field, "reason": error.reason, "hint": error.hint, "limit": error.limit}))
+        field = field_as_written(subscription, error.field)
+        answer = {"field": field, "reason": error.reason, "hint": error.hint, "limit": error.limit}
+    print(json.dumps(answer), flush=True)
 """
 
 
@@ -49,17 +59,40 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(target)}
 
 
-def compiled(environment: dict[str, str], *given: dict[str, Any]) -> list[dict[str, Any]]:
-    lines = "".join(json.dumps(one) + "\n" for one in given)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], input=lines, env=environment, text=True, capture_output=True, check=True
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+class Compiler:
+    """A process that compiles the filters of subscriptions, one a line; a consumer filter's name and metadata are `by`
+    and `of`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.version = self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout
+        return json.loads(self._process.stdout.readline())
+
+    def __call__(self, *given: dict[str, Any]) -> list[dict[str, Any]]:
+        assert self._process.stdin
+        answers = []
+        for one in given:
+            self._process.stdin.write(json.dumps(one) + "\n")
+            self._process.stdin.flush()
+            answers.append(self._answer())
+        return answers
 
 
-def test_an_installed_dialect_is_used_like_the_others(environment: dict[str, str]) -> None:
+@pytest.fixture(scope="module")
+def compiled(environment: dict[str, str]) -> Iterator[Compiler]:
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(
+        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        yield Compiler(process)
+
+
+def test_an_installed_dialect_is_used_like_the_others(compiled: Compiler) -> None:
     wanted = {"regions": {"in": ["us", "eu"]}}
-    alone, element = compiled(environment, {"filter": wanted}, {"filters": [{"not": wanted}]})
+    alone, element = compiled({"filter": wanted}, {"filters": [{"not": wanted}]})
     assert alone == {"cel": 'has(ce.region) && ce.region in ["eu", "us"]'}
     assert element == {"cel": '!has(ce.region) || !(ce.region in ["eu", "us"])'}
 
@@ -86,23 +119,21 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-def test_what_goes_wrong_in_a_package_is_a_refusal(environment: dict[str, str]) -> None:
-    answers = compiled(environment, *({"filter": value} for value, _, _ in REFUSED))
+def test_what_goes_wrong_in_a_package_is_a_refusal(compiled: Compiler) -> None:
+    answers = compiled(*({"filter": value} for value, _, _ in REFUSED))
     for (value, field, said), refused in zip(REFUSED, answers, strict=True):
         assert refused["field"] == f"filter{field}", value
         assert said in refused["reason"], value
 
 
-def test_a_name_of_ours_stays_ours(environment: dict[str, str]) -> None:
-    ours, exact = compiled(
-        environment, {"filter": {"attributes": {"type": "a"}}}, {"filters": [{"exact": {"type": "a"}}]}
-    )
+def test_a_name_of_ours_stays_ours(compiled: Compiler) -> None:
+    ours, exact = compiled({"filter": {"attributes": {"type": "a"}}}, {"filters": [{"exact": {"type": "a"}}]})
     assert ours == exact == {"cel": 'ce.type == "a"'}
 
 
-def test_a_slow_dialect_is_left_alone(environment: dict[str, str]) -> None:
+def test_a_slow_dialect_is_left_alone(compiled: Compiler) -> None:
     first, second, other = compiled(
-        environment, {"filter": {"slow": "2.5"}}, {"filter": {"slow": "0"}}, {"filter": {"regions": {"in": ["eu"]}}}
+        {"filter": {"slow": "2.5"}}, {"filter": {"slow": "0"}}, {"filter": {"regions": {"in": ["eu"]}}}
     )
     assert "took longer than 1 s" in first["reason"]
     assert first["limit"] == "CUSTOM_DIALECT_S_MAX"
@@ -112,46 +143,28 @@ def test_a_slow_dialect_is_left_alone(environment: dict[str, str]) -> None:
 
 
 def test_the_command_lists_them(environment: dict[str, str]) -> None:
-    command = [Path(sys.executable).parent / "headgate", "filter", "dialects"]
-    text = subprocess.run(command, env=environment, text=True, capture_output=True, check=True).stdout
-    rows = {line.split()[0]: line for line in text.splitlines()}
+    program = """
+from headgate.cli.main import app
+for more in [], ["--json"]:
+    app(["filter", "dialects", *more], standalone_mode=False)
+"""
+    done = subprocess.run([sys.executable, "-c", program], env=environment, text=True, capture_output=True, check=True)
+    lines = done.stdout.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("{"))
+    rows = {line.split()[0]: line for line in lines[:begin]}
     assert rows["regions"].endswith("acme-dialects 1.2")
     assert (
         "broken: the dialect attributes of acme-dialects 1.2 has the name of one of Headgate's own"
         in rows["attributes"]
     )
     assert "cannot be imported" in rows["nosuch"]
-    listed = subprocess.run([*command, "--json"], env=environment, text=True, capture_output=True, check=True).stdout
-    by_name = {row["name"]: row for row in map(json.loads, listed.splitlines())}
+    by_name = {row["name"]: row for row in map(json.loads, lines[begin:])}
     assert by_name["regions"]["schema"]["description"] == "Regions that are wanted."
     assert by_name["cel"] == {"name": "cel", "package": "headgate", "fault": ""}
 
 
-def test_another_version_of_a_package_is_another_compiler(environment: dict[str, str]) -> None:
-    program = "from headgate.control.plans import filter_compiler; print(filter_compiler().version)"
-    versions = {
-        subprocess.run([sys.executable, "-c", program], env=env, text=True, capture_output=True, check=True).stdout
-        for env in (environment, dict(os.environ))
-    }
-    assert len(versions) == 2
-
-
-CONSUMERS = """
-import json, sys
-from headgate.control.objects import Metadata, Subscription, SubscriptionSpec
-from headgate.control.specs import compiler_input, field_as_written
-from headgate.errors import HeadgateError
-from headgate.filter.compile.compiler import compile_filter
-
-for line in sys.stdin:
-    name, metadata = json.loads(line)
-    spec = SubscriptionSpec(consumer_filter=name, consumer_metadata=metadata, filter={"cel": "ce.a == 'b'"})
-    subscription = Subscription(api_version="", kind="Subscription", metadata=Metadata(), spec=spec)
-    try:
-        print(json.dumps(compile_filter(*compiler_input(subscription)).cel))
-    except HeadgateError as error:
-        print(json.dumps([field_as_written(subscription, error.field), error.reason]))
-"""
+def test_another_version_of_a_package_is_another_compiler(compiled: Compiler) -> None:
+    assert compiled.version != filter_compiler().version
 
 
 @pytest.mark.parametrize(
@@ -167,15 +180,11 @@ for line in sys.stdin:
     ],
 )
 def test_a_consumer_filter_is_made_of_metadata(
-    environment: dict[str, str], name: str, metadata: dict[str, str], expected: str | list[str]
+    compiled: Compiler, name: str, metadata: dict[str, str], expected: str | list[str]
 ) -> None:
-    line = json.dumps([name, metadata]) + "\n"
-    done = subprocess.run(
-        [sys.executable, "-c", CONSUMERS], input=line, env=environment, text=True, capture_output=True, check=True
-    )
-    found = json.loads(done.stdout)
+    (found,) = compiled({"by": name, "of": metadata, "filter": {"cel": "ce.a == 'b'"}})
     if isinstance(expected, str):
-        assert found == expected
+        assert found == {"cel": expected}
     else:
-        assert found[0] == expected[0]
-        assert expected[1] in found[1]
+        assert found["field"] == expected[0]
+        assert expected[1] in found["reason"]
