@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -35,6 +36,10 @@ class StoredOrder:
     offset: int
     event: Event
     stored_us: int
+
+    @cached_property
+    def view(self) -> EventView:
+        return EventView(self.event)
 
 
 def fill(data: Path, *, chunks: int = 40, most: int = 120) -> list[StoredOrder]:
@@ -82,7 +87,7 @@ class PlainCount:
 
     def _of(self, kind: OutcomeKind) -> Iterator[StoredOrder]:
         one = program(self.cel)
-        return (order for order in self.orders if one.evaluate_view(EventView(order.event)).kind is kind)
+        return (order for order in self.orders if one.evaluate_view(order.view).kind is kind)
 
     @property
     def places(self) -> set[tuple[int, int]]:

@@ -18,8 +18,10 @@ from typing import Any
 import msgspec
 import pytest
 from starlette.applications import Starlette
+from typer.testing import CliRunner, Result
 
 from headgate import limits
+from headgate.cli.main import app
 from headgate.control.errors import ObjectNotFoundError
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
@@ -190,7 +192,7 @@ def test_a_sample_has_the_same_margin_however_it_is_asked_for(
 ) -> None:
     """In one page, in pages that end within windows, and in pages that are full."""
     monkeypatch.setattr(counting, "BACKTEST_WINDOW_EVENTS", 32)
-    asked: dict[str, Any] = {"filter": LARGE, "against": PAID, "share": 0.25}
+    asked: dict[str, Any] = {"filter": LARGE, "against": PAID, "share": 0.25, "to": "0:1200,1:1200"}
     whole, _ = run(backtests, **asked)
     assert whole.intervals.keys() == {"taken", "errors", "against", "againstErrors", "both"}
     monkeypatch.setattr(counting, "BACKTEST_WINDOWS_MAX", 3)
@@ -325,13 +327,14 @@ def test_the_reader_counts_the_same(data: Path, orders: list[StoredOrder], tmp_p
     assert here.taken == here.compared == sum(here.hours.values()) == here.others[0] > 100
 
 
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([HEADGATE, "filter", "backtest", *words], capture_output=True, text=True, timeout=120)
+def command(*words: str) -> Result:
+    return CliRunner().invoke(app, ["filter", "backtest", *words])
 
 
 def test_the_command_reads_a_data_directory(data: Path, orders: list[StoredOrder], tmp_path: Path) -> None:
     one, other = PlainCount(orders, PAID), PlainCount(orders, LARGE)
-    done = command(PAID, "--against", json.dumps({"cel": LARGE}), "--data", str(data), "--json")
+    words = [PAID, "--against", json.dumps({"cel": LARGE}), "--data", str(data), "--json"]
+    done = subprocess.run([HEADGATE, "filter", "backtest", *words], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["broker"] == "default/default"
@@ -341,7 +344,7 @@ def test_the_command_reads_a_data_directory(data: Path, orders: list[StoredOrder
         len(one.places & other.places),
     )
     shown = command(PAID, "--data", str(data))
-    assert shown.returncode == 0, shown.stderr
+    assert shown.exit_code == 0, shown.stderr
     assert f"taken    {len(one.places):,}" in shown.stdout
     assert "2026-01-01T09:00Z" in shown.stdout
     assert re.search(rf"^default/paid +{len(one.places):,} +100%$", shown.stdout, re.MULTILINE)
@@ -349,10 +352,10 @@ def test_the_command_reads_a_data_directory(data: Path, orders: list[StoredOrder
     sampled = command(PAID, "--data", str(data), "--sample", "0.01")
     assert "sampled  too few windows for a margin of error" in sampled.stdout
     missing = command(PAID, "--data", str(tmp_path))
-    assert missing.returncode == 1
+    assert missing.exit_code == 1
     assert "is no data directory of Headgate" in missing.stderr
     wrong = command("ce.type ==", "--data", str(data))
-    assert wrong.returncode == 1
+    assert wrong.exit_code == 1
     assert "error:" in wrong.stderr
     assert not (tmp_path / "control.db").exists()
 
