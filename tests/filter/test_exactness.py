@@ -97,6 +97,8 @@ def test_nine_filters_in_ten_need_no_candidate() -> None:
         ("data.n != 1", b'{"n": null}', (OutcomeKind.TRUE, Verdict.MATCH)),
         ("data.n != 1", b"{}", (OutcomeKind.ERROR, Verdict.ERROR)),
         ("data.n < 1", b'{"n": "0"}', (OutcomeKind.ERROR, Verdict.ERROR)),
+        ("data.s.startsWith('order')", b'{"s": "orde"}', (OutcomeKind.FALSE, None)),  # four letters are indexed
+        ("data.s.endsWith('order')", b'{"s": "rder"}', (OutcomeKind.FALSE, None)),
         ("data.n == null", b'{"n": null}', (OutcomeKind.TRUE, Verdict.MATCH)),
         ("has(data.n)", b'{"n": null}', (OutcomeKind.TRUE, Verdict.MATCH)),
         ("has(data.n.m)", b'{"n": null}', (OutcomeKind.ERROR, None)),
