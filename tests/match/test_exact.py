@@ -89,7 +89,7 @@ def _run(spark: SparkSession, seed: int, write: Write, *, events: int, filters: 
 
 
 def test_what_spark_decides_is_what_cel_says(spark: SparkSession) -> None:
-    events, filters = times(700, 1_600), times(60, 200)  # each dozen of filters is a plan, which takes Spark seconds
+    events, filters = times(700, 1_600), times(36, 200)  # each dozen of filters is a plan, which takes Spark seconds
     tally = _run(spark, 1, random_filter, events=events, filters=filters, patterns_max=PATTERNS_COMPILED_MAX)
     assert tally.total() >= events * filters
     outcomes = Counter[OutcomeKind]()
@@ -109,14 +109,14 @@ ROUNDS: Final = times(1, 1, 15)
 
 @pytest.mark.parametrize("seed", range(5, 5 + ROUNDS))
 def test_every_form_of_a_value_is_what_cel_makes_of_it(spark: SparkSession, seed: int) -> None:
-    events, filters = times(500, 800), times(30, 80)
+    events, filters = times(500, 800), times(20, 80)
     tally = _run(spark, seed, random_shaped_filter, events=events, filters=filters, patterns_max=PATTERNS_COMPILED_MAX)
     assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 4 * tally[OutcomeKind.TRUE, Verdict.CANDIDATE]
     assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 5_000 * events * filters // 64_000
 
 
 def test_what_spark_cannot_decide_is_left_to_cel(spark: SparkSession) -> None:
-    filters = times(50, 150)
+    filters = times(24, 150)
     tally = _run(spark, 2, random_hard_filter, events=400, filters=filters, patterns_max=PATTERNS_COMPILED_MAX)
     assert tally[OutcomeKind.TRUE, Verdict.CANDIDATE] > 1_000 * filters // 150
     assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 1_000 * filters // 150

@@ -62,7 +62,7 @@ def test_a_few_changed_filters_stand_over_the_broadcast_table_and_match_as_new_o
     rng = random.Random(4)
     frame = frame_of(spark, [random_event(rng) for _ in range(200)])
     builder = TableBuilder(spark)
-    pool = [one for _, one in some(rng, range(25))]
+    pool = [one for _, one in some(rng, range(times(12, 25)))]
     filters = dict(enumerate(rng.choices(pool, k=60)))
     overlaid = []
     for generation in range(times(3, 6)):
@@ -223,7 +223,7 @@ def test_a_broker_with_too_many_kinds_of_keys_loses_no_match(
 ) -> None:
     rng = random.Random(2)
     frame = frame_of(spark, [random_event(rng) for _ in range(200)])
-    filters = [(number, BROKER, one) for number, one in some(rng, range(25))]
+    filters = [(number, BROKER, one) for number, one in some(rng, range(times(15, 25)))]
     exact = verdicts(frame, build_table(spark, filters))
     monkeypatch.setattr(key_specs, "BROKER_KEYS_MAX", 4)
     builder = TableBuilder(spark)
