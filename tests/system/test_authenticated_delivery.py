@@ -19,7 +19,7 @@ from headgate.storage.keyring import key_name
 from headgate.testing import ApiError, Server
 from headgate.testing.server import condition, free_port
 from tests.control.test_secrets import files_with, sealed
-from tests.support import eventually
+from tests.support import eventually, times
 from tests.system.publishing import SECONDS_MAX, Publisher
 from tests.system.secured import key_line
 from tests.system.subscriber import Delivery, Subscriber
@@ -89,12 +89,13 @@ def test_secrets_come_change_under_load_and_go_nowhere_else(server: Server) -> N
             while not stop.is_set():
                 assert mine.publish(f"load-{len(sent)}", "signed", {"n": len(sent)}) == 202
                 sent.append(len(sent))
+                time.sleep(0.002)
 
         thread = threading.Thread(target=publish)
         thread.start()
         took = []
         try:
-            for number in range(1, 6):
+            for number in range(1, 1 + times(2, 5)):
                 token = f"first-clear-token-{number}"
                 allowed[:] = [allowed[-1], f"Bearer {token}"]
                 put(server, "crm", token=token)

@@ -338,6 +338,7 @@ def test_a_stop_under_load_is_orderly_and_loses_nothing(outside: Server, subscri
                 if publisher.publish(event_id, "loaded") != 202:
                     return
                 accepted.append(event_id)
+                time.sleep(0.01)  # what waits is enough for a stop to leave it
 
     producers = [threading.Thread(target=produce, args=(number,)) for number in range(4)]
     for thread in producers:
