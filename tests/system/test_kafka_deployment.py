@@ -26,7 +26,7 @@ from headgate.testing.server import Object, Server, condition
 from tests.commands import told
 from tests.store.contract import PARTITIONS
 from tests.store.outbox_stream import outbox_config
-from tests.support import eventually
+from tests.support import eventually, times
 from tests.system.keeping import EVENTS as EVENTS_REFUSED
 from tests.system.keeping import Keeping
 from tests.system.publishing import Publisher
@@ -68,7 +68,8 @@ class Deployment:
         file.write_text(whole.model_dump_json())  # JSON is YAML
         self.kafka = kafka
         self.log = folder / "server.log"
-        arguments = ("--config", str(file), "--fronts", "2", "--dispatchers", "2")
+        several = str(times(1, 2))
+        arguments = ("--config", str(file), "--fronts", several, "--dispatchers", several)
         self.server = Server(folder / "data", arguments=arguments, log=self.log)
         arguments = ("--config", str(file), "--role", "front,dispatcher")
         self.other = Server(folder / "other", arguments=arguments, log=self.log)
