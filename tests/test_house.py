@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.support import REPOSITORY
 
@@ -27,11 +24,6 @@ def modules() -> list[str]:
     return [str(path.relative_to(SOURCE)) for path in paths]
 
 
-@pytest.fixture(scope="module")
-def trees() -> dict[str, ast.Module]:
-    return {name: ast.parse((SOURCE / name).read_text()) for name in modules()}
-
-
 def texts() -> Iterator[Path]:
     """Everything that explains something: the modules and the pages."""
     yield from (SOURCE / name for name in modules())
@@ -39,23 +31,23 @@ def texts() -> Iterator[Path]:
     yield from (page for page in pages if page.name != "CHANGELOG.md")
 
 
-def test_no_public_class_of_a_room_has_the_name_of_another_there(trees: dict[str, ast.Module]) -> None:
+def test_no_public_class_of_a_room_has_the_name_of_another_there() -> None:
     """But for the nodes of the dialects' trees, which are called what the dialect calls them."""
     owners = defaultdict(list)
-    for name, tree in trees.items():
+    for name in modules():
         if "/dialects/" not in name:
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    owners[name.partition("/")[0], node.name].append(name)
+            for class_ in re.findall(r"^ *class ([A-Za-z]\w*)[:(\[]", (SOURCE / name).read_text(), re.MULTILINE):
+                owners[name.partition("/")[0], class_].append(name)
+    assert len(owners) > 1_000, "classes were not found"
     shared = {name: files for name, files in owners.items() if len(files) > 1}
     assert shared == {}
 
 
-def test_every_module_begins_with_what_it_is(trees: dict[str, ast.Module]) -> None:
+def test_every_module_begins_with_what_it_is() -> None:
     """Not with what one may ask about it."""
-    first = {name: (ast.get_docstring(tree) or "").partition("\n")[0] for name, tree in trees.items()}
-    assert [name for name, line in first.items() if not line] == []
-    assert [name for name, line in first.items() if "?" in line] == []
+    first = {name: re.match(r'r?"""(.+)', (SOURCE / name).read_text()) for name in modules()}
+    assert [name for name, line in first.items() if line is None] == []
+    assert [name for name, line in first.items() if line and "?" in line[1]] == []
 
 
 def test_no_module_is_long() -> None:

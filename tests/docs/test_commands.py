@@ -24,7 +24,7 @@ from tests.inspect.stored_orders import fill
 from tests.support import REPOSITORY
 
 
-@pytest.mark.parametrize("name", ["fast-filter", "backtest"])
+@pytest.mark.parametrize("name", ["fast-filter", pytest.param("backtest", marks=pytest.mark.slow)])
 def test_the_commands_print_what_the_page_shows(name: str, tmp_path: Path) -> None:
     if name == "backtest":
         fill(tmp_path / "headgate-data", chunks=200, most=400)

@@ -145,19 +145,20 @@ def test_promtool_takes_the_rules() -> None:
 
 
 def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
+    """Each beside no other rule: promtool works out all rules of a file for every minute of every test."""
     rules = alerts()
     assert rules.keys() == CASES.keys()
-    tests = []
     for name, case in CASES.items():
         rule = rules[name]
         alert = {"exp_labels": rule["labels"] | case.labels, "exp_annotations": rule["annotations"]}
+        tests = []
         for series, told in ((case.fires, [alert]), (case.quiet, [])):
             asked = {"eval_time": f"{case.minute}m", "alertname": name, "exp_alerts": told}
             given = [{"series": one, "values": values} for one, values in series.items()]
             tests.append({"interval": "1m", "input_series": given, "alert_rule_test": [asked]})
-    path = tmp_path / "alerts_test.yaml"
-    path.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": tests}))
-    done = promtool("test", "rules", path)
+        (tmp_path / f"{name}.rule").write_text(yaml.safe_dump({"groups": [{"name": name, "rules": [rule]}]}))
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"rule_files": [f"{name}.rule"], "tests": tests}))
+    done = promtool("test", "rules", *sorted(tmp_path.glob("*.yaml")))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 from headgate.control.admission import Admission
 from headgate.control.objects import Kind, ObjectKey
 from headgate.control.quota_rules import STORED_BYTES
-from headgate.control.quota_usage import QuotaBoard, forget_usage, usage_in
+from headgate.control.quota_usage import QuotaBoard, usage_in
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
@@ -149,7 +150,7 @@ def test_what_goes_to_another_fronts_partition_counts_there(tmp_path: Path) -> N
             assert other.stored.of("ns") > 0
 
     asyncio.run(asyncio.wait_for(work(), 60))
-    forget_usage(tmp_path / "run" / "usage")
+    shutil.rmtree(tmp_path / "run")  # as a server does that begins
 
     async def as_one() -> None:
         async with front_log(settings_of(tmp_path), 0) as log, kept(log):
@@ -208,8 +209,6 @@ def test_publishing_is_refused_while_a_namespace_has_all_that_it_may(
             (tmp_path / "usage" / "front-1.json").write_text("{")
             board.exchange(quotas.show())
             assert (await publish()).status == 202
-            forget_usage(tmp_path / "usage")
-            assert not usage_in(tmp_path / "usage")
             store.delete(ObjectKey(Kind.RESOURCE_QUOTA, "ns", "q"))
             quotas.refresh()
             assert quotas.show() == {}

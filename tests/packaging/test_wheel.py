@@ -15,7 +15,7 @@ import headgate
 from headgate.testing import Server
 from tests.packaging.conftest import Wheels
 from tests.packaging.test_distributions import shared_files
-from tests.packaging.wheels import build, cached, environment, uv
+from tests.packaging.wheels import build, cached, commands, environment, uv
 from tests.support import REPOSITORY, eventually
 from tests.system.collector import Collector
 from tests.system.publishing import Publisher
@@ -39,6 +39,20 @@ async def consumed():
 with Client(sys.argv[1]) as client, client.producer("default", name="shop") as producer:
     producer.send(new_event("library", "/shop", {"n": 7}))
 print(asyncio.run(consumed()))
+"""
+SPARK = """
+import importlib.util, sys
+assert importlib.util.find_spec("confluent_kafka") is None
+for name in ("pyarrow", "pyspark"):
+    sys.modules[name] = None
+    try:
+        import headgate.spark
+    except ImportError as error:
+        print(error)
+    del sys.modules[name]
+import headgate.spark as library
+assert all(hasattr(library, name) for name in library.__all__)
+print(library.connector_jar().is_file())
 """
 SECONDS_MAX = 60.0
 
@@ -87,12 +101,6 @@ def _delivers(server: Server, subscriber: Subscriber) -> None:
 def _asks_by_the_client_alone(server: Server, client_folder: Path, folder: Path) -> None:
     """Commands and library of headgate-client, at a server of the package headgate-broker."""
 
-    def run(*command: object) -> str:
-        words = [str(client_folder / str(command[0])), *map(str, command[1:])]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=folder, timeout=SECONDS_MAX)
-        assert done.returncode == 0, f"{words}: {done.stderr}"
-        return done.stdout
-
     manifest = {
         "apiVersion": "headgate.dev/v1",
         "kind": "Subscription",
@@ -113,12 +121,17 @@ def _asks_by_the_client_alone(server: Server, client_folder: Path, folder: Path)
         "replay list": "",
         "filter backtest true": "stored",
     }
-    for words, part in shown.items():
-        assert part in run("headgate", *words.split(), "--server", server.url), words
+    asked = [[*words.split(), "--server", server.url] for words in shown]
+    for (words, part), found in zip(shown.items(), commands(client_folder, folder, *asked), strict=True):
+        assert (found[0], part in found[1]) == (0, True), (words, found)
     server.wait_object_ready("subscriptions", "default", "pulled", seconds=SECONDS_MAX)
-    (folder / "library.py").write_text(LIBRARY)
-    assert run("python", "library.py", server.grpc) == "7\n"
-    assert "deleted" in run("headgate", "delete", "subscription", "pulled", "--server", server.url)
+
+    def run(*command: object) -> str:
+        return subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, cwd=folder, check=True).stdout
+
+    assert run(client_folder / "python", "-c", LIBRARY, server.grpc) == "7\n"
+    delete = (client_folder / "headgate", "delete", "subscription", "pulled", "--server", server.url)
+    assert "deleted" in run(*delete)
 
 
 @pytest.mark.parametrize("kind", ["--sdist", "--wheel"])
@@ -149,23 +162,12 @@ def test_an_environment_of_the_wheels_shares_no_files_between_packages(bin_folde
 def test_an_installed_wheel_has_the_library_of_spark(bin_folder: Path, elsewhere: Path) -> None:
     """Without extras; and what it needs, where somebody has installed the wheel alone, is named."""
 
-    def run(program: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([bin_folder / "python", "-c", program], capture_output=True, text=True, cwd=elsewhere)
-
     (folder,) = bin_folder.parent.glob("lib/*/site-packages/headgate/spark")
     there = {path.name for path in (REPOSITORY / "src" / "headgate" / "spark").glob("*.py")}
     assert {path.name for path in folder.glob("*.py")} == there
-    done = run(
-        "import importlib.util, headgate.spark as library\n"
-        "assert importlib.util.find_spec('confluent_kafka') is None\n"
-        "assert all(hasattr(library, name) for name in library.__all__)\n"
-        "print(library.connector_jar().is_file())"
-    )
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
-    for name in ("pyspark", "pyarrow"):
-        done = run(f"import sys; sys.modules[{name!r}] = None; import headgate.spark")
-        last = done.stderr.splitlines()[-1]
-        assert last == f"ImportError: headgate.spark needs the package {name}: pip install headgate-broker"
+    done = subprocess.run([bin_folder / "python", "-c", SPARK], capture_output=True, text=True, cwd=elsewhere)
+    needed = [f"headgate.spark needs the package {one}: pip install headgate-broker" for one in ("pyarrow", "pyspark")]
+    assert (done.returncode, done.stdout.splitlines()) == (0, [*needed, "True"]), done.stderr
 
 
 def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.support import REPOSITORY
 
 UV = Path(sys.executable).with_name("uv")
+_COMMANDS = """
+import contextlib, io, json, sys
+from headgate.cli.main import main
+told = []
+for words in json.loads(sys.argv[1]):
+    sys.argv, status = ["headgate", *words], 0
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code or 0
+    told.append((status, out.getvalue(), err.getvalue()))
+print(json.dumps(told))
+"""
 
 
 def uv(*arguments: object, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
@@ -27,6 +44,15 @@ def cached(*command: object, cwd: Path = REPOSITORY) -> subprocess.CompletedProc
         done = uv(*command, cwd=cwd)
         assert done.returncode == 0, done.stderr
     return done
+
+
+def commands(programs: Path, folder: Path, *commands: Sequence[str]) -> list[list[Any]]:
+    """Exit status, output and errors of commands of an environment: one process of it for all."""
+    program = [programs / "python", "-c", _COMMANDS, json.dumps(commands)]
+    done = subprocess.run(program, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    found: list[list[Any]] = json.loads(done.stdout)
+    return found
 
 
 def environment(folder: Path, lock: Path, *wheels: Path) -> Path:

@@ -8,12 +8,11 @@ import urllib.request
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from headgate.cli.main import app
 from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.testing import Server
+from tests.commands import headgate, told
 from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
@@ -22,9 +21,7 @@ pytestmark = pytest.mark.system
 
 
 def why(server: Server, id_: str, trigger: str) -> dict[str, Any]:
-    result = CliRunner().invoke(app, ["why", id_, "--trigger", trigger, "--server", server.url, "--json"])
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)  # type: ignore[no-any-return]
+    return json.loads(told("why", id_, "--trigger", trigger, "--server", server.url, "--json"))
 
 
 def get(server: Server, path: str) -> dict[str, Any]:
@@ -55,7 +52,7 @@ def test_why_and_what_is_wanted(server: Server, subscriber: Subscriber) -> None:
     assert why(server, "no", "asked")["trace"]["caret"].splitlines()[1].strip() == "^" * len("data.total > 100")
     eventually(lambda: why(server, "broken", "asked")["fate"] == "filter-error")  # it is in another partition
     assert why(server, "nosuch", "asked")["fate"] == "not-stored"
-    refused = CliRunner().invoke(app, ["why", "1", "--trigger", "nosuch", "--server", server.url])
+    refused = headgate("why", "1", "--trigger", "nosuch", "--server", server.url)
     assert (refused.exit_code, "not found" in refused.stderr) == (1, True)
 
     found = get(server, "/apis/headgate.dev/v1/namespaces/default/brokers/default/filter")

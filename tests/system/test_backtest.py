@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from headgate.cli.main import app
 from headgate.testing import Server
+from tests.commands import headgate, told
 from tests.system.publishing import Publisher, broker
 
 pytestmark = pytest.mark.system
@@ -17,9 +16,7 @@ NOWHERE = "http://127.0.0.1:9/nowhere"
 
 
 def backtest(*arguments: str) -> dict[str, Any]:
-    result = CliRunner().invoke(app, ["filter", "backtest", *arguments, "--broker", "backtested", "--json"])
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)  # type: ignore[no-any-return]
+    return json.loads(told("filter", "backtest", *arguments, "--broker", "backtested", "--json"))
 
 
 def test_a_filter_is_counted_by_the_server_and_from_its_directory(server: Server) -> None:
@@ -44,6 +41,6 @@ def test_a_filter_is_counted_by_the_server_and_from_its_directory(server: Server
 def test_a_filter_or_broker_that_there_is_not_is_refused(server: Server) -> None:
     for filter_, name in (("data.amount >", "default"), ("true", "nosuch")):
         arguments = ["filter", "backtest", filter_, "--broker", name, "--server", server.url]
-        refused = CliRunner().invoke(app, arguments)
+        refused = headgate(*arguments)
         assert refused.exit_code != 0
         assert refused.stderr.startswith("error: ")

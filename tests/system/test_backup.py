@@ -19,8 +19,9 @@ from headgate.client import Client
 from headgate.testing import Server
 from tests.support import eventually
 from tests.system.publishing import SECONDS_MAX, Publisher
+from tests.system.secured import key_line
 from tests.system.subscriber import Delivery, Subscriber
-from tests.system.test_authenticated_delivery import line, put, reference
+from tests.system.test_authenticated_delivery import put, reference
 from tests.system.test_subscriptions import ask, ids
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -114,7 +115,7 @@ def stored(server: Server) -> list[str]:
 @pytest.mark.slow
 def test_a_server_is_restored_from_a_backup_that_was_taken_under_load(tmp_path: Path, subscriber: Subscriber) -> None:
     keys = tmp_path / "keys"
-    keys.write_text(line("k1", 0))
+    keys.write_text(key_line("k1", 0))
     data, backup = tmp_path / "data", tmp_path / "backup.tar"
     arguments = ("--secrets-key-file", str(keys), "--dispatchers", "2")
     server = Server(data, log=tmp_path / "log", arguments=arguments)

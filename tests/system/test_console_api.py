@@ -8,11 +8,10 @@ import urllib.request
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from headgate.cli.main import app
 from headgate.testing import Server
 from headgate.testing.server import ApiError
+from tests.commands import told
 from tests.support import eventually
 from tests.system.subscriber import Subscriber
 
@@ -112,11 +111,10 @@ def test_counters_summary_timeline_and_dead_letters(server: Server, team: str, s
     assert whole["attentionTotal"] >= own["attentionTotal"]
     assert {"control", "front-0", "matcher"} <= {part["name"] for part in whole["parts"]}
 
-    shown = CliRunner().invoke(app, ["summary", "-n", team, "--server", server.url])
-    assert shown.exit_code == 0, shown.output
-    assert "2 brokers, 2 triggers, 0 subscriptions" in shown.stdout
-    assert f"Trigger {team}/gold  FilterHealthy FilterErrors: " in shown.stdout
-    assert json.loads(CliRunner().invoke(app, ["summary", "--server", server.url, "--json"]).stdout)["ready"]
+    shown = told("summary", "-n", team, "--server", server.url)
+    assert "2 brokers, 2 triggers, 0 subscriptions" in shown
+    assert f"Trigger {team}/gold  FilterHealthy FilterErrors: " in shown
+    assert json.loads(told("summary", "--server", server.url, "--json"))["ready"]
 
     flows = get(server, f"{EVENTING}/namespaces/{team}/brokers/orders/catalogue")
     assert (flows["events"], flows["complete"]) == (5, True)

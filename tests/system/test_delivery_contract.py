@@ -5,17 +5,15 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import subprocess
-import sys
 import time
 import urllib.request
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headgate import limits
 from headgate.testing import Server, condition
+from tests.commands import told
 from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Delivery, Subscriber
@@ -55,8 +53,7 @@ def metric(server: Server, name: str) -> float:
 
 
 def cli(server: Server, *arguments: str) -> Any:
-    command = [str(Path(sys.executable).with_name("headgate")), "deadletter", *arguments, "--server", server.url]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
+    return json.loads(told("deadletter", *arguments, "--server", server.url))
 
 
 # --- answers -------------------------------------------------------------------------------------------

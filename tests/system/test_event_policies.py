@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import ssl
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +17,13 @@ import pytest
 from headgate.client import Client, new_event
 from headgate.errors import HeadgateError
 from headgate.testing import Server
-from tests.certificates import Authority
 from tests.support import eventually, executable
+from tests.system.secured import CREW, Secured
 from tests.system.subscriber import Subscriber
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 EVENTING = "eventing.knative.dev"
-CREW, STRANGER = "system:serviceaccount:shop:crew", "system:serviceaccount:shop2:crew"
-USERS = {"root": "root", "ann": "ann", "bob": "bob", "crew": CREW, "stranger": STRANGER}
 GATE = """
 apiVersion: eventing.knative.dev/v1alpha1
 kind: EventPolicy
@@ -116,34 +112,20 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    folder = tmp_path_factory.mktemp("shop")
-    lines = [
-        f"sha256:{hashlib.sha256(f'token-{name}'.encode()).hexdigest()},{user},,{'system:masters' * (name == 'root')}"
-        for name, user in USERS.items()
-    ]
-    (folder / "tokens.csv").write_text("\n".join(lines) + "\n")
-    (folder / "tokens.csv").chmod(0o600)
-    authority = Authority(folder)
-    own = authority.issue("server", ("127.0.0.1",))
-    arguments = ("--token-auth-file", str(folder / "tokens.csv"))
-    arguments += ("--tls-cert", str(own.certificate), "--tls-key", str(own.key))
-    secure = authority.context()
-    with Server(folder / "data", log=folder / "server.log", arguments=arguments, secure=secure) as server:
-        server.token = "token-root"
-        for name in ("orders", "desk", "inbox"):
-            server.create("brokers", "shop", name, {})
-        binding = {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": "ann"},
-            "subjects": [{"kind": "User", "name": "ann"}],
-            "roleRef": {"kind": "ClusterRole", "name": "headgate:publisher"},
-        }
-        found = Shop(server, folder, secure)
-        path = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings"
-        assert found.ask("root", "POST", path, binding)[0] == 201
-        yield found
+def shop(secured: Secured) -> Shop:
+    for name in ("orders", "desk", "inbox"):
+        secured.server.create("brokers", "shop", name, {})
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "ann"},
+        "subjects": [{"kind": "User", "name": "ann"}],
+        "roleRef": {"kind": "ClusterRole", "name": "headgate:publisher"},
+    }
+    found = Shop(secured.server, secured.folder, secured.secure)
+    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings"
+    assert found.ask("root", "POST", path, binding)[0] == 201
+    return found
 
 
 def test_policies_from_the_first_to_the_last(shop: Shop) -> None:

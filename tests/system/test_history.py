@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headgate.testing import ApiError, Server
+from tests.commands import told
 from tests.support import DEPTH, eventually
 from tests.system.publishing import Publisher, broker
 from tests.system.subscriber import Subscriber
@@ -54,15 +52,7 @@ def pulled(server: Server, name: str = "rows") -> list[str]:
 
 
 def command(server: Server, *words: str) -> str:
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("headgate")), *words, "--server", server.url],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return told(*words, "--server", server.url)
 
 
 def test_a_seek_finds_events_that_the_subscription_does_not_want(server: Server) -> None:

@@ -9,7 +9,7 @@ import json
 import urllib.request
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
@@ -18,16 +18,15 @@ import pytest
 from clusters.kafka import Kafka
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from typer.testing import CliRunner
 
-from headgate.cli.main import app
 from headgate.client import Client
 from headgate.store.config import ClusterConfig, SourceConfig, SparkConfig
 from headgate.store.kafka.topics import Admin
 from headgate.testing.server import Object, Server, condition
+from tests.commands import told
 from tests.store.contract import PARTITIONS
 from tests.store.outbox_stream import outbox_config
-from tests.support import eventually
+from tests.support import eventually, times
 from tests.system.keeping import EVENTS as EVENTS_REFUSED
 from tests.system.keeping import Keeping
 from tests.system.publishing import Publisher
@@ -37,13 +36,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.system, pytest.m
 
 WAIT_S_MAX = 180.0
 EVENTS = 60
-FILTERS: dict[str, tuple[Object, Callable[[int], bool]]] = {
+Filters = Mapping[str, tuple[Object, Callable[[int], bool]]]
+FILTERS: Filters = {
     "large": ({"filter": {"expression": "data.n > 20"}}, lambda number: number > 20),
     "odd": ({"filter": {"attributes": {"type": "odd"}}}, lambda number: number % 2 == 1),
     "sql": ({"filters": [{"cesql": "type = 'even' AND EXISTS id"}]}, lambda number: number % 2 == 0),
 }
 """Triggers: a part of their spec, and which events they want."""
-LATER = "late", ({"filter": {"expression": "data.n >= 90"}}, lambda number: number >= 90)
+LATER: Filters = {"late": ({"filter": {"expression": "data.n >= 90"}}, lambda number: number >= 90)}
 
 
 DEAD = ("dead-a", "dead-b", "dead-c", "dead-d")
@@ -68,7 +68,8 @@ class Deployment:
         file.write_text(whole.model_dump_json())  # JSON is YAML
         self.kafka = kafka
         self.log = folder / "server.log"
-        arguments = ("--config", str(file), "--fronts", "2", "--dispatchers", "2")
+        several = str(times(1, 2))
+        arguments = ("--config", str(file), "--fronts", several, "--dispatchers", several)
         self.server = Server(folder / "data", arguments=arguments, log=self.log)
         arguments = ("--config", str(file), "--role", "front,dispatcher")
         self.other = Server(folder / "other", arguments=arguments, log=self.log)
@@ -76,16 +77,14 @@ class Deployment:
         self.wanted: dict[str, Callable[[int], bool]] = {}
         self.accepted: list[int] = []
 
-    def create(self, name: str, spec: Object, wants: Callable[[int], bool]) -> None:
-        """Creates a trigger; returns when its filter counts."""
-        self.server.create(
-            "triggers",
-            "default",
-            name,
-            {"broker": "default", "subscriber": {"uri": self.subscriber.url(name)}, **spec},
-        )
-        self.server.wait_trigger_ready("default", name, seconds=WAIT_S_MAX)
-        self.wanted[name] = wants
+    def create(self, filters: Filters) -> None:
+        """Creates triggers; returns when their filters count, which come into force together."""
+        for name, (spec, _) in filters.items():
+            subscriber = {"uri": self.subscriber.url(name)}
+            self.server.create("triggers", "default", name, {"broker": "default", "subscriber": subscriber, **spec})
+        for name, (_, wants) in filters.items():
+            self.server.wait_trigger_ready("default", name, seconds=WAIT_S_MAX)
+            self.wanted[name] = wants
 
     def publish(self, numbers: range) -> None:
         publisher = Publisher(self.server)
@@ -156,8 +155,8 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka(deployment: Deploym
     server.wait_ready()
     pulling = Pulling(server, other)
     keeping = Keeping([server, other], deployment.subscriber, DEAD)
-    for name, (spec, wants) in FILTERS.items():
-        deployment.create(name, spec, wants)
+    create_refused(deployment, keeping)
+    deployment.create(FILTERS)
     deployment.publish(range(EVENTS))
     deployment.wait_delivered()
     for name, (_, wants) in FILTERS.items():
@@ -171,8 +170,7 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka(deployment: Deploym
     deliveries_are_counted_by_every_server(deployment)
     pulling.consume_in_the_background(expected=len([*pulled(range(2 * EVENTS + 20))]))
 
-    name, (spec, wants) = LATER
-    deployment.create(name, spec, wants)  # another generation of filters takes over
+    deployment.create(LATER)  # another generation of filters takes over
     deployment.publish(range(EVENTS, 2 * EVENTS))
     if killed:
         server.kill()
@@ -209,8 +207,7 @@ class Pulling:
     def __init__(self, server: Server, other: Server) -> None:
         self._server, self._other = server, other
         spec = {"broker": "default", "type": "shared", "filter": {"expression": PULLED}}
-        server.create("subscriptions", "default", "pulled", spec)
-        server.wait_object_ready("subscriptions", "default", "pulled", seconds=WAIT_S_MAX)
+        server.create("subscriptions", "default", "pulled", spec)  # is ready with the triggers, which are made later
         self._threads = ThreadPoolExecutor(1)
         self._seen: Counter[str] = Counter()
         self._consuming: Future[None] | None = None
@@ -265,15 +262,18 @@ class Pulling:
         eventually(lambda: self._ask(self._server, "stats")["backlog"] == 0, "something is left")
 
 
-def what_is_kept_is_answered_for(deployment: Deployment, keeping: Keeping) -> None:
-    """Dead letters, replays and what was found of targets; at the end one event is dead for each of some triggers."""
-    server = deployment.server
+def create_refused(deployment: Deployment, keeping: Keeping) -> None:
+    """Triggers whose subscribers refuse everything."""
     subscriber = deployment.subscriber
     subscriber.answers[DROPPED] = (400, b"no")
     spec = {"broker": "default", "filter": {"attributes": {"type": "dead"}}, "delivery": {"retry": 0}}
-    server.create("triggers", "default", DROPPED, spec | {"subscriber": {"uri": subscriber.url(DROPPED)}})
+    deployment.server.create("triggers", "default", DROPPED, spec | {"subscriber": {"uri": subscriber.url(DROPPED)}})
     keeping.create_triggers()
-    server.wait_trigger_ready("default", DROPPED, seconds=WAIT_S_MAX)
+
+
+def what_is_kept_is_answered_for(deployment: Deployment, keeping: Keeping) -> None:
+    """Dead letters, replays and what was found of targets; at the end one event is dead for each of some triggers."""
+    server = deployment.server
     keeping.dead_letters_are_listed_shown_redriven_and_discarded()
     keeping.replays_send_stored_events_again()
     keeping.refuse("d9")
@@ -310,9 +310,7 @@ def what_became_of_events_is_told_by_every_server(deployment: Deployment) -> Non
 def filters_are_counted_over_stored_events_by_every_server(deployment: Deployment) -> None:
     for server in (deployment.server, deployment.other):
         arguments = ["filter", "backtest", "data.n > 20", "--against", 'ce.type == "odd"', "--json"]
-        result = CliRunner().invoke(app, [*arguments, "--server", server.url])
-        assert result.exit_code == 0, result.output
-        found = json.loads(result.stdout)
+        found = json.loads(told(*arguments, "--server", server.url))
         counts = {name: found[name] for name in ("complete", "taken", "against", "both")}
         large, odd = set(range(21, EVENTS)), set(range(1, EVENTS, 2))
         assert counts == {"complete": True, "taken": len(large), "against": len(odd), "both": len(large & odd)}
@@ -381,7 +379,5 @@ def numbers_are_those_of_all_servers(deployment: Deployment, server: Server) -> 
 
 def asked(server: Server, command: str, *arguments: str) -> Object:
     """What a command says as JSON."""
-    result = CliRunner().invoke(app, [command, *arguments, "--json", "--server", server.url])
-    assert result.exit_code == 0, result.output
-    found: Object = json.loads(result.stdout)
+    found: Object = json.loads(told(command, *arguments, "--json", "--server", server.url))
     return found

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,33 +23,29 @@ PLANTED = {
 }
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder: Path = tmp_path_factory.mktemp("own")
-    with Server(folder / "data", log=folder / "server.log") as running:
-        yield running
-
-
-def test_an_events_body_creates_no_trigger(alone: Server, subscriber: Subscriber) -> None:
+def test_an_events_body_creates_no_trigger(server: Server, subscriber: Subscriber) -> None:
+    before = names(server)
     published = 'ce.type == "plant"'
     spec = {"broker": "default", "filter": {"expression": published}}
     # A name is judged when it has been resolved: at admission nobody knows where it leads.
-    by_name = {"subscriber": {"uri": f"http://localhost:{alone.port}{API}"}}
+    by_name = {"subscriber": {"uri": f"http://localhost:{server.port}{API}"}}
     failing = {"subscriber": {"uri": "http://127.0.0.1:9/"}}
-    sink = {"retry": 0, "deadLetterSink": {"uri": f"http://localhost:{alone.port}{API}"}}
-    alone.create("triggers", "default", "by-name", spec | by_name | {"delivery": {"retry": 2}})
-    alone.create("triggers", "default", "by-sink", spec | failing | {"delivery": sink})
-    alone.create("triggers", "default", "fine", spec | {"subscriber": {"uri": subscriber.url("fine")}})
+    sink = {"retry": 0, "deadLetterSink": {"uri": f"http://localhost:{server.port}{API}"}}
+    server.create("triggers", "default", "by-name", spec | by_name | {"delivery": {"retry": 2}})
+    server.create("triggers", "default", "by-sink", spec | failing | {"delivery": sink})
+    server.create("triggers", "default", "fine", spec | {"subscriber": {"uri": subscriber.url("fine")}})
     for name in ("by-name", "by-sink", "fine"):
-        alone.wait_trigger_ready("default", name)
-    assert Publisher(alone).publish("p1", "plant", PLANTED) == 202
-    eventually(lambda: "EventsDropped" in reasons(alone, "by-name") and subscriber.ids("fine") == {"p1": 1})
-    eventually(lambda: letters(alone), "its sink is refused, so the letter stays")
-    assert {one["metadata"]["name"] for one in get(alone, API)["items"]} == {"by-name", "by-sink", "fine"}
+        server.wait_trigger_ready("default", name)
+    assert Publisher(server).publish("p1", "plant", PLANTED) == 202
+    eventually(lambda: "EventsDropped" in reasons(server, "by-name") and subscriber.ids("fine") == {"p1": 1})
+    eventually(lambda: letters(server), "its sink is refused, so the letter stays")
+    assert names(server) == before | {"by-name", "by-sink", "fine"}
+    for name in ("by-name", "by-sink", "fine"):
+        server.delete("triggers", "default", name)
 
 
-def test_what_a_proxy_hands_on_is_refused_by_the_api_itself(alone: Server) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", alone.port, timeout=30)
+def test_what_a_proxy_hands_on_is_refused_by_the_api_itself(server: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     headers = {"content-type": "application/json", "headgate-hops": "1"}
     connection.request("POST", API, json.dumps(PLANTED), headers)
     answer = connection.getresponse()
@@ -65,6 +59,10 @@ def get(server: Server, path: str) -> dict[str, list[dict[str, dict[str, str]]]]
     found = json.loads(connection.getresponse().read())
     connection.close()
     return found
+
+
+def names(server: Server) -> set[str]:
+    return {one["metadata"]["name"] for one in get(server, API)["items"]}
 
 
 def reasons(server: Server, name: str) -> set[str]:

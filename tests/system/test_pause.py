@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from headgate.cli.main import app
 from headgate.control.objects import PAUSED_ANNOTATION
 from headgate.testing import Server, condition
 from headgate.testing.server import ApiError
+from tests.commands import headgate, told
 from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
@@ -25,9 +24,7 @@ EVENTS = 300
 
 
 def turned(server: Server, verb: str, *names: str) -> str:
-    done = CliRunner().invoke(app, ["trigger", verb, *names, "--server", server.url])
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    return told("trigger", verb, *names, "--server", server.url)
 
 
 @pytest.mark.slow
@@ -98,5 +95,5 @@ def test_only_true_and_false_pause(server: Server, subscriber: Subscriber) -> No
         server.call("POST", server.objects_url("triggers", "default"), body)
     (cause,) = caught.value.body["details"]["causes"]
     assert cause["field"] == f"metadata.annotations[{PAUSED_ANNOTATION}]"
-    done = CliRunner().invoke(app, ["trigger", "pause", "nosuch", "--server", server.url])
+    done = headgate("trigger", "pause", "nosuch", "--server", server.url)
     assert (done.exit_code, "not found" in done.output) == (1, True)

@@ -14,7 +14,7 @@ import pytest
 from headgate.testing import START_S_MAX, Server, free_port, parts_of
 from tests.support import eventually
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 
 def has_jvm(pid: int) -> bool:
@@ -27,10 +27,7 @@ def has_jvm(pid: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    "to_all",
-    [pytest.param(None, marks=pytest.mark.slow), signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("to_all", [None, signal.SIGTERM, signal.SIGINT])
 def test_a_stop_while_spark_starts_says_nothing_and_is_quick(tmp_path: Path, to_all: signal.Signals | None) -> None:
     """A service manager may send SIGTERM to all processes, the JVM included; a terminal sends SIGINT at Ctrl-C."""
     server = Server(tmp_path / "data", log=tmp_path / "log", spark=True)
@@ -50,7 +47,7 @@ def test_a_stop_while_spark_starts_says_nothing_and_is_quick(tmp_path: Path, to_
     assert "ERROR" not in said
 
 
-@pytest.mark.parametrize("broken", [pytest.param("full disk", marks=pytest.mark.slow), "pipe without a reader"])
+@pytest.mark.parametrize("broken", ["full disk", "pipe without a reader"])
 def test_a_part_comes_back_where_nothing_can_be_logged(tmp_path: Path, broken: str) -> None:
     listen = f"127.0.0.1:{free_port()}"
     command = [str(Path(sys.executable).with_name("headgate")), "serve", "--data", str(tmp_path), "--listen", listen]

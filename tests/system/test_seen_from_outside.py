@@ -7,8 +7,6 @@ import http.client
 import itertools
 import json
 import re
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -22,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headgate.limits import DRAIN_S_MAX
 from headgate.observe.metrics import DECLARED
 from headgate.testing import Server
+from tests.commands import headgate, told
 from tests.support import eventually
 from tests.system.collector import Collector
 from tests.system.publishing import Publisher
@@ -264,10 +263,9 @@ def test_an_events_whole_story_is_told(outside: Server, subscriber: Subscriber) 
     subscriber.status = 503
     trigger(outside, "told", subscriber.url("told"), 'ce.type == "told"', retry=1, backoffDelay="PT0.01S")
     assert Publisher(outside).publish("story-1", "told") == 202
-    command = [Path(sys.executable).with_name("headgate"), "trace", "story-1", "--server", outside.url]
 
-    def story() -> list[str]:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    def story(*options: str) -> list[str]:
+        return told("trace", "story-1", "--server", outside.url, *options).splitlines()
 
     eventually(lambda: story()[-1].endswith("ended: failed"))
     patterns = [
@@ -283,10 +281,10 @@ def test_an_events_whole_story_is_told(outside: Server, subscriber: Subscriber) 
     assert len(lines) == len(patterns), lines
     for pattern, line in zip(patterns, lines, strict=True):
         assert re.fullmatch(pattern, line), line
-    (told,) = subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout.splitlines()
-    assert [one.get("status", 0) for one in json.loads(told)["matches"][0]["attempts"]] == [503, 503, 0]
-    missing = subprocess.run([*command[:2], "nobody", "--server", outside.url], capture_output=True, text=True)
-    assert (missing.returncode, "stored no event with the id 'nobody'" in missing.stderr) == (1, True)
+    (line,) = story("--json")
+    assert [one.get("status", 0) for one in json.loads(line)["matches"][0]["attempts"]] == [503, 503, 0]
+    missing = headgate("trace", "nobody", "--server", outside.url)
+    assert (missing.exit_code, "stored no event with the id 'nobody'" in missing.stderr) == (1, True)
 
 
 def test_no_event_data_is_logged_and_each_line_is_one_fact(outside: Server, subscriber: Subscriber) -> None:
@@ -340,6 +338,7 @@ def test_a_stop_under_load_is_orderly_and_loses_nothing(outside: Server, subscri
                 if publisher.publish(event_id, "loaded") != 202:
                     return
                 accepted.append(event_id)
+                time.sleep(0.01)  # what waits is enough for a stop to leave it
 
     producers = [threading.Thread(target=produce, args=(number,)) for number in range(4)]
     for thread in producers:

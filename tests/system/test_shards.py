@@ -22,7 +22,7 @@ from tests.system.kills import ARGUMENTS, DISPATCHERS, PARTS, owners
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SUBSCRIPTIONS = [f"s{number}" for number in range(4)]
 DEAD = [f"dead{number}" for number in range(4)]
@@ -113,7 +113,6 @@ def test_dead_letters_replays_and_questions_are_of_all(server: Server, subscribe
     eventually(lambda: 'headgate_deliveries_total{result="delivered"}' in page(server, "/metrics"), "no metrics")
 
 
-@pytest.mark.slow
 def test_a_large_apply_delays_no_producer(server: Server) -> None:
     """The fronts pass it on and work on nothing of it; single POSTs are acknowledged all along."""
     applied: list[int] = []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.testing import ApiError, Server
-from tests.support import eventually
+from tests.support import eventually, times
 from tests.system.publishing import Publisher, broker
 
 pytestmark = pytest.mark.system
@@ -29,7 +29,7 @@ def backlog(server: Server, expected: int, *, name: str = "jobs") -> dict[str, A
     return eventually(lambda: (now := stats())["backlog"] == expected and now, stats)
 
 
-@pytest.mark.timeout(900)  # two more starts of the server
+@pytest.mark.timeout(900)  # more starts of the server
 def test_create_publish_pull_acknowledge_restart_pull(server: Server) -> None:
     broker(server, "jobs")
     wanted = {"expression": 'ce.type == "job" && int(ce.subject) % 2 == 0'}
@@ -59,7 +59,7 @@ def test_create_publish_pull_acknowledge_restart_pull(server: Server) -> None:
     with pytest.raises(ApiError) as missing:
         ask(server, "pull", {}, name="none")
     assert missing.value.status == 404
-    server.stop()
+    server.kill()
     server.start()
     for one in ("a", "b"):
         ask(server, "leave", {"consumer": one})
@@ -68,8 +68,9 @@ def test_create_publish_pull_acknowledge_restart_pull(server: Server) -> None:
     assert ask(server, "ack", {"ids": [one["ackId"] for one in rest["events"]]})["acknowledged"] == 7
     stats = backlog(server, 0)
     assert (stats["acknowledged"], stats["redelivered"], stats["oldestUnacknowledged"]) == (10, 5, None)
-    server.kill()
-    server.start()
+    if times(0, 1):
+        server.stop()
+        server.start()
     assert ids(ask(server, "pull", {"consumer": "c"})) == []
     ask(server, "seek", {"to": "earliest", "first": 'ce.id == "e8"'})
     assert ids(ask(server, "pull", {"consumer": "c", "wait": 20})) == even[4:]

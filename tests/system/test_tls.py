@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -17,14 +16,13 @@ import pytest
 from headgate.client import Client, HeadgateError, new_event
 from headgate.testing import Server
 from tests.certificates import Authority, Pair
+from tests.commands import headgate
 from tests.go_programs import grpcurl as built_grpcurl
 from tests.support import executable
 from tests.system.publishing import SECONDS_MAX
 from tests.system.subscriber import Subscriber
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
-
-HEADGATE = Path(sys.executable).with_name("headgate")
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,8 @@ class Secured:
 
     def command(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
         """A command against the server: its status, output and messages."""
-        known = {"HEADGATE_SERVER": self.server.url, **environment}
-        done = subprocess.run(
-            [HEADGATE, *arguments], env=os.environ | known, capture_output=True, text=True, timeout=120, check=False
-        )
-        return done.returncode, done.stdout, done.stderr
+        done = headgate(*arguments, **{"HEADGATE_SERVER": self.server.url, **environment})
+        return done.exit_code, done.stdout, done.stderr
 
     @property
     def environment(self) -> dict[str, str]:

@@ -31,6 +31,7 @@ Answered: TypeAlias = tuple[int, bytes, dict[str, str]]
 GROUP: Final = "eventing.knative.dev/v1"
 NAMESPACE: Final = "default"
 POLL_S: Final = 0.03
+POLL_S_MAX: Final = 0.3
 _REQUEST_S: Final = 30.0
 MUST: Final = "MUST"
 SHOULD: Final = "SHOULD"
@@ -441,11 +442,12 @@ class CheckContext:
 
     def happens(self, holds: Callable[[], bool]) -> bool:
         """Whether something comes to hold in time."""
-        deadline = time.monotonic() + self.environment.where.patience_s
+        deadline, pause_s = time.monotonic() + self.environment.where.patience_s, POLL_S
         while not holds():
             if time.monotonic() > deadline:
                 return False
-            time.sleep(POLL_S)
+            time.sleep(pause_s)
+            pause_s = min(1.3 * pause_s, POLL_S_MAX)  # many checks ask the broker at a time, and it is at work
         return True
 
     def rests(self, count: Callable[[], int]) -> None:

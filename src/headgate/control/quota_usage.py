@@ -158,9 +158,3 @@ def usage_in(directory: Path, but: Path | None = None) -> dict[str, Counter[str]
             for resource, counts in said.items():
                 found.setdefault(resource, Counter()).update(counts)
     return found
-
-
-def forget_usage(directory: Path) -> None:
-    """Removes what processes have said that are gone; before any begins."""
-    for path in directory.glob("*.json"):
-        path.unlink(missing_ok=True)

@@ -14,7 +14,6 @@ from typing import Any, Final
 import structlog
 
 from headgate import limits
-from headgate.control.quota_usage import forget_usage
 from headgate.observe import metrics
 from headgate.observe.exposition import Publisher
 from headgate.observe.logs import Recurring
@@ -73,7 +72,6 @@ class Supervisor:
                 self._settings = self._zygote.settings = preflight.arrange_dispatchers(self._settings)
             else:
                 instance.make_name(self._settings.data)
-            forget_usage(self._settings.usage_directory)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stopping.set)
             publisher = Publisher(self._settings.metrics_directory, "supervisor")

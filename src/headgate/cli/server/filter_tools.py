@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import msgspec
 import typer
@@ -20,9 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.cli import client
-from headgate.cli.backtest import AskPage
 from headgate.cli.client import JsonLinesOption
-from headgate.control.object_reader import ObjectReader
 from headgate.errors import HeadgateError
 from headgate.event import rfc3339
 from headgate.event.json_format import decode_event
@@ -38,11 +36,10 @@ from headgate.filter.skipping.prune import FILTER_VALUE
 from headgate.filter.tools.advice import advice
 from headgate.filter.tools.explain import FilterExplanation, explain
 from headgate.filter.tools.trace import Trace, trace
-from headgate.inspect.backtest import Backtests
 from headgate.limits import EVENT_BYTES_MAX, OBJECT_BYTES_MAX
-from headgate.log.directory import LogDirectory
-from headgate.scan.chunks import ChunkLog
-from headgate.scan.counting import LogCounter
+
+if TYPE_CHECKING:
+    from headgate.cli.backtest import AskPage
 
 _LINE_BYTES_MAX: Final = 2 * EVENT_BYTES_MAX
 """One line of events: the data may be written as Base64 and with escapes."""
@@ -204,6 +201,13 @@ def _dialect_text(given: str) -> str:
 @contextlib.contextmanager
 def asking(data: Path, broker: str) -> Iterator[AskPage]:
     """Asks the objects and the log of a data directory, which it only reads; `broker` is namespace/name."""
+    # Here, because `test` and `explain` need nothing of it, and it is half of what the module would import.
+    from headgate.control.object_reader import ObjectReader
+    from headgate.inspect.backtest import Backtests
+    from headgate.log.directory import LogDirectory
+    from headgate.scan.chunks import ChunkLog
+    from headgate.scan.counting import LogCounter
+
     objects = ObjectReader(data)
     with ThreadPoolExecutor(1) as threads, asyncio.Runner() as runner:
         log = ChunkLog(LogDirectory(data / "log", "stop"))
