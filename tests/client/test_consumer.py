@@ -22,8 +22,8 @@ async def settled(fake: Fake, expected: list[str]) -> None:
         await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize("every", [4, 5, 6, 7, 9, 13, 100])
-@pytest.mark.parametrize("window", [1, 4, 1000])
+@pytest.mark.parametrize("every", [4, *(pytest.param(one, marks=pytest.mark.slow) for one in (5, 6, 9)), 7, 13, 100])
+@pytest.mark.parametrize("window", [1, pytest.param(4, marks=pytest.mark.slow), 1000])
 @pytest.mark.parametrize("repeat", [1, 2])
 def test_each_event_is_handed_out_once_and_ends_wherever_the_connection_breaks(every, window, repeat):
     async def test():

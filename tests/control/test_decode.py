@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request
 
@@ -33,6 +33,7 @@ from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.limits import DECODE_BYTES_INLINE, DECODE_CONTAINERS_INLINE, OBJECT_DEPTH_MAX, VALUE_CHARS_MAX
 from headgate.log.format import Codec
 from tests.control.support import broker, trigger
+from tests.support import times
 
 REF = {"kind": "Service", "apiVersion": "v1", "name": "svc"}
 
@@ -362,6 +363,7 @@ FIELDS = st.sampled_from(
 HOSTILE = st.recursive(JSON, lambda inner: st.dictionaries(FIELDS, inner, max_size=4), max_leaves=12)
 
 
+@settings(max_examples=times(12, 100))
 @given(document=HOSTILE, kind=st.sampled_from(list(Kind)), validation=st.sampled_from(list(FieldValidation)))
 def test_any_document_is_an_object_or_an_error_of_ours(
     document: object, kind: Kind, validation: FieldValidation

@@ -176,6 +176,7 @@ def test_kn_lists_describes_creates_and_deletes(kn: Kn, server: Server) -> None:
     assert found["spec"] == {"type": "order.old", "reference": {**ORDERS, "name": "default"}}, "kn's own translation"
 
 
+@pytest.mark.slow  # a kind as the others, which test_kubectl.py shows
 def test_kubectl_knows_them(kubectl: Callable[..., str]) -> None:
     document = event_type("paid", source="/shop", reference=ORDERS, description="Paid orders")
     assert "created" in kubectl("apply", "-f", "-", stdin=json.dumps(document))

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.control.support import Server, trigger
 from tests.support import eventually
 
@@ -47,6 +49,7 @@ users: [{{name: me, user: {{}}}}]
 """
 
 
+@pytest.mark.slow  # finalizers are in test_finalizers.py and test_kubectl.py
 def test_an_on_delete_handler_runs_before_the_object_goes(server: Server, tmp_path: Path) -> None:
     folder = tmp_path / "operator"
     folder.mkdir()

@@ -99,6 +99,7 @@ def test_get_in_all_forms(kubectl: Kubectl, applied: str) -> None:
     assert "No resources found" in kubectl("get", "triggers", "-n", "elsewhere").stderr
 
 
+@pytest.mark.slow  # the conditions are in test_status.py
 def test_get_warns_of_what_is_ready_and_goes_wrong(kubectl: Kubectl, applied: str, server: Server) -> None:
     kubectl("wait", "--for=condition=Ready", "trigger/gold", "--timeout=20s")
     (target,) = server.store.snapshot().targets
@@ -126,6 +127,7 @@ def test_describe_explain_and_discovery(kubectl: Kubectl, applied: str) -> None:
     assert "Server Version: v1." in kubectl("version").stdout
 
 
+@pytest.mark.slow  # the patches of the API are in test_patches.py
 def test_patch_label_and_replace(kubectl: Kubectl, applied: str, tmp_path: Path) -> None:
     kubectl("patch", "trigger", "gold", "--type", "merge", "-p", '{"spec":{"delivery":{"retry":3}}}')
     assert kubectl("get", "trigger", "gold", "-o", "jsonpath={.spec.delivery.retry}").stdout == "3"
@@ -165,6 +167,7 @@ def test_server_side_apply(kubectl: Kubectl, server: Server) -> None:
     assert kubectl("get", "trigger", "gold", "-o", "jsonpath={.metadata.labels.team}").stdout == "a"
 
 
+@pytest.mark.slow  # the owners of fields are in test_server_side_apply.py
 def test_client_side_apply_becomes_server_side_apply(kubectl: Kubectl, applied: str, server: Server) -> None:
     kubectl("apply", "--server-side", "-f", "-", stdin=MANIFEST)
     owners = kubectl("get", "trigger", "gold", "--show-managed-fields", "-o", "jsonpath={.metadata.managedFields}")
@@ -189,7 +192,7 @@ metadata:
 )
 
 
-@pytest.mark.parametrize("way", [(), ("--server-side",)])
+@pytest.mark.parametrize("way", [(), pytest.param(("--server-side",), marks=pytest.mark.slow)])
 def test_a_manifest_may_bring_its_namespace(kubectl: Kubectl, server: Server, way: tuple[str, ...]) -> None:
     done = kubectl("apply", *way, "-f", "-", stdin=WITH_NAMESPACE)
     assert done.stdout.startswith("namespace/shop created\n" if not way else "namespace/shop serverside-applied\n")
@@ -315,6 +318,7 @@ spec:
 """
 
 
+@pytest.mark.slow  # its API is in test_subscriptions.py
 def test_a_subscription_is_an_object_like_the_others(kubectl: Kubectl) -> None:
     done = kubectl("apply", "-f", "-", stdin=SUBSCRIPTION)
     assert done.stdout == "subscription.headgate.dev/gold created\n"

@@ -55,6 +55,7 @@ def used(store: Store, name: str = "q1", namespace: str = "default") -> dict[str
     return found.status.used
 
 
+@pytest.mark.slow  # what they do is below
 def test_kubectl_makes_shows_and_changes_them(kubectl: Kubectl, server: Server) -> None:
     assert kubectl("create", "quota", "team-a", f"--hard={TRIGGERS}=1,{FILTER_COST}=2k") == (
         "resourcequota/team-a created\n"

@@ -91,6 +91,7 @@ def test_kubectl_makes_shows_changes_and_deletes_them(kubectl: Kubectl, server: 
     assert 'secrets "crm" not found' in kubectl("get", "secret", "crm", fails=True)
 
 
+@pytest.mark.slow  # the test above shows the rest
 def test_kubectl_applies_them_both_ways_and_watches_them(kubectl: Kubectl, server: Server) -> None:
     manifest = json.dumps(secret(data={"a": b64(CLEAR)}))
     assert kubectl("apply", "-f", "-", stdin=manifest) == "secret/s1 created\n"

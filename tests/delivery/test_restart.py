@@ -255,7 +255,7 @@ def not_ended(data: Path) -> int:
 @pytest.mark.crash
 def test_kill_at_any_moment_loses_nothing_and_repeats_little(tmp_path: Path, log: EventLog):
     """Lives of some 10 to 100 ms under load; the matcher goes on where the dispatcher says."""
-    per_life, lives = 60, times(3, 6)
+    per_life, lives = 60, times(2, 6)
 
     async def work() -> None:
         async with Subscriber() as subscriber:

@@ -31,7 +31,7 @@ from headgate.event.trace import Context
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.outbox.writer import OutboxChunk, RowGroup
 from tests.delivery.harness import BROKER, attempt_service, event, run, target
-from tests.support import examples, until
+from tests.support import times, until
 
 
 class Rows:
@@ -280,7 +280,7 @@ async def world(seed: int, queue_max: int, crashes: int, *, shares: bool) -> Non
     await scheduler.stop(0)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=times(10, 150))
 @given(
     seed=st.integers(0, 2**32),
     queue_max=st.sampled_from([1, 2, 5, 50, 1_000]),

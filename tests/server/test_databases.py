@@ -33,6 +33,7 @@ from headgate.storage.sqlite import (
 from headgate.subscriptions.store import SubscriptionStore
 from headgate.testing import free_port
 from tests.match.events import append, event, writing
+from tests.server.command import refused, serve
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 OPEN: dict[str, Callable[[Path], contextlib.AbstractContextManager[object]]] = {
@@ -158,8 +159,8 @@ exec sleep 600
 """A Java whose machine is as slow to start as can be: what ends before Spark starts needs none."""
 
 
-def refused(data: Path, *arguments: str) -> list[str]:
-    """What `headgate serve` says before it ends by itself, but for lines of its log."""
+def ended(data: Path, *arguments: str) -> list[str]:
+    """What a real `headgate serve` says before it ends by itself, but for lines of its log."""
     java = data.parent / "java-home" / "bin" / "java"
     java.parent.mkdir(parents=True, exist_ok=True)
     java.write_text(JAVA)
@@ -182,29 +183,40 @@ def refused(data: Path, *arguments: str) -> list[str]:
     return [line for line in said.splitlines() if not line.startswith("{")]
 
 
+def refusal(data: Path) -> tuple[str, str]:
+    """The error and the hint of `headgate serve`."""
+    status, lines = serve(data)
+    assert status == 78
+    return refused(lines)
+
+
 @pytest.mark.system
-@pytest.mark.parametrize("name", OPEN)
-def test_a_server_with_a_damaged_file_ends_with_its_name_and_a_remedy(data: Path, name: str) -> None:
+def test_a_server_with_a_damaged_file_ends(data: Path) -> None:
+    (data / "control.db").write_bytes(b"not a database" * 1_000)
+    error, hint = ended(data)
+    assert error == f"error: {data}/control.db is damaged: file is not a database"
+    assert hint.startswith("hint: stop the server and restore it from a copy")
+
+
+@pytest.mark.parametrize("name", [name for name in OPEN if name != "control.db"])
+def test_a_damaged_file_of_a_dispatcher_is_named_with_a_remedy(data: Path, name: str) -> None:
     (data / name).write_bytes(b"not a database" * 1_000)
-    error, hint = refused(data)
+    error, hint = refusal(data)
     assert error == f"error: {data / name} is damaged: file is not a database"
     assert hint.startswith("hint: stop the server and restore it from a copy")
 
 
-@pytest.mark.system
-def test_a_server_with_a_newer_file_ends(data: Path) -> None:
+def test_a_newer_file_is_named_at_start(data: Path) -> None:
     execute(data / "dispatcher/0/dispatch.db", "PRAGMA user_version = 2")
-    error, hint = refused(data)
+    error, _ = refusal(data)
     assert error.startswith(f"error: {data}/dispatcher/0/dispatch.db was written by a newer Headgate")
-    assert hint.startswith("hint: ")
 
 
-@pytest.mark.system
-def test_a_server_whose_objects_are_gone_ends(tmp_path: Path) -> None:
+def test_objects_that_are_gone_are_named_at_start(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with writing(data / "log") as writer:
         append(writer, [event(1)])
-    error, hint = refused(data)
+    error, hint = refusal(data)
     assert error == f"error: {data}/control.db is missing, but {data}/log has data"
     assert "--accept-lost control.db" in hint
 
@@ -214,5 +226,5 @@ def test_a_server_with_a_manifest_that_is_refused_ends(tmp_path: Path) -> None:
     manifests = tmp_path / "manifests"
     manifests.mkdir()
     (manifests / "broker.yaml").write_text("apiVersion: eventing.knative.dev/v1\nkind: Broken\n")
-    error, *_ = refused(tmp_path / "data", "--manifests", str(manifests))
+    error, *_ = ended(tmp_path / "data", "--manifests", str(manifests))
     assert error.startswith(f"error: {manifests}/broker.yaml")

@@ -185,7 +185,7 @@ def run(
 
 
 @pytest.mark.parametrize("counts", [(0,), (7,), (5, 5), (0, 9), (12, 1, 3)])
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 1_000])
+@pytest.mark.parametrize("limit", [1, *(pytest.param(one, marks=pytest.mark.slow) for one in (2, 7)), 3, 1_000])
 def test_pages_show_every_dead_letter_once_in_order(counts: tuple[int, ...], limit: int) -> None:
     async def work(made: World) -> None:
         pages = await made.listed(limit=limit)
@@ -205,8 +205,10 @@ def test_pages_with_a_filter_go_through_all(tmp_path: Path) -> None:
     run((6, 5), work)
 
 
-@pytest.mark.parametrize("counts", [(7,), (5, 5), (0, 9), (12, 1, 3)])
-@pytest.mark.parametrize("limit", [1, 3, 1_000])
+@pytest.mark.parametrize(
+    "counts", [(7,), (12, 1, 3), *(pytest.param(one, marks=pytest.mark.slow) for one in ((5, 5), (0, 9)))]
+)
+@pytest.mark.parametrize("limit", [1, pytest.param(3, marks=pytest.mark.slow), 1_000])
 @pytest.mark.parametrize("what", ["redrive", "redrive/heir", "discard"])
 def test_a_selection_reaches_everybody_once(counts: tuple[int, ...], limit: int, what: str) -> None:
     async def work(made: World) -> None:

@@ -17,7 +17,7 @@ from headgate.server.preflight import TopicsMisfitError, check_topics
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
 from headgate.store.kafka.topics import Admin
-from tests.server.test_preflight import refused, serve
+from tests.server.command import refused, serve
 from tests.store.stores import kafka_config
 
 KAFKA = "kafka.example.com:9092"

@@ -1,4 +1,4 @@
-"""`headgate doctor`, by the real command: what it finds where something is wrong, and that it changes nothing."""
+"""`headgate doctor`: what it finds where something is wrong, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,29 +21,24 @@ from headgate.control.store import Store
 from headgate.server import doctor
 from headgate.settings import Settings
 from headgate.testing import free_port
+from tests.server.command import headgate
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 Found = dict[str, dict[str, str]]
 
 
-def examined(
-    data: Path, *options: str, before: Callable[[], None] | None = None, **environment: str
-) -> tuple[int, Found]:
+def examined(data: Path, *options: str, **environment: str) -> tuple[int, Found]:
     """Exit status, and the findings by what they are of."""
-    command = [HEADGATE, "doctor", "--json", "--data", data, "--listen", f"127.0.0.1:{free_port()}", "--grpc", "off"]
-    known = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    done = subprocess.run(
-        [*map(str, command), *options],
-        env=known | environment,
-        preexec_fn=before,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.stderr == ""
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    listen = ("--listen", f"127.0.0.1:{free_port()}", "--grpc", "off")
+    status, out, said = headgate("doctor", "--json", "--data", data, *listen, *options, **environment)
+    assert said == ""
+    return status, found_in(out)
+
+
+def found_in(out: str) -> Found:
+    lines = [json.loads(line) for line in out.splitlines()]
     assert len(lines) >= 8
-    return done.returncode, {one["check"]: one for one in lines}
+    return {one["check"]: one for one in lines}
 
 
 def test_a_machine_that_runs_these_tests_can_run_a_server(tmp_path: Path) -> None:
@@ -141,8 +136,15 @@ def test_a_data_directory_of_another_user_is_told(tmp_path: Path, command: str, 
 
 
 def test_few_files_are_a_warning(tmp_path: Path) -> None:
-    status, found = examined(tmp_path, before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024)))
-    assert status == 0
+    done = subprocess.run(
+        [HEADGATE, "doctor", "--json", "--data", tmp_path, "--listen", f"127.0.0.1:{free_port()}", "--grpc", "off"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    found = found_in(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
     assert found["open files"]["verdict"] == "warning"
     assert "LimitNOFILE" in found["open files"]["hint"]
 
@@ -173,11 +175,11 @@ def test_the_file_system_is_that_of_the_innermost_mount(tmp_path: Path) -> None:
     assert doctor.filesystem_of(tmp_path, tmp_path / "none") == ""
 
 
-def test_a_setting_that_does_not_do_is_told(tmp_path: Path) -> None:
-    done = subprocess.run([HEADGATE, "doctor", "--listen", "here"], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: --listen: ")
-    assert "hint: " in done.stderr
+def test_a_setting_that_does_not_do_is_told() -> None:
+    status, _, said = headgate("doctor", "--listen", "here")
+    assert status == 1
+    assert said.startswith("error: --listen: ")
+    assert "hint: " in said
 
 
 def test_a_database_that_has_lost_commits_is_a_failure(tmp_path: Path) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,23 +14,14 @@ from headgate.errors import InvalidInputError
 from headgate.server.effective import SettingOrigin, effective
 from headgate.settings import Settings
 from headgate.store.config_file import FILE_SETTINGS, SettingsError, config_schema
+from tests.server.command import headgate, serve
 from tests.support import REPOSITORY
-
-HEADGATE = Path(sys.executable).with_name("headgate")
 
 
 def written(folder: Path, text: str) -> Path:
     path = folder / "headgate.yaml"
     path.write_text(text)
     return path
-
-
-def headgate(*arguments: object, **environment: str) -> tuple[int, str, str]:
-    known = {name: value for name, value in os.environ.items() if not name.startswith("HEADGATE_")}
-    done = subprocess.run(
-        [str(HEADGATE), *map(str, arguments)], capture_output=True, text=True, timeout=120, env=known | environment
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 def test_an_option_wins_over_the_environment_that_over_the_file_and_the_file_over_the_default(
@@ -161,8 +149,8 @@ def test_check_says_what_serve_would_say(tmp_path: Path) -> None:
     status, out, said = headgate("config", "check", path)
     assert (status, out) == (1, "")
     assert said.startswith(f"error: {path}:2: tls_cert: --tls-cert needs --tls-key\nhint: ")
-    status, _, served = headgate("serve", "--config", path)
-    assert (status, "--tls-cert needs --tls-key" in served) == (78, True)
+    status, lines = serve(tmp_path / "d", "--config", str(path))
+    assert (status, "--tls-cert needs --tls-key" in lines[0]) == (78, True)
     path = written(tmp_path, "listn: x\nmetrics: maybe\n")
     status, out, said = headgate("config", "check", "--json", HEADGATE_CONFIG=str(path))
     assert (status, said) == (1, "")

@@ -1,4 +1,4 @@
-"""What stops `headgate serve` before anything is started is told in one sentence with a remedy, by the real command."""
+"""What stops `headgate serve` before anything is started is told in one sentence with a remedy."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from headgate.cli.server.serve import exit_status
 from headgate.server import datadir, listening
 from headgate.settings import Settings
 from headgate.testing import free_port
+from tests.server.command import refused, serve
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 
@@ -27,29 +28,12 @@ def taken() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def serve(data: Path, *arguments: str, **environment: str) -> tuple[int, list[str]]:
-    """Exit status and lines of `headgate serve`, which must end by itself."""
-    known = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    command = [str(HEADGATE), "serve", "--data", str(data), "--listen", f"127.0.0.1:{free_port()}", "--grpc", "off"]
-    done = subprocess.run(
-        [*command, *arguments], env=known | environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.stdout == ""
-    return done.returncode, done.stderr.splitlines()
-
-
-def refused(lines: list[str]) -> tuple[str, str]:
-    """The error and the hint, which are all that was said."""
-    error, hint = lines
-    assert error.startswith("error: ")
-    assert hint.startswith("hint: ")
-    return error, hint
-
-
 def test_a_taken_port_is_told(tmp_path: Path, taken: int) -> None:
-    status, lines = serve(tmp_path / "data", "--listen", f"127.0.0.1:{taken}")
-    error, hint = refused(lines)
-    assert status == 1
+    """By a process of its own, which shows that nothing else is said."""
+    command = [HEADGATE, "serve", "--data", tmp_path / "data", "--listen", f"127.0.0.1:{taken}", "--grpc", "off"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    error, hint = refused(done.stderr.splitlines())
+    assert (done.returncode, done.stdout) == (1, "")
     assert error == f"error: cannot listen on 127.0.0.1:{taken}: Address already in use"
     assert "--listen" in hint
     assert not (tmp_path / "data").exists(), "nothing has been begun"
@@ -112,7 +96,7 @@ def test_a_machine_without_java_is_told(tmp_path: Path) -> None:
 def test_a_data_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     status, lines = serve(tmp_path / "file" / "data")
-    error, hint = refused(lines[1:])  # behind the line that says what starts
+    error, hint = refused(lines)
     assert status == 78
     assert error == f"error: the data directory {tmp_path}/file/data cannot be used: Not a directory"
     assert "--data" in hint
@@ -121,5 +105,5 @@ def test_a_data_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 def test_a_data_directory_of_another_server_is_told(tmp_path: Path) -> None:
     with datadir.owned(Settings(data=tmp_path)):
         status, lines = serve(tmp_path)
-    error, _ = refused(lines[1:])
+    error, _ = refused(lines)
     assert (status, error) == (1, f"error: another server uses the data directory {tmp_path}")

@@ -57,8 +57,15 @@ matcher.run(child.Context(Settings(data=Path(sys.argv[2])), b"", parts.ServerPar
 """
 
 
-@pytest.mark.parametrize("module", ["headgate.server.matcher", "headgate.server.kafka.matcher"])
-@pytest.mark.parametrize("spark", ["starts", "has started"])
+@pytest.mark.parametrize(
+    ("module", "spark"),
+    [
+        ("headgate.server.matcher", "has started"),
+        ("headgate.server.kafka.matcher", "starts"),
+        pytest.param("headgate.server.matcher", "starts", marks=pytest.mark.slow),
+        pytest.param("headgate.server.kafka.matcher", "has started", marks=pytest.mark.slow),
+    ],
+)
 def test_a_matcher_leaves_a_spark_that_hangs(module: str, spark: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", HANGING, module, str(tmp_path), spark]
     pipe = subprocess.PIPE
@@ -75,7 +82,7 @@ def test_a_matcher_leaves_a_spark_that_hangs(module: str, spark: str, tmp_path: 
             part.kill()
 
 
-@pytest.mark.parametrize("role", ["control", "objects"])
+@pytest.mark.parametrize("role", ["control", pytest.param("objects", marks=pytest.mark.slow)])
 def test_a_process_that_opens_the_cache_ends_at_once(role: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", OPENING, role, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as part:

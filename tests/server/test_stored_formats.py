@@ -23,9 +23,8 @@ from headgate.settings import Settings
 from headgate.storage.sqlite import DatabaseNewerError
 from tests.backup.test_backup import contents
 from tests.match.events import append, event, writing
+from tests.server.command import headgate, refused, serve
 from tests.server.test_databases import data, execute
-from tests.server.test_effective import headgate
-from tests.server.test_preflight import refused, serve
 
 __all__ = ["data"]
 
@@ -61,7 +60,7 @@ def test_a_newer_database_is_refused_with_both_versions(data: Path) -> None:
     assert caught.value.hint
     assert last_version(data) == "9.9.9", "who refuses changes nothing"
     status, lines = serve(data)
-    error, _ = refused(lines[1:])
+    error, _ = refused(lines)
     assert (status, "its tables have version 99" in error) == (78, True)
     found = {one.check: one for one in findings(Settings(data=data, listen="127.0.0.1:0", grpc="off"))}
     assert (found["data"].verdict, "version 99" in found["data"].message) == (CheckVerdict.FAILURE, True)

@@ -214,7 +214,7 @@ sys.exit(asyncio.run(Supervisor(Settings(data=Path(sys.argv[1])), print).run()))
 """
 
 
-@pytest.mark.parametrize("broken", ["full disk", "pipe without a reader"])
+@pytest.mark.parametrize("broken", ["full disk", pytest.param("pipe without a reader", marks=pytest.mark.slow)])
 def test_parts_are_started_again_where_nothing_can_be_logged(tmp_path: Path, broken: str) -> None:
     starts = tmp_path / "starts"
     part = tmp_path / "part"

@@ -202,6 +202,7 @@ def test_numbered_events_are_stored_once_though_fronts_are_killed(processes: Pro
     assert max(found.values()) == 1
 
 
+@pytest.mark.slow  # tests/observe/test_metrics.py adds processes up, and system/test_tls.py runs two fronts
 def test_numbers_of_both_fronts_are_on_one_page(processes: Processes) -> None:
     load = Load(processes.settings)
     time.sleep(0.5)

@@ -16,7 +16,7 @@ from headgate.server import parts
 from headgate.server.parts import Role, ServerPart
 from headgate.server.zygote import Zygote, reap_orphans
 from headgate.settings import Settings
-from tests.support import REPOSITORY, eventually, until
+from tests.support import REPOSITORY, eventually, times, until
 
 READER = ServerPart(Role.READER)
 PATIENCE_S = 120
@@ -43,7 +43,7 @@ async def live(folder: Path) -> None:
         assert await first.wait() == 0
         first.kill()  # it has ended: nothing happens
 
-        for _ in range(20):  # at every moment of their begin
+        for _ in range(times(5, 20)):  # at every moment of their begin
             killed = await zygote.start(READER)
             killed.kill()
             assert await killed.wait() == -signal.SIGKILL

@@ -23,7 +23,7 @@ from tests.simulation.outbox_world import OutboxWorld
 from tests.support import times
 
 SEED = support.SEED or times(1, 1, random.randrange(1, 1 << 31))
-RUNS = times(100, 1_000)
+RUNS = times(40, 1_000)
 RUNS_A_TEST = min(250, RUNS)
 MUTANT_RUNS = 150
 

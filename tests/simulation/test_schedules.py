@@ -28,7 +28,7 @@ from tests.simulation.world import World
 from tests.support import times
 
 SEED = support.SEED or times(1, 1, random.randrange(1, 1 << 31))
-RUNS = times(50, 400, 10_000)
+RUNS = times(20, 400, 10_000)
 RUNS_A_TEST = 100
 COUNTED = ("events", "attempts", "repeated", "buried", "dropped", "kills", "replies", "pairs", "takeovers")
 """What schedules have to show; `pairs` are those with two dispatchers."""
