@@ -36,7 +36,7 @@ allow_deep_json()  # as at the start of every process of Headgate
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else its notes of closed connections mix with pytest's lines
 
 KAFKA_USERS = {"admin": "admin-secret", "guest": "guest-secret"}
-KAFKA_SETTINGS = {"log.cleaner.backoff.ms": "200"}
+KAFKA_SETTINGS = {"log.cleaner.backoff.ms": "1000"}
 """Compaction begins soon where a test asks for it."""
 
 

@@ -83,6 +83,11 @@ class Console:
             assert not wide, f"{name} is wider than the window"
             self.page.screenshot(path=PICTURES / f"{name}-{colour}.png")
 
+    def check(self) -> None:
+        """The browser had nothing to complain of since it was asked before."""
+        complaints, self.complaints[:] = list(self.complaints), []
+        assert not complaints, complaints
+
     def frames(self, seconds: float) -> Frames:
         """Frames of the next seconds."""
         gaps = sorted(self.page.evaluate(_FRAMES, seconds))
@@ -110,4 +115,4 @@ def opened(browser: Browser, url: str) -> Iterator[Console]:
         yield console
     finally:
         context.close()
-    assert not console.complaints, console.complaints
+    console.check()

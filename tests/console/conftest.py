@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +14,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from headgate.auth.static_tokens import StaticToken, digest_of, line_of, new_token
+from headgate.auth.user import authenticated
 from headgate.control.admission import Admission
 from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
@@ -25,9 +25,10 @@ from headgate.testing import Server
 from headgate.testing.server import free_port
 from tests.auth.provider import Provider
 from tests.console.browser import Console, launched, opened
+from tests.support import times
 from tests.system.subscriber import Subscriber
 
-MANY = 10_000
+MANY = times(1_000, 10_000)
 SHOP = "shop"
 HOSTILE = '<img src=x onerror="alert(1)">'
 QUOTED = 'ce.type == "\\"\'<script>alert(1)</script>"'
@@ -104,10 +105,10 @@ def _many_triggers(data: Path) -> None:
 
 
 def _token(folder: Path, user: str, *groups: str) -> str:
-    headgate = Path(sys.executable).with_name("headgate")
-    given = [argument for group in groups for argument in ("--group", group)]
-    command = [headgate, "token", "create", "--user", user, "--file", folder / "tokens.csv", *given]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    text = new_token()
+    with (folder / "tokens.csv").open("a") as file:
+        file.write(line_of(StaticToken(digest_of(text.encode()), authenticated(user, groups))))
+    return text
 
 
 def _filled(shop: Shop) -> None:
@@ -196,8 +197,16 @@ def visitor(shop: Shop, browser: Browser) -> Iterator[Console]:
         yield console
 
 
+@pytest.fixture(scope="module")
+def window(shop: Shop, browser: Browser) -> Iterator[Console]:
+    """One for all tests that may do everything: to load the console is more work than most of them are."""
+    with opened(browser, shop.server.url) as console:
+        console.sign_in(shop.admin)
+        yield console
+
+
 @pytest.fixture
-def console(shop: Shop, visitor: Console) -> Console:
+def console(window: Console) -> Iterator[Console]:
     """The console of one who may do everything."""
-    visitor.sign_in(shop.admin)
-    return visitor
+    yield window
+    window.check()

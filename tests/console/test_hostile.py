@@ -76,15 +76,28 @@ def canned() -> Canned:
     return Canned()
 
 
-@pytest.fixture
-def console(browser: Browser, canned: Canned) -> Iterator[Console]:
-    """The console of somebody, with a clock that tests put forward."""
+def shown(window: Console, canned: Canned) -> Console:
+    """A page that asks for nothing; the console is loaded where it is not there."""
+    window.page.unroute_all()
+    window.page.route("**/*", canned.handle)
+    window.go("nowhere") if window.page.url.startswith(URL) else window.page.goto(f"{URL}/ui/#/nowhere")
+    expect(window.page.get_by_text("There is no such page")).to_be_visible()
+    return window
+
+
+@pytest.fixture(scope="module")
+def window(browser: Browser) -> Iterator[Console]:
+    """One for all tests: to load the console is more work than most of them are."""
     with opened(browser, URL) as found:
-        found.page.route("**/*", canned.handle)
         found.page.clock.install()
-        found.page.goto(f"{URL}/ui/#/nowhere")
-        expect(found.page.get_by_text("There is no such page")).to_be_visible()
         yield found
+
+
+@pytest.fixture
+def console(window: Console, canned: Canned) -> Iterator[Console]:
+    """The console of somebody, with a clock that tests put forward."""
+    yield shown(window, canned)
+    window.check()
 
 
 def link_of(text: str) -> str:
@@ -319,16 +332,16 @@ def test_a_server_that_is_gone_before_the_first_answer(console: Console, canned:
     canned.answers["GET", "/ui/sign-in.json"] = lambda route: route.abort()
     console.page.reload()
     expect(console.page.get_by_role("alert")).to_contain_text("the server does not answer")
+    console.page.goto("about:blank")
 
 
-def test_a_browser_that_keeps_nothing(console: Console) -> None:
+def test_a_browser_that_keeps_nothing(browser: Browser, canned: Canned) -> None:
     denied = "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('', 'SecurityError') } })"
-    console.page.add_init_script(denied)
-    console.page.reload()
-    page = console.page
-    expect(page.get_by_text("There is no such page")).to_be_visible()
-    page.get_by_role("button", name="Colours").click()
-    expect(page.get_by_role("button", name="Colours: light")).to_be_visible()
+    with opened(browser, URL) as console:
+        console.page.add_init_script(denied)
+        page = shown(console, canned).page
+        page.get_by_role("button", name="Colours").click()
+        expect(page.get_by_role("button", name="Colours: light")).to_be_visible()
 
 
 def test_a_server_that_never_answers_is_said_to(console: Console, canned: Canned) -> None:

@@ -101,8 +101,9 @@ def test_keys_lead_everywhere(console: Console) -> None:
     leads(console, "b", "Brokers")
 
 
-def test_the_colours_are_chosen_and_kept(console: Console) -> None:
-    page = console.page
+def test_the_colours_are_chosen_and_kept(shop: Shop, visitor: Console) -> None:
+    page = visitor.page
+    visitor.sign_in(shop.viewer)
     theme = "document.documentElement.dataset.theme"
     page.get_by_role("button", name="Colours: system").click()
     page.get_by_role("button", name="Colours: light").click()
@@ -140,17 +141,18 @@ def test_a_list_follows_what_changes(shop: Shop, console: Console) -> None:
     expect(row).to_have_count(0)
 
 
-def test_ten_thousand_triggers(console: Console) -> None:
+def test_thousands_of_triggers(console: Console) -> None:
     page = console.go("triggers", namespace="many")
+    last = f"many-{MANY - 1:05}"
     expect(page.get_by_text(f"of {MANY:,} triggers")).to_be_visible()
     expect(page.locator("tbody tr")).to_have_count(50)
     page.get_by_role("button", name="Next page").click()
     expect(page.get_by_text("51–100 of")).to_be_visible()
-    page.get_by_label("Search names and filters").fill("many-09999")
+    page.get_by_label("Search names and filters").fill(last)
     frames = console.frames(1.5)
-    expect(page.get_by_role("link", name="many-09999")).to_be_visible()
+    expect(page.get_by_role("link", name=last)).to_be_visible()
     expect(page.locator("tbody tr")).to_have_count(1)
-    print(f"10,000 triggers, searched: frames of {frames.median:.0f} ms, the longest {frames.longest:.0f} ms")
+    print(f"{MANY:,} triggers, searched: frames of {frames.median:.0f} ms, the longest {frames.longest:.0f} ms")
     assert frames.longest < FREEZE_MS_MAX
 
 
@@ -366,7 +368,7 @@ def test_overview(shop: Shop, console: Console) -> None:
     expect(page.get_by_role("region", name="Parts")).to_have_count(0)
     page.unroute("**/summary")
     console.go("overview")
-    expect(page.locator(".tile", has_text="Delivered")).to_contain_text("10,0")
+    expect(page.locator(".tile", has_text="Delivered")).to_contain_text(f"{MANY:,}"[:-2])
 
 
 def test_dead_letters_are_looked_at_and_sent_again(shop: Shop, console: Console) -> None:

@@ -14,7 +14,7 @@ from headgate.log.verify import inspect
 from tests.log.support import NoSync, append, open_writer, read_all
 from tests.support import REPOSITORY, times
 
-KILLS = times(8, 20)
+KILLS = times(4, 20)
 KILLS_MAX = 5 * KILLS
 ENOUGH = 1_000
 """Records that survive before the test ends; a slow disk takes more kills until then."""

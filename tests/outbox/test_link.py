@@ -195,7 +195,7 @@ def test_a_gap_is_told_to_the_driver(tmp_path: Path):
 
 def test_a_run_that_must_wait_is_not_read_beyond_a_bound(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(limits, "LINK_HELD_ROWS_MAX", 1_000)
-    count = 300_000
+    count = 100_000
 
     async def main() -> None:
         log = EventLog(tmp_path)

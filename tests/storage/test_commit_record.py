@@ -106,7 +106,7 @@ def damages(path: Path, earlier: Path) -> Iterator[tuple[str, bytes | None]]:
     yield "earlier", earlier.read_bytes() if earlier.exists() else None
 
 
-@pytest.mark.parametrize("moment", ["killed", "stopped"])
+@pytest.mark.parametrize("moment", ["killed", pytest.param("stopped", marks=pytest.mark.slow)])
 def test_a_start_names_what_is_missing_or_misses_nothing(moments: dict[str, Path], tmp_path: Path, moment: str) -> None:
     source, told, whole = moments[moment], 0, 0
     wanted = content(shutil.copytree(source, tmp_path / "wanted"))

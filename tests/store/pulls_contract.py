@@ -54,7 +54,7 @@ def names(*numbers: int) -> list[str]:
 class PullsContract:
     """The tests, for each store to inherit: `consuming` is its own."""
 
-    @pytest.mark.parametrize("size", [1, 3, BATCH, 7])
+    @pytest.mark.parametrize("size", [3, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, BATCH, 7))])
     def test_competing_consumers_share_and_repeat_nothing(self, consuming: Consuming, size: int) -> None:
         """The size of a pull need not be that of the stored batch: a batch is taken apart, not handed out twice."""
 

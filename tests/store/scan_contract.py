@@ -10,7 +10,7 @@ import json
 import random
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -134,12 +134,32 @@ def offsets_of(pieces: Iterable[Piece]) -> dict[int, list[int]]:
     return dict(offsets)
 
 
+@dataclass(frozen=True)
+class Filled:
+    """A store with hostile events, and what they are; for all tests that only read."""
+
+    store: OpenStore
+    events: Sequence[Known]
+
+
+def filled_with(store: OpenStore) -> Filled:
+    """The store, with events that `known` has read back."""
+    asyncio.run(ScanContract.fill(store, 1))
+    return Filled(store, known(store))
+
+
 class ScanContract:
-    """The tests; a store's own class has the fixture `store`."""
+    """The tests; a store's own class has the fixture `store`, its file `filled`."""
 
     @pytest.fixture
     def store(self) -> OpenStore:
         raise NotImplementedError
+
+    @pytest.fixture
+    def log(self, filled: Filled) -> Iterator[ReadableLog]:
+        log = filled.store.log()
+        yield log
+        log.close()
 
     @staticmethod
     async def fill(store: OpenStore, seed: int, appends: int = 60) -> None:
@@ -168,9 +188,8 @@ class ScanContract:
         await appender.close()
         return answered_s
 
-    def test_a_filter_of_each_dialect_takes_what_cel_cpp_says(self, store: OpenStore) -> None:
-        asyncio.run(self.fill(store, 1))
-        everything, log = known(store), store.log()
+    def test_a_filter_of_each_dialect_takes_what_cel_cpp_says(self, filled: Filled, log: ReadableLog) -> None:
+        everything = filled.events
         start, taken = start_offsets(log, EARLIEST), 0
         for name, value in (*FILTERS, ("filter", "true")):
             query = Query(BROKER, DEFAULT_RULE.value, cel=cel_of(name, value))
@@ -187,9 +206,10 @@ class ScanContract:
                 )
         assert taken > 300
 
-    def test_a_scan_begins_ends_and_is_cut_anywhere(self, store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        asyncio.run(self.fill(store, 2, 30))
-        everything, log, rng = known(store), store.log(), random.Random(2)
+    def test_a_scan_begins_ends_and_is_cut_anywhere(
+        self, filled: Filled, log: ReadableLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        everything, rng = filled.events, random.Random(2)
         ends = log.end_offsets()
         for turn in range(12):
             monkeypatch.setattr(scan_module, "SCAN_TURN_BYTES_MAX", rng.choice([1, 1_000, 1 << 20]))
@@ -208,20 +228,19 @@ class ScanContract:
             truth = [one for one in everything if start[one.partition] <= one.offset < limits[one.partition]]
             assert offsets_of(found) == places(wanted(truth, cel))
 
-    def test_positions_behind_every_turn_lose_and_repeat_nothing(self, store: OpenStore) -> None:
-        asyncio.run(self.fill(store, 3, 20))
-        log, found = store.log(), defaultdict(list)
+    def test_positions_behind_every_turn_lose_and_repeat_nothing(self, filled: Filled, log: ReadableLog) -> None:
+        found = defaultdict(list)
         at = start_offsets(log, EARLIEST)
         query = Query(BROKER, DEFAULT_RULE.value)
         ends, deadline = log.end_offsets(), time.monotonic() + 60
         while at != ends:
             scan = Scan(log, query, at)
-            for piece in scan.step(5):
+            for piece in scan.step(20):
                 found[piece.partition] += piece.offsets
             at = scan.positions
             scan.close()
             assert time.monotonic() < deadline
-        assert found == places(wanted(known(store), None))
+        assert found == places(wanted(filled.events, None))
 
     def test_time_begins_at_the_first_event_stored_then(self, store: OpenStore) -> None:
         async def run() -> None:
@@ -242,9 +261,8 @@ class ScanContract:
                 assert at == (since[0] if since else log.end_offsets()[partition])
         assert start_offsets(log, "2100-01-01T00:00:00Z") == start_offsets(log, NEXT) == log.end_offsets()
 
-    def test_the_first_and_the_last_event_of_an_expression_are_found(self, store: OpenStore) -> None:
-        asyncio.run(self.fill(store, 4))
-        everything, log = known(store), store.log()
+    def test_the_first_and_the_last_event_of_an_expression_are_found(self, filled: Filled, log: ReadableLog) -> None:
+        everything = filled.events
 
         async def run() -> None:
             with ThreadPoolExecutor(2) as threads:
@@ -275,9 +293,10 @@ class ScanContract:
         finally:
             await readers.close()
 
-    def test_http_answers_from_every_place_and_by_every_filter(self, store: OpenStore, tmp_path: Path) -> None:
-        asyncio.run(self.fill(store, 5, 40))
-        everything = known(store)
+    def test_http_answers_from_every_place_and_by_every_filter(
+        self, filled: Filled, log: ReadableLog, tmp_path: Path
+    ) -> None:
+        everything = filled.events
         own = wanted(everything, None)
 
         async def run(get: Callable[..., Any]) -> None:
@@ -307,7 +326,7 @@ class ScanContract:
             assert found[at_first[1]][0] == at_first[2]
 
         async def serve() -> None:
-            async with self.readers(store.log()) as readers:
+            async with self.readers(log) as readers:
                 app = Starlette(routes=ReadApi(readers).routes(), exception_handlers=ERROR_HANDLERS)
                 async with listening(app, tmp_path / "r.sock"):
                     client, path = Client(tmp_path / "r.sock"), f"/{PATH}/events"
@@ -349,11 +368,9 @@ class ScanContract:
 
         assert min(asyncio.run(asyncio.wait_for(run(), 60))) < 1.0
 
-    def test_a_client_that_leaves_ends_its_scan(self, store: OpenStore, tmp_path: Path) -> None:
-        asyncio.run(self.fill(store, 12, 20))
-
+    def test_a_client_that_leaves_ends_its_scan(self, log: ReadableLog, tmp_path: Path) -> None:
         async def run() -> None:
-            async with self.readers(store.log()) as readers:
+            async with self.readers(log) as readers:
                 app = Starlette(routes=ReadApi(readers).routes(), exception_handlers=ERROR_HANDLERS)
                 async with listening(app, tmp_path / "r.sock"):
                     client = Client(tmp_path / "r.sock")
@@ -367,10 +384,9 @@ class ScanContract:
         asyncio.run(asyncio.wait_for(run(), 60))
 
     def test_a_reader_that_searches_everything_takes_one_turn_as_every_other(
-        self, store: OpenStore, monkeypatch: pytest.MonkeyPatch
+        self, log: ReadableLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """By turns: between two steps of a reader each of the others has one at most."""
-        asyncio.run(self.fill(store, 6))
         order: list[int] = []
         step = Scan.step
 
@@ -383,7 +399,6 @@ class ScanContract:
         hard = 'ce.type.matches("(a|b|order)*nothing") || false'
 
         async def run() -> None:
-            log = store.log()
             growth = follow.LogGrowth(log)
             with ThreadPoolExecutor(1) as threads:
 

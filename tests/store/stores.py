@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+
+from clusters.kafka import Kafka
+from confluent_kafka.admin import NewTopic
 
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import event_commit
@@ -17,6 +21,7 @@ from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, Topic
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.events import EventPage
 from headgate.store.kafka.scan import KafkaLog, read_pages
+from headgate.store.kafka.topics import Admin, wanted_topics
 from tests.store.contract import PARTITIONS, EventReader, OpenStore
 from tests.support import eventually
 
@@ -107,6 +112,23 @@ def kafka_config(bootstrap: str, prefix: str, copies: int = 1) -> KafkaConfig:
         **dict.fromkeys(("progress", "runs", "objects", "changelog", "reports", "numbers"), state),
     )
     return KafkaConfig(bootstrap=bootstrap, topic_prefix=prefix, topics=topics)
+
+
+def make_topics(config: KafkaConfig, *roles: str) -> None:
+    """Makes the topics of these roles alone: a broker works for every partition as long as it runs."""
+    wanted = [topic for topic in wanted_topics(config) if topic.role in roles]
+    new = [NewTopic(topic.name, topic.partitions, topic.replication, config=dict(topic.settings)) for topic in wanted]
+    admin = Admin(config)
+    for made in admin._client.raw.create_topics(new).values():
+        made.result()
+    admin._wait_known(wanted)
+
+
+def deployed(kafka: Kafka, *roles: str, like: Callable[[str, str], KafkaConfig] = kafka_config) -> KafkaConfig:
+    """A deployment of one's own, with the topics that a test needs."""
+    config = like(kafka.bootstrap, f"t{uuid.uuid4().hex[:8]}.")
+    make_topics(config, *roles)
+    return config
 
 
 class KafkaReader:

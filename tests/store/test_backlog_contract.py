@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -27,11 +26,11 @@ from headgate.store.kafka.outbox_records import OutboxEvent, decode
 from headgate.store.kafka.outbox_takeover import OutboxTakeover
 from headgate.store.kafka.outbox_walk import Checkpoints, KnownPlace, TopicBacklog
 from headgate.store.kafka.partition_views import CheckpointRowPlaces, RowsAhead
-from headgate.store.kafka.topics import Admin
 from headgate.subscriptions.sources import ChunkRowPlaces, RowPlaces
 from tests.delivery.harness import run
 from tests.store.dispatch_feed import SOURCES, Feed, made_event
 from tests.store.outbox_stream import BROKER, OUTBOX_PARTITIONS, outbox_config
+from tests.store.stores import deployed
 
 EVENTS = 150
 """Of each source partition."""
@@ -71,8 +70,7 @@ async def embedded(directory: Path) -> AsyncIterator[OpenStore]:
 
 @asynccontextmanager
 async def on_kafka(kafka: Kafka, *, is_ahead: bool) -> AsyncIterator[OpenStore]:
-    config = outbox_config(kafka.bootstrap, f"b{uuid.uuid4().hex[:8]}.")
-    Admin(config).create_missing()
+    config = deployed(kafka, "events", "outbox", like=outbox_config)
     feed = Feed(config, wanted)
     for _ in range(0, EVENTS, 30):
         feed.store(30)

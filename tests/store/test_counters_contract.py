@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,10 +35,10 @@ from headgate.server.target_stats import (
 )
 from headgate.settings import Settings
 from headgate.storage.files import DispatcherDirectory
-from headgate.store.kafka.topics import Admin
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
 from tests.store.dispatch_feed import Feed, made_event, made_target
 from tests.store.outbox_stream import BROKER, OUTBOX_PARTITIONS, outbox_config
+from tests.store.stores import deployed
 from tests.store.test_kafka_dispatch import dispatching
 from tests.store.test_records_contract import Owners
 from tests.support import until
@@ -93,8 +92,7 @@ async def embedded(data: Path, routes: Routes, _kafka: Callable[[], Kafka]) -> A
 
 @contextlib.asynccontextmanager
 async def on_kafka(data: Path, routes: Routes, kafka: Callable[[], Kafka]) -> AsyncIterator[Counters]:
-    config = outbox_config(kafka().bootstrap, f"n{uuid.uuid4().hex[:8]}.")
-    Admin(config).create_missing()
+    config = deployed(kafka(), "events", "outbox", "changelog", "reports", like=outbox_config)
     feed = Feed(config, lambda source, _: [] if source else SENT)
     await asyncio.to_thread(feed.store, 1)
     socket = data / "d.sock"

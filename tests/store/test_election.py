@@ -16,8 +16,7 @@ from headgate.errors import InvalidInputError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumer_groups import Election, Loss
 from headgate.store.kafka.matcher import is_followed
-from headgate.store.kafka.topics import Admin
-from tests.store.stores import kafka_config
+from tests.store.stores import deployed
 from tests.support import eventually
 
 pytestmark = pytest.mark.kafka
@@ -65,9 +64,7 @@ class Candidate:
 
 @pytest.fixture
 def config(kafka: Kafka) -> KafkaConfig:
-    config = kafka_config(kafka.bootstrap, f"e{time.monotonic_ns()}.")
-    Admin(config).create_missing()
-    return config
+    return deployed(kafka, "runs")
 
 
 @pytest.fixture

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.scan_contract import ScanContract
+from tests.store.scan_contract import Filled, ScanContract, filled_with
 from tests.store.stores import EmbeddedStore
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    store = EmbeddedStore(tmp_path_factory.mktemp("filled"))
+    yield filled_with(store)
+    store.close()
 
 
 class TestEmbeddedScan(ScanContract):

@@ -19,9 +19,8 @@ from headgate.inspect.log_follower import LogFollower
 from headgate.scan.source import SearchableLog
 from headgate.store.kafka import scan
 from headgate.store.kafka.scan import KafkaLog
-from headgate.store.kafka.topics import Admin
 from tests.store.contract import BROKER, PARTITIONS
-from tests.store.stores import EmbeddedStore, KafkaStore, kafka_config
+from tests.store.stores import EmbeddedStore, KafkaStore, deployed, make_topics
 from tests.store.test_inspected_log import OTHER, store_events
 
 ON_KAFKA = pytest.param("kafka", marks=pytest.mark.kafka)
@@ -32,8 +31,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddedSt
     store: EmbeddedStore | KafkaStore = EmbeddedStore(tmp_path)
     if request.param == "kafka":
         kafka: Kafka = request.getfixturevalue("kafka")
-        store = KafkaStore(kafka_config(kafka.bootstrap, f"f{time.monotonic_ns()}."))
-        Admin(store.config).create_missing()
+        store = KafkaStore(deployed(kafka, "events"))
     yield store
     store.close()
 
@@ -151,6 +149,6 @@ def test_a_topic_that_is_another_one_is_told(store: KafkaStore) -> None:
     admin.delete_topics([name])[name].result()
     while name in admin.list_topics(timeout=10).topics:
         time.sleep(0.05)
-    Admin(store.config).create_missing()
+    make_topics(store.config, "events")
     with pytest.raises(UnavailableError, match=r"partition 0 of the log ends at 0, and was read up to \d"):
         follower.step()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -23,9 +22,8 @@ from headgate.inspect.trace import tree_of
 from headgate.log.directory import LogDirectory
 from headgate.store.kafka import scan
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
-from headgate.store.kafka.topics import Admin
 from tests.store.contract import BROKER, PARTITIONS, OpenStore, event
-from tests.store.stores import EmbeddedStore, KafkaStore, kafka_config
+from tests.store.stores import EmbeddedStore, KafkaStore, deployed
 
 OTHER = "default/other/77"
 Opened = tuple[OpenStore, Callable[[], InspectedLog]]
@@ -36,8 +34,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddedSt
     store: EmbeddedStore | KafkaStore = EmbeddedStore(tmp_path)
     if request.param == "kafka":
         kafka: Kafka = request.getfixturevalue("kafka")
-        store = KafkaStore(kafka_config(kafka.bootstrap, f"i{time.monotonic_ns()}."))
-        Admin(store.config).create_missing()
+        store = KafkaStore(deployed(kafka, "events"))
     yield store
     store.close()
 

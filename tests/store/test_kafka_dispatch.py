@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import sys
-import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from pathlib import Path
@@ -19,10 +18,10 @@ from headgate.server.kafka.group import KafkaDispatcher, kafka_dispatcher
 from headgate.server.kafka.partition import KafkaDispatcherOptions
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_reader import OutboxMember
-from headgate.store.kafka.topics import Admin
 from tests.delivery.harness import Request, Routes, Subscriber, run
 from tests.store.dispatch_feed import KEYS, SOURCES, Feed, in_order, made_target
 from tests.store.outbox_stream import OUTBOX_PARTITIONS, outbox_config
+from tests.store.stores import deployed
 from tests.support import until
 
 pytestmark = pytest.mark.kafka
@@ -30,9 +29,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def config(kafka: Kafka) -> KafkaConfig:
-    made = outbox_config(kafka.bootstrap, f"d{uuid.uuid4().hex[:8]}.")
-    Admin(made).create_missing()
-    return made
+    return deployed(kafka, "events", "outbox", "changelog", "reports", like=outbox_config)
 
 
 @contextlib.asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,18 +14,16 @@ from headgate.errors import UnavailableError
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.client import KafkaUnreachableError
 from headgate.store.kafka.records import RecordError
-from headgate.store.kafka.topics import Admin
 from headgate.testing import free_port
 from tests.store.contract import EventStoreContract, entries, event, stored
-from tests.store.stores import KafkaReader, KafkaStore, kafka_config
+from tests.store.stores import KafkaReader, KafkaStore, deployed, kafka_config
 
 pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
 def store(kafka: Kafka) -> Iterator[KafkaStore]:
-    store = KafkaStore(kafka_config(kafka.bootstrap, f"t{time.monotonic_ns()}."))
-    Admin(store.config).create_missing()
+    store = KafkaStore(deployed(kafka, "events"))
     yield store
     store.close()
 

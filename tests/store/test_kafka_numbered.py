@@ -26,12 +26,11 @@ from headgate.ingress.publish_rpc import PublishRpc
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.numbered_producers import FencedProducers, NumberedWriter
 from headgate.store.kafka.records import records_of
-from headgate.store.kafka.topics import Admin
 from tests.calls import Client, Refused, served
 from tests.ingress.test_publish_rpc import BROKER, names, opened, request, run, said
 from tests.store.contract import PARTITIONS
 from tests.store.numbered_contract import NumberedContract, ids
-from tests.store.stores import SETTLE_S_MAX, KafkaReader, kafka_config
+from tests.store.stores import SETTLE_S_MAX, KafkaReader, deployed
 from tests.support import eventually
 
 pytestmark = pytest.mark.kafka
@@ -56,8 +55,7 @@ class KafkaNumbered:
     count = PARTITIONS
 
     def __init__(self, kafka: Kafka) -> None:
-        self.config = kafka_config(kafka.bootstrap, f"n{uuid.uuid4().hex[:8]}.")
-        Admin(self.config).create_missing()
+        self.config = deployed(kafka, "events")
         self._admin = AdminClient({"bootstrap.servers": self.config.bootstrap})
 
     @contextlib.asynccontextmanager

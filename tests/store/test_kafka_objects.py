@@ -25,7 +25,6 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import KafkaUnreachableError
 from headgate.store.kafka.objects import OBJECT_ROWS, KafkaObjects, ObjectsLostError
 from headgate.store.kafka.rows import RowRecordError
-from headgate.store.kafka.topics import Admin
 from headgate.testing import free_port
 from tests.store.object_stores import ControlProcess
 from tests.store.objects_contract import (
@@ -40,7 +39,7 @@ from tests.store.objects_contract import (
     watched,
 )
 from tests.store.objects_writer import POINTS, WRITES
-from tests.store.stores import kafka_config
+from tests.store.stores import deployed, kafka_config, make_topics
 from tests.support import eventually
 
 pytestmark = pytest.mark.kafka
@@ -49,9 +48,7 @@ Start = Callable[..., ControlProcess]
 
 @pytest.fixture
 def config(kafka: Kafka) -> KafkaConfig:
-    config = kafka_config(kafka.bootstrap, f"o{time.monotonic_ns()}.")
-    Admin(config).create_missing()
-    return config
+    return deployed(kafka, "objects")
 
 
 @pytest.fixture
@@ -313,7 +310,7 @@ def test_another_topic_of_the_name_is_not_mixed_into_a_cache(
     for done in admin.delete_topics([config.topic("objects")]).values():
         done.result()
     eventually(lambda: config.topic("objects") not in admin.list_topics(timeout=10).topics)
-    Admin(config).create_missing()
+    make_topics(config, "objects")
     with pytest.raises(ObjectsLostError, match="another topic of this name") as caught:
         KafkaObjects.open(process.path, config, "b")
     assert "Move control.db away" in caught.value.hint

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -32,12 +31,12 @@ from headgate.server.kafka.peers import PeerServers
 from headgate.server.local_http import answering
 from headgate.settings import Settings
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.topics import Admin
 from headgate.subscriptions.api import METHODS, PREFIX
 from tests.delivery.harness import BROKER, Routes, event, run
 from tests.store.dispatch_feed import SOURCES, Feed
 from tests.store.outbox_stream import OUTBOX_PARTITIONS, outbox_config
 from tests.store.pulls_contract import BATCH, Consuming, PullsContract, stats
+from tests.store.stores import deployed
 from tests.store.test_kafka_dispatch import dispatching
 from tests.subscriptions.test_http import Client, ids, subscription
 from tests.support import until
@@ -48,9 +47,7 @@ SHARD = dispatcher_of(1, OUTBOX_PARTITIONS)
 
 @pytest.fixture
 def config(kafka: Kafka) -> KafkaConfig:
-    made = outbox_config(kafka.bootstrap, f"p{uuid.uuid4().hex[:8]}.")
-    Admin(made).create_missing()
-    return made
+    return deployed(kafka, "events", "outbox", "changelog", "reports", like=outbox_config)
 
 
 def made(_source: int, offset: int, _size_bytes: int) -> Event:

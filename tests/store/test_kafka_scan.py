@@ -16,18 +16,27 @@ from confluent_kafka.admin import AdminClient
 from headgate.control.specs import DEFAULT_RULE
 from headgate.errors import UnavailableError
 from headgate.scan.scan import Scan
-from headgate.scan.source import EARLIEST, Query, start_offsets
+from headgate.scan.source import EARLIEST, Query, ReadableLog, start_offsets
 from headgate.store.kafka import scan as kafka_scan
 from headgate.store.kafka.client import KafkaUnreachableError
 from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.scan import KafkaLog
-from headgate.store.kafka.topics import Admin
 from headgate.stream.follow import Turn
 from headgate.stream.request import read_request
 from headgate.testing import free_port
 from tests.store.contract import BROKER, entries
-from tests.store.scan_contract import SERVED, ScanContract, known, offsets_of, places, scanned, wanted
-from tests.store.stores import KafkaStore, kafka_config
+from tests.store.scan_contract import (
+    SERVED,
+    Filled,
+    ScanContract,
+    filled_with,
+    known,
+    offsets_of,
+    places,
+    scanned,
+    wanted,
+)
+from tests.store.stores import KafkaStore, deployed, kafka_config, make_topics
 
 pytestmark = pytest.mark.kafka
 QUERY = Query(BROKER, DEFAULT_RULE.value)
@@ -35,9 +44,15 @@ QUERY = Query(BROKER, DEFAULT_RULE.value)
 
 @pytest.fixture
 def store(kafka: Kafka) -> Iterator[KafkaStore]:
-    store = KafkaStore(kafka_config(kafka.bootstrap, f"s{time.monotonic_ns()}."))
-    Admin(store.config).create_missing()
+    store = KafkaStore(deployed(kafka, "events"))
     yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def filled(kafka: Kafka) -> Iterator[Filled]:
+    store = KafkaStore(deployed(kafka, "events"))
+    yield filled_with(store)
     store.close()
 
 
@@ -46,9 +61,10 @@ class TestKafkaScan(ScanContract):
     def store(self, store: KafkaStore) -> KafkaStore:
         return store
 
-    def test_a_client_that_leaves_ends_its_scan(self, store: KafkaStore, tmp_path: Path) -> None:  # type: ignore[override]
-        super().test_a_client_that_leaves_ends_its_scan(store, tmp_path)
-        assert store._logs[-1]._consumers._count == 0, "every consumer was given back, and closed"
+    def test_a_client_that_leaves_ends_its_scan(self, log: ReadableLog, tmp_path: Path) -> None:
+        super().test_a_client_that_leaves_ends_its_scan(log, tmp_path)
+        assert isinstance(log, KafkaLog)
+        assert log._consumers._count == 0, "every consumer was given back, and closed"
 
 
 def test_aborted_batches_and_ends_of_transactions_are_gaps_and_nothing_else(store: KafkaStore) -> None:
@@ -95,7 +111,7 @@ def test_a_topic_made_anew_ends_a_reader_that_follows_with_the_reason(store: Kaf
             admin.delete_topics([name])[name].result()
             while name in (await asyncio.to_thread(admin.list_topics, timeout=10)).topics:
                 await asyncio.sleep(0.05)
-            await asyncio.to_thread(Admin(store.config).create_missing)
+            await asyncio.to_thread(make_topics, store.config, "events")
             with pytest.raises(UnavailableError, match=r"events/0 ends before offset \d|Unknown topic"):
                 await exhausted(reading)
 
@@ -142,11 +158,11 @@ def test_more_scans_than_consumers_all_get_everything(store: KafkaStore, monkeyp
     assert log._consumers._count == len(log._consumers._idle) == 2
 
 
-def test_a_bound_of_bytes_holds_no_partition_up(store: KafkaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bound_of_bytes_holds_no_partition_up(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_scan, "KAFKA_FETCH_BYTES_MAX", 500)
-    asyncio.run(ScanContract.fill(store, 11, 30))
-    log = store.log()
-    assert offsets_of(scanned(Scan(log, QUERY, start_offsets(log, EARLIEST)), 10)) == places(wanted(known(store), None))
+    log = filled.store.log()
+    truth = places(wanted(filled.events, None))
+    assert offsets_of(scanned(Scan(log, QUERY, start_offsets(log, EARLIEST)), 10)) == truth
 
 
 @pytest.mark.slow  # as it is for readers of events

@@ -32,7 +32,7 @@ from tests.support import eventually, times
 
 BROKER = "default/main/1"
 SOURCES, OUTBOX = 2, 3
-EVENTS, FILTERS, HARD = times(400, 1_200), times(400, 1_000), times(80, 200)
+EVENTS, FILTERS, HARD = times(240, 1_200), times(200, 1_000), times(40, 200)
 PATIENCE_S = 90.0
 ALLOWED = {
     OutcomeKind.TRUE: {Verdict.MATCH, Verdict.CANDIDATE},

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -21,8 +20,8 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_reader import OutboxMember
 from headgate.store.kafka.outbox_records import HEADER, Checkpoint, OutboxPage, OutboxState
 from headgate.store.kafka.records import RecordError
-from headgate.store.kafka.topics import Admin
 from tests.store.outbox_stream import OUTBOX_PARTITIONS, Record, Run, outbox_config
+from tests.store.stores import deployed
 from tests.support import eventually
 
 pytestmark = pytest.mark.kafka
@@ -77,9 +76,7 @@ class Member:
 
 
 def deployment(kafka: Kafka) -> KafkaConfig:
-    config = outbox_config(kafka.bootstrap, f"o{uuid.uuid4().hex[:8]}.")
-    Admin(config).create_missing()
-    return config
+    return deployed(kafka, "events", "outbox", like=outbox_config)
 
 
 @pytest.mark.slow  # a dispatcher is killed under load in test_kafka_dispatch.py

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +26,10 @@ from headgate.server import local_http
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, asked
 from headgate.server.kafka.partition_questions import OwnerRefusedError, RemoteRecords, partition_path, partitions_api
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
-from headgate.store.kafka.topics import Admin
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
 from tests.store.dispatch_feed import Feed, made_event, made_target
 from tests.store.outbox_stream import BROKER, OUTBOX_PARTITIONS, outbox_config
+from tests.store.stores import deployed
 from tests.store.test_kafka_dispatch import dispatching
 from tests.support import until
 
@@ -87,8 +86,7 @@ class Owners:
 
 @contextlib.asynccontextmanager
 async def on_kafka(data: Path, routes: Routes, kafka: Callable[[], Kafka]) -> AsyncIterator[World]:
-    config = outbox_config(kafka().bootstrap, f"w{uuid.uuid4().hex[:8]}.")
-    Admin(config).create_missing()
+    config = deployed(kafka(), "events", "outbox", "changelog", "reports", like=outbox_config)
 
     def wants(source: int, offset: int) -> list[int]:
         if source or offset == PASSED:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,9 +16,9 @@ from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.match_run import OutboxDriver, OutboxPlaces
 from headgate.store.kafka.runs import MatcherLeadLostError, RunRegistry, follow_generations
-from headgate.store.kafka.topics import Admin
 from tests.store.matcher_world import OUTBOX, SOURCES, WAIT_S_MAX, Reader, Worker, world_config
 from tests.store.outbox_stream import Run
+from tests.store.stores import deployed
 from tests.support import eventually
 
 pytestmark = pytest.mark.kafka
@@ -28,9 +27,7 @@ START = dict.fromkeys(range(SOURCES), 0)
 
 @pytest.fixture
 def config(kafka: Kafka) -> KafkaConfig:
-    config = world_config(kafka.bootstrap, f"r{uuid.uuid4().hex[:8]}.")
-    Admin(config).create_missing()
-    return config
+    return deployed(kafka, "events", "outbox", "runs", like=world_config)
 
 
 class Driver:

@@ -24,11 +24,10 @@ from headgate.event.model import Event
 from headgate.store.config import KafkaConfig, SourceConfig
 from headgate.store.kafka.client import TopicConsumer
 from headgate.store.kafka.source import SourceReader
-from headgate.store.kafka.topics import Admin
 from tests.store.contract import BROKER, PARTITIONS
 from tests.store.scan_contract import known
 from tests.store.source_member import identity, topics
-from tests.store.stores import KafkaStore, kafka_config
+from tests.store.stores import KafkaStore, deployed
 from tests.support import eventually
 
 pytestmark = pytest.mark.kafka
@@ -47,8 +46,7 @@ HOSTILE: Sequence[tuple[Headers, bytes | None]] = (
 
 @pytest.fixture
 def store(kafka: Kafka) -> Iterator[KafkaStore]:
-    store = KafkaStore(kafka_config(kafka.bootstrap, f"c{time.monotonic_ns()}."))
-    Admin(store.config).create_missing()
+    store = KafkaStore(deployed(kafka, "events", "refused"))
     yield store
     store.close()
 

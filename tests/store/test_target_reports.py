@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -16,9 +15,9 @@ from headgate.control.routing import Target, TargetReport, ToldFindings
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, PartitionFencedError, group_identity, restore
 from headgate.store.kafka.target_reports import PartitionReports, follow_reports
-from headgate.store.kafka.topics import Admin
 from tests.store.dispatch_feed import made_target
 from tests.store.outbox_stream import outbox_config
+from tests.store.stores import deployed
 
 pytestmark = pytest.mark.kafka
 PARTITION = 1
@@ -27,9 +26,7 @@ WAIT_S_MAX = 60.0
 
 @pytest.fixture
 def config(kafka: Kafka) -> KafkaConfig:
-    made = outbox_config(kafka.bootstrap, f"t{uuid.uuid4().hex[:8]}.")
-    Admin(made).create_missing()
-    return made
+    return deployed(kafka, "outbox", "changelog", "reports", like=outbox_config)
 
 
 class Owner:
