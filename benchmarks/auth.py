@@ -60,7 +60,6 @@ from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
-from headgate.limits import GC_YOUNG_OBJECTS
 from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
 from headgate.server.authentication import Authentication
@@ -69,6 +68,7 @@ from headgate.server.hosts import HostCheck, Hosts
 from headgate.server.http_listeners import HttpListeners
 from headgate.settings import Settings
 from headgate.testing import free_port
+from headgate_api.limits import GC_YOUNG_OBJECTS
 
 URL = "https://issuer.example"
 STATIC = "headgate_static"

@@ -9,8 +9,8 @@ import argparse
 import json
 import sys
 
-from headgate.limits import BLOOM_HASHES_MAX
 from headgate.log.bloom import build, false_positive_rate, hash_value, might_contain
+from headgate_api.limits import BLOOM_HASHES_MAX
 
 VALUES = (10, 30, 50, 80, 200, 1_000)
 SIZES = (16, 64, 128, 255)

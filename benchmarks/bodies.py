@@ -27,8 +27,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from headgate.limits import OBJECT_BYTES_MAX, OBJECT_NODES_MAX
 from headgate.testing import Server
+from headgate_api.limits import OBJECT_BYTES_MAX, OBJECT_NODES_MAX
 
 EVENT = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}
 PAUSE_S = 0.002

@@ -28,8 +28,6 @@ from rich.table import Table
 from benchmarks.matcher import BROKER, CHUNK_EVENTS, cpu_s, read
 from benchmarks.tables import print_whole
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.json_format import decode_event
-from headgate.event.model import Event
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Constant, Verdict
 from headgate.log.directory import Partition
@@ -38,6 +36,8 @@ from headgate.match.dataframe import match_events
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session
 from headgate.match.table import TableBuilder
+from headgate_api.event.json_format import decode_event
+from headgate_api.event.model import Event
 
 THREADS = 2
 EVENTS = 100_000

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import DEFAULT, filter_value_rule
 from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
@@ -29,6 +28,7 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.scan import Scan
 from headgate.scan.source import Query
+from headgate_api.event.model import DataKind, Event
 
 BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 RULE = filter_value_rule(DEFAULT)

@@ -20,14 +20,14 @@ from pathlib import Path
 
 from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.ingress.encode import Entries, encode
-from headgate.limits import BLOOM_BYTES_MIN
 from headgate.log.bloom import false_positive_rate, hash_count
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import BLOOM_BYTES_MIN
 
 RATE_PER_S = 100
 SECONDS = 10

@@ -34,13 +34,9 @@ from tests.filter.hostile_filters import EVALUATED, EVENTS, LISTS, OBJECTS, REFU
 
 from benchmarks.ingress import PATH, bare
 from benchmarks.tables import print_whole
-from headgate import limits
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
-from headgate.errors import HeadgateError
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.event.http import BATCH_JSON
-from headgate.event.json_text import allow_deep_json
 from headgate.filter.cel.evaluate import program
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.ingress.app import Ingress
@@ -51,13 +47,17 @@ from headgate.ingress.producers import Producers
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
-from headgate.rpc.cloudevents_pb2 import CloudEvent
-from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
 from headgate.rpc.service import CallContext, RpcCall
 from headgate.subscriptions.api import PREFIX, SubscriptionsApi
 from headgate.subscriptions.leases import AckResult, Leases
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.store import SavedCursor
+from headgate_api import limits
+from headgate_api.errors import HeadgateError
+from headgate_api.event.http import BATCH_JSON
+from headgate_api.event.json_text import allow_deep_json
+from headgate_api.rpc.cloudevents_pb2 import CloudEvent
+from headgate_api.rpc.headgate_pb2 import PublishRequest, PublishResponse
 
 GOAL_MS: Final = 50.0
 TICK_S: Final = 0.001

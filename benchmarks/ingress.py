@@ -26,17 +26,17 @@ import uvloop
 
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.event.http import encode_binary
-from headgate.event.json_format import encode_batch
-from headgate.event.model import DataKind, Event
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.protocol import http_config
-from headgate.limits import GC_YOUNG_OBJECTS, THREAD_SWITCH_S
 from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
+from headgate_api.event.http import encode_binary
+from headgate_api.event.json_format import encode_batch
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import GC_YOUNG_OBJECTS, THREAD_SWITCH_S
 
 PATH = "/bench/orders"
 DIFFERENT = 1_000

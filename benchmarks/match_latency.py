@@ -29,7 +29,6 @@ import structlog
 
 from headgate.control.routing import DeliveryRules, RoutingTable, Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.model import DataKind, Event
 from headgate.filter.compile.compiler import compile_filter
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
@@ -38,6 +37,7 @@ from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
 from headgate.outbox.protocol import LinkEndpoint
+from headgate_api.event.model import DataKind, Event
 
 BROKER = "default/main/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 HELLO_BYTES = 84

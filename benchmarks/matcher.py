@@ -30,7 +30,6 @@ from rich.table import Table
 
 from benchmarks.tables import print_whole
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.json_format import decode_event
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.log.directory import Partition
@@ -40,6 +39,7 @@ from headgate.match.query import SOURCE
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session
 from headgate.match.table import MatchTable, build_table
+from headgate_api.event.json_format import decode_event
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 BROKER = "default/main/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"

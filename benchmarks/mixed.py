@@ -33,7 +33,6 @@ from benchmarks.tables import print_whole
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.verdicts import evaluate
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import EventView, OutcomeKind
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import CompiledFilter, Verdict
@@ -43,6 +42,7 @@ from headgate.match.dataframe import match_events
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session
 from headgate.match.table import build_table
+from headgate_api.event.model import DataKind, Event
 
 TYPES = 1_000
 REGIONS = ("eu-west", "eu-north", "us-east", "us-west", "ap-south")

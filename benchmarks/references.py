@@ -34,7 +34,6 @@ from rich.table import Table
 
 from benchmarks.shards import own_s
 from benchmarks.tables import print_whole
-from headgate.event.model import DataKind, Event
 from headgate.outbox.shards import dispatcher_of
 from headgate.store.kafka.events import headers_of
 from headgate.store.kafka.outbox_records import (
@@ -48,6 +47,7 @@ from headgate.store.kafka.outbox_records import (
     decode_event,
 )
 from headgate.store.kafka.records import KafkaRecord, decode_stored, encode_record
+from headgate_api.event.model import DataKind, Event
 
 OUTBOX: Final = 4
 """Partitions of the outbox, each with a dispatcher."""

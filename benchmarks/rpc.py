@@ -31,13 +31,13 @@ from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producers
 from headgate.ingress.protocol import http_config
 from headgate.ingress.publish_rpc import PublishRpc
-from headgate.limits import GC_YOUNG_OBJECTS, PUBLISH_REQUESTS_MAX
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
-from headgate.rpc.events import to_message
-from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
 from headgate.server.rpc import serving
 from headgate.testing import free_port
+from headgate_api.limits import GC_YOUNG_OBJECTS, PUBLISH_REQUESTS_MAX
+from headgate_api.rpc.events import to_message
+from headgate_api.rpc.headgate_pb2 import PublishRequest, PublishResponse
 
 BATCH = 100
 CONNECTIONS = 16

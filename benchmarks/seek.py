@@ -19,13 +19,13 @@ from pathlib import Path
 
 from benchmarks.stream import BROKER, CHUNK_EVENTS, RULE, event
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, time_range_us, to_batch
-from headgate.event.model import Event
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner
 from headgate.scan.search import EventFinder, FilterSearch
 from headgate.scan.source import NEXT, start_offsets
+from headgate_api.event.model import Event
 
 TSO = 449_320_000_000_000
 WAYS = {

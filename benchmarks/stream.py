@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, time_range_us, to_batch
-from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.scan import Scan
 from headgate.scan.source import Query
+from headgate_api.event.model import DataKind, Event
 
 BROKER = "bench/orders/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 CHUNK_EVENTS = 8_192

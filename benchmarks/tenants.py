@@ -41,7 +41,6 @@ from benchmarks.plans import Plans
 from benchmarks.tables import print_whole
 from headgate.control.routing import RoutingTable, Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.model import DataKind, Event
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.dataframe import match_events
@@ -49,6 +48,7 @@ from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
 from headgate.match.table import build_table
+from headgate_api.event.model import DataKind, Event
 
 SUBSCRIBERS, FILTERS = 3, 5
 PER_BROKER = SUBSCRIBERS * FILTERS

@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import Final
 
 from clusters import LocalCluster, launched
-from headgate.errors import UnavailableError
 from headgate.store.kafka.spark_jars import jars
 from headgate.testing.server import free_port
+from headgate_api.errors import UnavailableError
 
 POM: Final = Path(__file__).with_name("kafka-pom.xml")
 START_S_MAX: Final = 120.0

@@ -15,8 +15,8 @@ from typing import Any, Final
 import pyspark
 
 from clusters import LocalCluster, launched
-from headgate.errors import UnavailableError
 from headgate.testing.server import free_port
+from headgate_api.errors import UnavailableError
 
 START_S_MAX: Final = 120.0
 _EXECUTOR: Final = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"

@@ -16,8 +16,8 @@ import typer
 
 from conformance import cel, cesql, dialects, http
 from conformance.cases import EXIT_FAILED, EXIT_UNUSABLE, CaseError, Run
-from headgate.conformance.broker import CaseStatus
-from headgate.event.json_text import allow_deep_json
+from headgate_api.event.json_text import allow_deep_json
+from headgate_conformance.broker import CaseStatus
 
 SUITES: Final[Mapping[str, Run]] = {
     "cel": cel.run,

@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headgate.conformance.broker import CaseStatus
-from headgate.errors import InvalidInputError
+from headgate_api.errors import InvalidInputError
+from headgate_conformance.broker import CaseStatus
 
 _Case = TypeVar("_Case", bound=msgspec.Struct)
 

@@ -9,8 +9,6 @@ from typing import Final
 import msgspec
 
 from conformance.cases import Result, judged, read
-from headgate.event.attributes import OPTIONAL_ATTRIBUTES, REQUIRED_ATTRIBUTES
-from headgate.event.model import Event
 from headgate.filter.cel.engine import OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, program
@@ -18,6 +16,8 @@ from headgate.filter.cel.unparse import string_literal
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.dialects.cesql.dialect import Translation, translate
 from headgate.filter.dialects.cesql.values import Type
+from headgate_api.event.attributes import OPTIONAL_ATTRIBUTES, REQUIRED_ATTRIBUTES
+from headgate_api.event.model import Event
 
 _Value = str | int | bool
 _FULL: Final[Mapping[str, _Value]] = {

@@ -8,13 +8,13 @@ from typing import Final, Literal
 import msgspec
 
 from conformance.cases import Result, compared, read
-from headgate.conformance.broker import CaseStatus
 from headgate.filter.cel.engine import Activation, FilterOutcome, OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import decode_json
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.dialects.eventpattern.dialect import pattern_to_cel, whole_tree
-from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX
+from headgate_api.limits import FILTER_CANONICAL_CHARACTERS_MAX
+from headgate_conformance.broker import CaseStatus
 
 KNOWN_PATTERNS: Final = {
     "dot_joining_event": "a member whose own name has a dot is found when the pattern writes the dot as well, not"

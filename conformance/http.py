@@ -19,13 +19,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from conformance.cases import CaseError, Result, judged, read
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
-from headgate.event.model import DataKind, Event
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context, context_of
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.log.commit import SubmitChain
+from headgate_api.event.model import DataKind, Event
 
 KNOWN: Final = {
     "data-string-nul": "a choice: U+0000 in a JSON string is legal, but cel-cpp cuts the string there, so filters would"

@@ -6,8 +6,8 @@ python -m examples.client_read 127.0.0.1:8081 default/default
 import asyncio
 import sys
 
-from headgate.client import AsyncClient
 from headgate.expr import property
+from headgate_client import AsyncClient
 
 
 async def read(server: str, broker: str, start: str = "earliest") -> tuple[list[int], str]:

@@ -36,7 +36,7 @@ class Mutant:
 
     Attributes:
         name: Unique.
-        file: Below `src/headgate`; its folder is the room.
+        file: Below `src/headgate`, or of another package below `src`; its folder is the room.
         text: Stands in the file exactly once.
         instead: What stands there in the mutant.
         broken: What is wrong then.
@@ -52,26 +52,26 @@ class Mutant:
 
     @property
     def room(self) -> str:
-        """`log`, `filter/cel`, `store/kafka`."""
-        parts = Path(self.file).parts
-        return "/".join(parts[: 2 if parts[0] in ("filter", "store") else 1])
+        """`log`, `filter/cel`, `store/kafka`; a room of `headgate_api` counts as that of the server with its name."""
+        folders = Path(self.file.removeprefix("headgate_api/")).parent.parts or ("headgate_api",)
+        return "/".join(folders[: 2 if folders[0] in ("filter", "store") else 1])
 
     @property
     def path(self) -> Path:
         """The file."""
-        return SOURCE / self.file
+        return (SOURCE.parent if self.file.startswith("headgate_") else SOURCE) / self.file
 
 
 # fmt: off
 MUTANTS: Final = (
     Mutant("forged-root", "event/hops.py", "ATTRIBUTES: Final = (HOPS, ROOT)", "ATTRIBUTES: Final = (HOPS,)",
            "a producer may send the root of an event, which is the broker's own", "tests/ingress/test_hops.py"),
-    Mutant("decoded-twice", "event/http.py", "value = unquote_to_bytes(value)",
+    Mutant("decoded-twice", "headgate_api/event/http.py", "value = unquote_to_bytes(value)",
            "value = unquote_to_bytes(unquote_to_bytes(value))",
            "header values are percent-decoded twice", "tests/event/test_rules.py tests/event/test_properties.py"),
-    Mutant("wrong-side-of-utc", "event/rfc3339.py", 'if sign == "-":', 'if sign == "+":',
+    Mutant("wrong-side-of-utc", "headgate_api/event/rfc3339.py", 'if sign == "-":', 'if sign == "+":',
            "an offset from UTC counts in the wrong direction", "tests/event/test_rfc3339.py"),
-    Mutant("batch-of-one-more", "event/json_format.py", "len(fast) <= BATCH_EVENTS_MAX:",
+    Mutant("batch-of-one-more", "headgate_api/event/json_format.py", "len(fast) <= BATCH_EVENTS_MAX:",
            "len(fast) <= BATCH_EVENTS_MAX + 1:",
            "the fast path takes one event too many", "tests/event/test_rules.py"),
     Mutant("rounds-of-nests", "filter/cel/budget.py", "max(min(rounds * items, ROUNDS_MAX), 1.0)",
@@ -302,7 +302,10 @@ MUTANTS: Final = (
            "a search leaves out events that the index has given up", "tests/inspect/test_log_follower.py"),
     Mutant("old-flows", "inspect/catalogue.py", "                if flow.last_us >= not_before_us\n", "",
            "the catalogue shows flows that no reader sees any more", "tests/inspect/test_catalogue.py"),
-    Mutant("narrow-margin", "inspect/backtest_result.py", "_student(windows - 1)", "_Z",
+    Mutant("behind-the-end", "headgate_api/positions.py", "if offset > ends[partition]:",
+           "if offset > ends[partition] + 1:",
+           "a reader may begin behind the end of the log", "tests/log/test_positions.py"),
+    Mutant("narrow-margin", "headgate_api/backtest.py", "_student(windows - 1)", "_Z",
            "few windows give too narrow an interval", "tests/inspect/test_backtest_margin.py"),
     Mutant("credits-unspent", "stream/follow.py", "                    credits.take(count)\n",
            "                    pass\n",
@@ -310,10 +313,10 @@ MUTANTS: Final = (
     Mutant("readers-leak", "stream/readers.py", "        with self._quota.held(namespace), self._places",
            "        self._quota.take(namespace)\n        with self._places",
            "a reader that is closed counts for the quota", "tests/stream/test_readers_quota.py"),
-    Mutant("joined-json", "rpc/events.py",
+    Mutant("joined-json", "headgate_api/rpc/events.py",
            "        if [bytes(element) for element in _decode_elements(body)] != texts:\n            return False\n",
            "", "two halves of a JSON text pass as two events' data", "tests/rpc/test_events.py"),
-    Mutant("nanoseconds", "rpc/events.py", 'match[2].ljust(9, "0")', 'match[2].rjust(9, "0")',
+    Mutant("nanoseconds", "headgate_api/rpc/events.py", 'match[2].ljust(9, "0")', 'match[2].rjust(9, "0")',
            "milliseconds become nanoseconds", "tests/rpc/test_events.py"),
     Mutant("commits-unsynced", "storage/commit.py", 'connection.execute("PRAGMA synchronous = FULL")',
            'connection.execute("PRAGMA synchronous = NORMAL")',
@@ -358,19 +361,19 @@ MUTANTS: Final = (
     Mutant("unsynced-backup", "backup/writing.py", "            file.flush()\n            os.fsync(file.fileno())\n",
            "            file.flush()\n", "a backup that is told to be there may be lost with power",
            "tests/backup/test_backup.py::test_a_backup_is_on_disk_when_it_has_its_name"),
-    Mutant("before-the-seek", "client/consumer.py", "            self._buffer.clear()\n", "",
+    Mutant("before-the-seek", "headgate_client/consumer.py", "            self._buffer.clear()\n", "",
            "a consumer is handed what came before a seek", "tests/client/test_consumer.py"),
-    Mutant("position-too-far", "client/reader.py", "in reversed(self._events):", "in self._events:",
+    Mutant("position-too-far", "headgate_client/reader.py", "in reversed(self._events):", "in self._events:",
            "who reads on at the position misses events", "tests/client/test_reader.py"),
-    Mutant("refusal-untold", "client/producer.py", "self._refused = self._refused or error", "pass",
+    Mutant("refusal-untold", "headgate_client/producer.py", "self._refused = self._refused or error", "pass",
            "flush does not say that something was not stored", "tests/client/test_producer.py"),
-    Mutant("old-labels-win", "cli/objects.py", "kept | given if", "given | kept if",
+    Mutant("old-labels-win", "headgate_cli/objects.py", "kept | given if", "given | kept if",
            "apply does not change a label that is there", "tests/control/test_cli_objects.py"),
-    Mutant("discarded-unasked", "cli/deadletter.py", "if not yes and not typer.confirm(",
+    Mutant("discarded-unasked", "headgate_cli/deadletter.py", "if not yes and not typer.confirm(",
            "if yes and not typer.confirm(",
            "dead letters are discarded without a question",
            "tests/test_command.py::test_dead_letters_are_discarded_by_who_means_it"),
-    Mutant("wet-run", "cli/replay.py", 'body=body | {"dryRun": dry_run})', "body=body)",
+    Mutant("wet-run", "headgate_cli/replay.py", 'body=body | {"dryRun": dry_run})', "body=body)",
            "a dry run of a replay sends the events", "tests/test_command.py::test_a_dry_run_of_a_replay_is_one"),
 )
 # fmt: on

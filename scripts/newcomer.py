@@ -28,8 +28,8 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from headgate import DISTRIBUTION
 from headgate.testing import Server, free_port
+from headgate_api import DISTRIBUTION
 
 SECONDS_MAX: Final = 120.0
 """For each way: what takes longer is given up by most people."""

@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from headgate.rpc.errors import ERROR, HINT
 from headgate.server.rpc import serving
+from headgate_api.rpc.errors import ERROR, HINT
 
 
 class Refused(Exception):

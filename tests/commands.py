@@ -6,7 +6,7 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from headgate.cli.main import app
+from headgate_cli.main import app
 
 
 def headgate(*words: str, **environment: Any) -> Result:

@@ -16,21 +16,22 @@ from typer.main import get_group
 from typer.testing import CliRunner
 
 import headgate.cli
-from headgate.cli import lazy
-from headgate.cli.lazy import LazyGroup
-from headgate.cli.main import COMMANDS, app
+import headgate_cli
+from headgate_cli import lazy
+from headgate_cli.lazy import LazyGroup
+from headgate_cli.main import COMMANDS, app
 
 NOBODY = "http://127.0.0.1:1"
 HEAVY = {"pyspark", "pyarrow", "grpc", "cel_expr_python", "google.protobuf", "starlette", "uvicorn", "structlog"}
-CORE = {"headgate.cli", "headgate.cli.lazy", "headgate.cli.main", "headgate.errors"}
+CORE = {"headgate_api", "headgate_api.errors", "headgate_cli", "headgate_cli.lazy", "headgate_cli.main"}
 CALL = (
-    "import sys; from headgate.cli.main import main; sys.argv = ['headgate', *sys.argv[1:]]\n"
+    "import sys; from headgate_cli.main import main; sys.argv = ['headgate', *sys.argv[1:]]\n"
     "try: main()\n"
     "finally: print(*sys.modules)"
 )
 CALLS = """
 import sys
-from headgate.cli.main import main
+from headgate_cli.main import main
 server, *commands = sys.argv[1:]
 for command in commands:
     sys.argv = ["headgate", *command.split(), "--server", server]
@@ -55,14 +56,13 @@ def _loaded(*arguments: str) -> set[str]:
 
 def test_the_version_imports_no_command() -> None:
     loaded = _loaded("--version")
-    assert {name for name in loaded if name.startswith("headgate.")} == CORE
+    assert {name for name in loaded if name.startswith("headgate")} == CORE
     assert not (HEAVY | {"rich", "asyncio"}) & loaded
 
 
 def test_help_imports_no_command() -> None:
-    assert {name for name in _loaded("--help") if name.startswith("headgate.")} == CORE
-    below = {name for name in _loaded("filter", "--help") if name.startswith("headgate.cli.")}
-    assert not below & {"headgate.cli.server.filter_tools", "headgate.cli.backtest"}
+    assert {name for name in _loaded("--help") if name.startswith("headgate")} == CORE
+    assert not _loaded("filter", "--help") & {"headgate.cli.filter_tools", "headgate_cli.backtest"}
 
 
 def test_a_command_that_asks_the_server_imports_none_of_it(tmp_path: Path) -> None:
@@ -120,9 +120,7 @@ def _groups() -> Iterator[tuple[LazyGroup, str]]:
 
 def test_a_command_that_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in headgate-client, which lists all commands (tests/packaging/test_client_wheel.py runs them there)."""
-    monkeypatch.setattr(
-        lazy, "find_spec", lambda module: None if module == "headgate.cli.server" else find_spec(module)
-    )
+    monkeypatch.setattr(lazy, "find_spec", lambda module: None if module == "headgate" else find_spec(module))
     done = CliRunner().invoke(app, ["serve", "--data", "x"])
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "error: headgate serve needs the package headgate-broker\nhint: pip install headgate-broker\n"
@@ -133,9 +131,13 @@ def test_a_command_that_is_not_installed_says_what_to_install(monkeypatch: pytes
 def test_every_app_of_a_module_is_a_command_or_all_its_commands_are() -> None:
     places = {group.table[name][0] for group, name in _groups()}
     apps = 0
-    for found in pkgutil.walk_packages(headgate.cli.__path__, "headgate.cli."):
-        name = found.name.removeprefix("headgate.cli.")
-        for attribute, own in vars(importlib.import_module(found.name)).items():
+    modules = [
+        found.name
+        for package in (headgate.cli, headgate_cli)
+        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
+    ]
+    for name in modules:
+        for attribute, own in vars(importlib.import_module(name)).items():
             if isinstance(own, typer.Typer) and own is not app and f"{name}:{attribute}" not in places:
                 names = {one.callback.__name__ for one in own.registered_commands if one.callback}
                 assert {f"{name}:{command}" for command in names} <= places
@@ -154,7 +156,7 @@ class Asked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
         self.bodies: list[dict[str, object]] = []
-        monkeypatch.setattr(f"headgate.cli.{module}.request", self._answer)
+        monkeypatch.setattr(f"headgate_cli.{module}.request", self._answer)
 
     def _answer(self, server: str, method: str, path: str, *, body: dict[str, object] | None = None) -> object:
         if method == "POST":

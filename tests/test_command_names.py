@@ -14,8 +14,8 @@ from urllib.error import HTTPError
 import pytest
 from typer.testing import CliRunner
 
-from headgate.cli import client
-from headgate.cli.main import app
+from headgate_cli import client
+from headgate_cli.main import app
 
 NAMED = [
     "why 1 --broker {}",

@@ -7,10 +7,10 @@ from benchmarks.tables import print_whole
 from rich.console import Console
 from rich.table import Table
 
-from headgate.cli.client import counted, filter_value, print_table
 from headgate.deadletters.store import DeadLetterCount
-from headgate.errors import InvalidInputError
 from headgate.server.summary import _kept
+from headgate_api.errors import InvalidInputError
+from headgate_cli.client import counted, filter_value, print_table
 
 NUMBERS = ("1234567890", "987654321.0", "5551234")
 

@@ -10,7 +10,7 @@ from conformance.__main__ import SUITES, app
 from conformance.cases import judged
 from typer.testing import CliRunner
 
-from headgate.conformance.broker import CaseStatus
+from headgate_conformance.broker import CaseStatus
 
 MATCH = {"name": "right", "event": {"a": 1}, "pattern": {"a": [1]}, "expect": "match"}
 WRONG = {"name": "wrong", "event": {"a": 1}, "pattern": {"a": [2]}, "expect": "match"}

@@ -22,11 +22,11 @@ from clusters.spark import SparkCluster
 from examples.cluster.ledger import ORDERED
 from headgate.demo.run import BROKER, NAMESPACE, trigger_spec
 from headgate.demo.workload import TRIGGERS
-from headgate.errors import UnavailableError
 from headgate.store.config import TopicsConfig
 from headgate.store.kafka.matcher import REHEARSED, STANDS_BY
 from headgate.testing import ApiError, Server, parts_of
 from headgate.testing.server import Object
+from headgate_api.errors import UnavailableError
 
 ROLES: Final = ("control,front,matcher,dispatcher,reader", "control,front,matcher,dispatcher")
 """Of the first and the second server: one control process and one matcher lead, the others stand by."""

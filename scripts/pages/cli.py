@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from typer.main import get_group
 
-from headgate.cli.lazy import LazyGroup
-from headgate.cli.main import app
+from headgate_cli.lazy import LazyGroup
+from headgate_cli.main import app
 from scripts.pages.cell import row
 
 HEAD: Final = """# Commands
 
-<!-- Written by `make pages` from src/headgate/cli: edit that. -->
+<!-- Written by `make pages` from src/headgate_cli and src/headgate/cli: edit that. -->
 
 Data goes to standard output; messages, one `error:` and one `hint:` line, go to standard error. Every command takes `--help`.
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import to_cel
 from headgate.filter.tools.explain import explain
+from headgate_api.event.model import DataKind, Event
 
 HEAD: Final = """# Operators
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from headgate import limits
+from headgate_api import limits
 from scripts.pages.cell import row
 
 HEAD: Final = """# Limits
 
-<!-- Written by `make pages` from src/headgate/limits.py: edit that. -->
+<!-- Written by `make pages` from src/headgate_api/limits.py: edit that. -->
 
 Every queue, body, depth, list and retry has a named limit. The groups are the rooms of the code that use them. [Size](../howto/size.md#limits) lists those that clients meet first, and what happens beyond them.
 """

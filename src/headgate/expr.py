@@ -5,7 +5,7 @@
     wanted = property("region").in_("eu", "us") & (event_time() >= datetime(2026, 1, 31, tzinfo=UTC))
     wanted.cel()       # has(ce.region) && has(ce.time) && ce.region in ["eu", "us"] && ce.time >= timestamp("...")
     wanted.json()      # the value of `pulsar` in `spec.filter`
-    wanted.protobuf()  # an `Expr` message of `rpc/pulsar.proto`
+    wanted.protobuf()  # an `Expr` message of `headgate_api/rpc/pulsar.proto`
 
 Expressions are joined by `&`, `|` and `~` (Python's `and`, `or`, `not` cannot be), comparisons stand in parentheses. A
 property is a string, a long or a double, as what it is compared with; `.string()`, `.long()` and `.double()` say it.
@@ -71,30 +71,25 @@ class FilterExpression:
         return to_json(self.tree)
 
     def protobuf(self) -> bytes:
-        """An `Expr` message of `rpc/pulsar.proto`."""
+        """An `Expr` message of `headgate_api/rpc/pulsar.proto`."""
         return protobuf.encode(self.tree)
 
     @classmethod
     def from_json(cls, value: object) -> FilterExpression:
-        """The expression of a decoded JSON object.
-
-        Raises:
-            FilterError: It is none.
-        """
+        """The expression of a decoded JSON object; raises FilterError where it is none."""
         return cls(from_json(value, _FIELD))
 
     @classmethod
     def from_protobuf(cls, message: bytes) -> FilterExpression:
-        """The expression of an `Expr` message.
-
-        Raises:
-            FilterError: It is none.
-        """
+        """The expression of an `Expr` message; raises FilterError where it is none."""
         return cls(protobuf.decode(message, _FIELD))
 
 
 class Term:
-    """A property or a time of the event; every method makes an expression, and raises FilterError for a wrong value."""
+    """A property or a time of the event; every method makes an expression, and raises FilterError for a wrong value.
+
+    Those that ignore case ignore it for the letters A to Z.
+    """
 
     __slots__ = ("_subject", "_type")
 
@@ -135,11 +130,9 @@ class Term:
         return self._ask(Operator.LESS_THAN_EQUALS, value)
 
     def in_(self, *values: Value | datetime) -> FilterExpression:
-        """Equal to one of the values."""
         return self._ask(Operator.IN, *values)
 
     def not_in(self, *values: Value | datetime) -> FilterExpression:
-        """Equal to none of the values."""
         return self._ask(Operator.NOT_IN, *values)
 
     def between(self, low: Value | datetime, high: Value | datetime) -> FilterExpression:
@@ -151,39 +144,30 @@ class Term:
         return self._ask(Operator.LIKE, pattern)
 
     def starts_with(self, prefix: str) -> FilterExpression:
-        """Begins with `prefix`."""
         return self._ask(Operator.STARTS_WITH, prefix)
 
     def starts_with_ignore_case(self, prefix: str) -> FilterExpression:
-        """Begins with `prefix`, where the case of the letters A to Z does not count."""
         return self._ask(Operator.STARTS_WITH_IGNORE_CASE, prefix)
 
     def contains(self, text: str) -> FilterExpression:
-        """Contains `text`."""
         return self._ask(Operator.CONTAINS, text)
 
     def contains_ignore_case(self, text: str) -> FilterExpression:
-        """Contains `text`, where the case of the letters A to Z does not count."""
         return self._ask(Operator.CONTAINS_IGNORE_CASE, text)
 
     def does_not_contain(self, text: str) -> FilterExpression:
-        """Does not contain `text`."""
         return self._ask(Operator.DOES_NOT_CONTAIN, text)
 
     def does_not_contain_ignore_case(self, text: str) -> FilterExpression:
-        """Does not contain `text`, where the case of the letters A to Z does not count."""
         return self._ask(Operator.DOES_NOT_CONTAIN_IGNORE_CASE, text)
 
     def contains_all(self, *texts: str) -> FilterExpression:
-        """Contains each of the texts."""
         return self._ask(Operator.CONTAINS_ALL, *texts)
 
     def contains_any(self, *texts: str) -> FilterExpression:
-        """Contains one of the texts."""
         return self._ask(Operator.CONTAINS_ANY, *texts)
 
     def contains_none(self, *texts: str) -> FilterExpression:
-        """Contains none of the texts."""
         return self._ask(Operator.CONTAINS_NONE, *texts)
 
     def _ask(self, operator: Operator, *values: Value | datetime) -> FilterExpression:

@@ -14,18 +14,14 @@ from pydantic import Field, field_validator
 from pydantic.config import JsonDict
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from headgate.limits import BACKLOG_BYTES_MAX, BACKLOG_S_MAX, CORES_A_FRONT, DISPATCHERS_MAX, FRONTS_MAX
+from headgate_api.limits import BACKLOG_BYTES_MAX, BACKLOG_S_MAX, CORES_A_FRONT, DISPATCHERS_MAX, FRONTS_MAX
 
 OFF: Final = "off"
 _ALLOWED_HOST: Final = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f.]*:[0-9a-f:.]*")
 
 
 def networks_of(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
-    """Networks and addresses from a comma-separated text such as `10.0.0.0/8, ::1`.
-
-    Raises:
-        ValueError: Something in it is neither; the message names it.
-    """
+    """Networks and addresses from a text such as `10.0.0.0/8, ::1`; ValueError names what is neither."""
     found = []
     for name in _names(text):
         try:
@@ -255,7 +251,6 @@ class Settings(BaseSettings):
 
     @property
     def proxies(self) -> list[str]:
-        """The addresses and networks of `trusted_proxies`."""
         return _names(self.trusted_proxies)
 
     @field_validator("accept_lost")
@@ -268,7 +263,6 @@ class Settings(BaseSettings):
 
     @property
     def losses_accepted(self) -> list[str]:
-        """The names in `accept_lost`."""
         return _names(self.accept_lost)
 
     @property
@@ -283,7 +277,6 @@ class Settings(BaseSettings):
 
     @property
     def port(self) -> int:
-        """The port part of `listen`."""
         return int(self.listen.rpartition(":")[2])
 
     @property
@@ -308,10 +301,7 @@ class Settings(BaseSettings):
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Where clients reach the server; in the mode `permissive` by TLS, then without.
-
-        `public_url` replaces the URL of its scheme.
-        """
+        """Where clients reach the server, by TLS first; `public_url` replaces the URL of its scheme."""
         own = {
             TlsMode.DISABLED: (local_url("http", self.listen),),
             TlsMode.STRICT: (local_url("https", self.listen),),
@@ -346,7 +336,6 @@ class Settings(BaseSettings):
 
     @property
     def metrics_directory(self) -> Path:
-        """The metrics files of the processes."""
         return self.run_directory / "metrics"
 
     @property
@@ -385,11 +374,11 @@ class Settings(BaseSettings):
 
     @property
     def reader_rpc(self) -> Path:
-        """Where it answers gRPC."""
+        """Where the reader answers gRPC."""
         return self.run_directory / "reader.rpc"
 
     def dispatcher_rpc(self, number: int) -> Path:
-        """Where it answers gRPC."""
+        """Where a dispatcher answers gRPC."""
         return self.run_directory / f"dispatcher-{number}.rpc"
 
     @property

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from headgate.auth.user import ANONYMOUS_NAME
-from headgate.errors import OverloadedError
-from headgate.limits import SHARE_OF_FREE_PLACES
 from headgate.observe.metrics import PLACES, PLACES_REFUSED
+from headgate_api.errors import OverloadedError
+from headgate_api.limits import SHARE_OF_FREE_PLACES
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -48,7 +48,6 @@ class Shares(Generic[_Item]):
         self._items.setdefault(namespace, {}).setdefault(user, {})[item] = None
 
     def remove(self, namespace: str, user: str, item: _Item) -> None:
-        """Takes one out that is there."""
         users = self._items[namespace]
         del users[user][item]
         if not users[user]:
@@ -101,11 +100,7 @@ class FairPlaces:
     there is always room for who has none. Nobody who has a place loses it, but what grows may be refused more. Those of
     whom nobody knows who they are count as one user in each namespace, and not across them.
 
-    Args:
-        name: What the places are for, in the plural: a value of the metrics' label and the code of a refusal.
-        limit: Name of the limit.
-        most: How many there are.
-        unit: Of what; in the plural.
+    `name` says in the plural what the places are for: a value of the metrics' label and the code of a refusal.
     """
 
     def __init__(self, name: str, limit: str, most: int, unit: str = "places") -> None:
@@ -120,15 +115,11 @@ class FairPlaces:
         return self._held.get(_ALL, 0)
 
     def check(self, namespace: str, user: str, size: int = 1) -> None:
-        """Refuses one place too many.
+        """Refuses one place too many, by PlacesTakenError.
 
-        Args:
-            namespace: Of what the place is for; empty for what is in none, where users alone count.
-            user: Who wants it; empty where nobody is known.
-            size: How many at once. A share is used up by what is held before them: of large ones the last exceeds it.
-
-        Raises:
-            PlacesTakenError: The user or the namespace has its share, or not so many places are left.
+        The namespace is that of what the place is for, empty for what is in none, where users alone count; the user is
+        empty where nobody is known. Of several places at once (`size`) the last may exceed a share: it is used up by
+        what is held before them.
         """
         held = self._held.get
         free = self._most - held(_ALL, 0)
@@ -182,9 +173,8 @@ class FairPlaces:
 class FairThreads:
     """Threads that give turns by namespace, in each by user, and then in the order in which work came.
 
-    Args:
-        hangs: Work may take long and do nothing: then turns alone help nobody, so that a namespace, and a user of it,
-            may have its share of the threads at the same time, as `FairPlaces` divides places, and no more.
+    Work that `hangs` may take long and do nothing: then turns alone help nobody, so that a namespace, and a user of it,
+    may have its share of the threads at the same time, as `FairPlaces` divides places, and no more.
     """
 
     def __init__(self, count: int, name: str, *, hangs: bool = False) -> None:
@@ -271,7 +261,6 @@ class _Share(Executor):
         self._submit = submit
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        """See `Executor`."""
         work = _Work(partial(fn, *args, **kwargs))
         self._submit(work)
         return work.future

@@ -11,7 +11,6 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from headgate import limits
 from headgate.auth.authenticator import Authenticator
 from headgate.auth.context import header_of, user_of
 from headgate.auth.credentials import Credentials, RefusalCounter, der_of, user_of_certificate
@@ -19,6 +18,7 @@ from headgate.auth.errors import CredentialsRefusedError, IssuerUnavailableError
 from headgate.auth.static_tokens import TokenFile, digest_of
 from headgate.auth.user import ANONYMOUS, User, authenticated
 from headgate.observe.metrics import TOKENS_VERIFIED
+from headgate_api import limits
 from tests.auth.issuing import Issuer, trusted
 from tests.certificates import Authority
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import limits
 from headgate.auth.authorizer import (
     AlwaysAllow,
     Binding,
@@ -23,6 +22,7 @@ from headgate.auth.authorizer import (
 from headgate.auth.routes import wanted_by_request
 from headgate.auth.rules import EVERYTHING, AccessRule, Attributes, GrantTooLargeError, uncovered
 from headgate.auth.user import ANONYMOUS, User, authenticated
+from headgate_api import limits
 
 EVENTING, OWN, RBAC = "eventing.knative.dev", "headgate.dev", "rbac.authorization.k8s.io"
 JANE = authenticated("jane", ("team-a", "ops"))

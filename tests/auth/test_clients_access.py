@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from headgate.bearer import TokenSource
-from headgate.errors import InvalidInputError
-from headgate.kubeconfig import KubeconfigError, KubeContext, read_context
+from headgate_api.bearer import TokenSource
+from headgate_api.errors import InvalidInputError
+from headgate_api.kubeconfig import KubeconfigError, KubeContext, read_context
 
 
 def config(folder: Path, *, user: Any = None, cluster: Any = None, name: str = "config") -> str:

@@ -15,9 +15,9 @@ from headgate.auth.context import USER
 from headgate.auth.credentials import Credentials
 from headgate.auth.errors import CredentialsRefusedError
 from headgate.auth.user import User
-from headgate.limits import CLOCK_SKEW_S, TOKEN_BYTES_MAX
 from headgate.observe.metrics import TOKENS_REFUSED
 from headgate.server.authentication import AuthenticatedRequests
+from headgate_api.limits import CLOCK_SKEW_S, TOKEN_BYTES_MAX
 from tests.auth.issuing import AUDIENCE, URL, Issuer, authenticator, b64
 
 REAL = Issuer()

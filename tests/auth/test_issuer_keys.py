@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from headgate.auth.errors import CredentialsRefusedError, IssuerUnavailableError
 from headgate.auth.issuer_keys import IssuerClient, IssuerFailedError, IssuerKeys, read_keys
-from headgate.limits import ISSUER_ANSWER_BYTES_MAX, ISSUER_KEYS_MAX, ISSUER_REFETCH_S_MIN
+from headgate_api.limits import ISSUER_ANSWER_BYTES_MAX, ISSUER_KEYS_MAX, ISSUER_REFETCH_S_MIN
 from tests.auth.issuing import URL, Issuer
 from tests.certificates import Authority
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from headgate.auth.errors import AuthFileError
 from headgate.auth.static_tokens import PREFIX, TokenFile, digest_of, line_of, new_token, parse, read
 from headgate.auth.user import User
-from headgate.cli.main import app
+from headgate_cli.main import app
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 HASH = f"sha256:{digest_of(b'secret').hex()}"

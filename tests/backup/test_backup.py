@@ -27,7 +27,6 @@ from headgate.backup.writing import BackupUnwritableError, write_backup
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorChange, CursorStore
-from headgate.errors import HeadgateError, InvalidInputError
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.retention import retain
@@ -37,6 +36,7 @@ from headgate.server.datadir import DataDirectoryError
 from headgate.settings import Settings
 from headgate.storage.commit import record_path
 from headgate.storage.sqlite import DatabaseDamagedError, DatabaseMissingError, DatabaseNewerError
+from headgate_api.errors import HeadgateError, InvalidInputError
 from tests.match.events import append, event, writing
 
 

@@ -15,10 +15,10 @@ from benchmarks.published.setups import (
     triggers_of,
 )
 
-from headgate.event.http import decode_request
-from headgate.event.model import Event
 from headgate.filter.cel.engine import OutcomeKind, compile_expression
 from headgate.filter.cel.evaluate import EventView
+from headgate_api.event.http import decode_request
+from headgate_api.event.model import Event
 
 
 def read(post: Post) -> tuple[str, list[Event]]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate import limits
+from headgate_api import limits
 
 
 @pytest.fixture(autouse=True)

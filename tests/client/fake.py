@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import grpc
 from grpc import aio
 
-from headgate.client import AsyncClient
-from headgate.rpc import headgate_pb2 as pb
-from headgate.rpc.cloudevents_pb2 import CloudEvent
+from headgate_api.rpc import headgate_pb2 as pb
+from headgate_api.rpc.cloudevents_pb2 import CloudEvent
+from headgate_client import AsyncClient
 
 Point = Callable[[str], bool]
 """Whether the connection breaks at a point of the exchange, named after what has just happened."""

@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from headgate.client import AsyncClient, ClosedError, ConflictError, DisconnectedError, InvalidInputError
+from headgate_client import AsyncClient, ClosedError, ConflictError, DisconnectedError, InvalidInputError
 from tests.client.fake import BreakAt, Fake, connected, serving
 
 

@@ -5,7 +5,10 @@ import asyncio
 import grpc
 import pytest
 
-from headgate.client import (
+from headgate_api.event.errors import EventTooLargeError
+from headgate_api.limits import CLIENT_REQUEST_EVENTS_MAX, CLIENT_UNACKED_EVENTS_MAX, EVENT_BYTES_MAX
+from headgate_api.rpc import headgate_pb2 as pb
+from headgate_client import (
     AsyncClient,
     ClosedError,
     ConflictError,
@@ -17,9 +20,6 @@ from headgate.client import (
     SequenceUnknownError,
     new_event,
 )
-from headgate.event.errors import EventTooLargeError
-from headgate.limits import CLIENT_REQUEST_EVENTS_MAX, CLIENT_UNACKED_EVENTS_MAX, EVENT_BYTES_MAX
-from headgate.rpc import headgate_pb2 as pb
 from tests.client.fake import BreakAt, Fake, serving
 
 
@@ -98,7 +98,7 @@ def test_who_publishes_faster_than_the_server_stores_waits():
 
 
 def test_only_a_producer_that_nobody_needs_makes_room_for_another_broker(monkeypatch):
-    monkeypatch.setattr("headgate.client.aio.CLIENT_PRODUCERS_MAX", 2)
+    monkeypatch.setattr("headgate_client.aio.CLIENT_PRODUCERS_MAX", 2)
 
     async def test():
         fake = Fake()
@@ -115,7 +115,7 @@ def test_only_a_producer_that_nobody_needs_makes_room_for_another_broker(monkeyp
 
 
 def test_calls_to_one_broker_share_a_producer_also_when_another_makes_room_for_it(monkeypatch):
-    monkeypatch.setattr("headgate.client.aio.CLIENT_PRODUCERS_MAX", 2)
+    monkeypatch.setattr("headgate_client.aio.CLIENT_PRODUCERS_MAX", 2)
 
     async def test():
         fake = Fake()
@@ -273,7 +273,7 @@ def test_filter_values_go_with_their_events():
 
 
 def test_without_a_server_the_error_says_so(monkeypatch):
-    monkeypatch.setattr("headgate.limits.CLIENT_CONNECT_S_MAX", 0.05)
+    monkeypatch.setattr("headgate_api.limits.CLIENT_CONNECT_S_MAX", 0.05)
 
     async def test():
         async with AsyncClient("127.0.0.1:1") as client:

@@ -5,7 +5,9 @@ import asyncio
 import grpc
 import pytest
 
-from headgate.client import (
+from headgate_api.rpc import headgate_pb2 as pb
+from headgate_api.rpc.events import to_message
+from headgate_client import (
     AsyncClient,
     ClosedError,
     InvalidInputError,
@@ -14,8 +16,6 @@ from headgate.client import (
     connection,
     new_event,
 )
-from headgate.rpc import headgate_pb2 as pb
-from headgate.rpc.events import to_message
 from tests.client.fake import BreakAt, Fake, connected, serving
 
 

@@ -8,8 +8,11 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, reject
 
-from headgate import limits
-from headgate.client import (
+from headgate.expr import property
+from headgate_api import limits
+from headgate_api.event.errors import EventError
+from headgate_api.event.json_format import decode_event, encode_event
+from headgate_client import (
     AsyncClient,
     Client,
     DataKind,
@@ -19,11 +22,8 @@ from headgate.client import (
     json_of,
     new_event,
 )
-from headgate.client.connection import Retry
-from headgate.client.values import condition_text, filter_message, place_text
-from headgate.event.errors import EventError
-from headgate.event.json_format import decode_event, encode_event
-from headgate.expr import property
+from headgate_client.connection import Retry
+from headgate_client.values import condition_text, filter_message, place_text
 from tests.event.strategies import json_values
 
 

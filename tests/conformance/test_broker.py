@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.conformance import broker
-from headgate.conformance.broker import CaseStatus
-from headgate.conformance.broker_context import BrokerAddress, CheckEnvironment
 from headgate.testing import Server
+from headgate_conformance import broker
+from headgate_conformance.broker import CaseStatus
+from headgate_conformance.broker_context import BrokerAddress, CheckEnvironment
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import pytest
 from typer.testing import CliRunner
 
-from headgate.cli.main import app
-from headgate.conformance import broker
-from headgate.conformance.broker import CaseStatus
-from headgate.conformance.broker_context import BrokerAddress, CheckEnvironment
 from headgate.testing import free_port
+from headgate_cli.main import app
+from headgate_conformance import broker
+from headgate_conformance.broker import CaseStatus
+from headgate_conformance.broker_context import BrokerAddress, CheckEnvironment
 
 WRONG = {
     *("C03", "C04", "C05", "C06", "C08", "C09", "C10", "C11", "C12", "C15", "C16", "C17", "C18", "C19", "C20"),

@@ -17,12 +17,12 @@ from playwright.sync_api import Browser, sync_playwright
 from headgate.auth.static_tokens import StaticToken, digest_of, line_of, new_token
 from headgate.auth.user import authenticated
 from headgate.control.admission import Admission
-from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.storage.commit import record_path
 from headgate.testing import Server
 from headgate.testing.server import free_port
+from headgate_api.control.objects import Kind
 from tests.auth.provider import Provider
 from tests.console.browser import Console, launched, opened
 from tests.support import times

@@ -14,11 +14,11 @@ import pytest
 from starlette.applications import Starlette
 
 from headgate.auth.configuration import ClaimMappings, ClaimOrExpression, IssuerSettings, JwtSettings
-from headgate.cli.main import COMMANDS
 from headgate.console.routes import FOLDER, ConsoleRoutes, SignIn, read_files, sign_in_of
 from headgate.control import status
 from headgate.control.http import ERROR_HANDLERS
-from headgate.errors import InvalidInputError
+from headgate_api.errors import InvalidInputError
+from headgate_cli.main import COMMANDS
 
 VENDOR = FOLDER / "vendor"
 CONTROL = Path(status.__file__).parent

@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from playwright.sync_api import expect
 
-from headgate.control.objects import PAUSED_ANNOTATION
 from headgate.testing.server import ApiError
+from headgate_api.control.objects import PAUSED_ANNOTATION
 from tests.console.browser import PATIENCE_MS, Console
 from tests.console.conftest import GOLD, HOSTILE, MANY, QUOTED, SHOP, Shop
 

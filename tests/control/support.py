@@ -17,11 +17,11 @@ from typing import Any
 import uvicorn
 
 from headgate.control.api import ControlApi
-from headgate.control.objects import API_VERSION, Broker, Kind, decode_stored
 from headgate.control.reconciler import Reconciler
 from headgate.control.rows import RoutedRow, routed_rows
 from headgate.control.store import Store
 from headgate.storage.keyring import Keyring
+from headgate_api.control.objects import API_VERSION, Broker, Kind, decode_stored
 from tests.support import eventually
 
 WAIT_S = 60.0

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headgate.control.objects import API_VERSION
-from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
+from headgate_api.control.objects import API_VERSION
+from headgate_api.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 from tests.control.support import Answer, Server, broker, condition, running, trigger
 from tests.support import eventually
 

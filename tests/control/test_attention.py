@@ -9,12 +9,12 @@ import pytest
 
 from headgate.control.admission import Admission
 from headgate.control.attention import troubles
-from headgate.control.errors import MalformedObjectError
-from headgate.control.metadata import TRUE, false, warning
-from headgate.control.objects import Condition, Kind
 from headgate.control.queries import text_search
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
+from headgate_api.control.errors import MalformedObjectError
+from headgate_api.control.metadata import TRUE, false, warning
+from headgate_api.control.objects import Condition, Kind
 from tests.control.support import broker, trigger
 
 
@@ -89,7 +89,7 @@ def test_searches_that_want_everything_or_are_refused() -> None:
 
 def test_ten_thousand_triggers_are_searched(store: Store) -> None:
     """Whatever is looked for: the name of the last one, what nobody has, or what all have."""
-    from headgate.control.objects import Trigger, decode_stored
+    from headgate_api.control.objects import Trigger, decode_stored
 
     admission = Admission(store)
     admission.create(Kind.TRIGGER, trigger("t-00000", filter={"attributes": {"type": "order.paid"}}))

@@ -10,11 +10,11 @@ import pytest
 
 from headgate.control.admission import Admission
 from headgate.control.egress import UrlPolicy
-from headgate.control.objects import Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.errors import InvalidInputError
 from headgate.storage.keyring import Keyring
+from headgate_api.control.objects import Kind, ObjectKey
+from headgate_api.errors import InvalidInputError
 from tests.control.support import broker, trigger
 from tests.control.test_status import T1, conditions, ready
 from tests.control.test_subscriptions import subscription

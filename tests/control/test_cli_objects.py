@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from headgate.cli.main import app
+from headgate_cli.main import app
 from tests.control.support import Server
 from tests.control.test_manifests import BROKER, NAMESPACE, TRIGGER
 from tests.support import eventually

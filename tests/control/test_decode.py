@@ -13,10 +13,14 @@ from headgate.auth.context import USER
 from headgate.auth.user import authenticated
 from headgate.control import http
 from headgate.control.admission import Admission
-from headgate.control.bodies import FieldValidation, Read, decode_as, decode_json, decode_yaml, yaml_documents
 from headgate.control.decode import check_shape, decode_object
-from headgate.control.errors import InvalidObjectError, MalformedObjectError
-from headgate.control.objects import (
+from headgate.control.patches import merge_patch
+from headgate.control.specs import DEFAULT_RULE, LogRule, log_rule
+from headgate.filter.skipping.filter_value import FilterValueRule
+from headgate.log.format import Codec
+from headgate_api.control.bodies import FieldValidation, Read, decode_as, decode_json, decode_yaml, yaml_documents
+from headgate_api.control.errors import InvalidObjectError, MalformedObjectError
+from headgate_api.control.objects import (
     FILTER_ANNOTATION,
     FILTERS_ANNOTATION,
     ORDER_ANNOTATION,
@@ -26,12 +30,8 @@ from headgate.control.objects import (
     ObjectKey,
     Trigger,
 )
-from headgate.control.patches import merge_patch
-from headgate.control.specs import DEFAULT_RULE, LogRule, log_rule
-from headgate.errors import InvalidInputError
-from headgate.filter.skipping.filter_value import FilterValueRule
-from headgate.limits import DECODE_BYTES_INLINE, DECODE_CONTAINERS_INLINE, OBJECT_DEPTH_MAX, VALUE_CHARS_MAX
-from headgate.log.format import Codec
+from headgate_api.errors import InvalidInputError
+from headgate_api.limits import DECODE_BYTES_INLINE, DECODE_CONTAINERS_INLINE, OBJECT_DEPTH_MAX, VALUE_CHARS_MAX
 from tests.control.support import broker, trigger
 from tests.support import times
 
@@ -317,7 +317,7 @@ def test_bodies_are_bounded() -> None:
 
 
 def test_a_yaml_body_of_too_many_values_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.control.bodies.OBJECT_NODES_MAX", 101)
+    monkeypatch.setattr("headgate_api.control.bodies.OBJECT_NODES_MAX", 101)
     with pytest.raises(MalformedObjectError, match="more than 101 values"):
         decode_yaml(b"[\n" + b"1," * 101 + b"}: no YAML")
     assert decode_yaml(b"[" + b"{a: 1}," * 50 + b"]") == [{"a": 1}] * 50

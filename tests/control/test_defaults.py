@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.control.objects import API_VERSION, OWN_API_VERSION
+from headgate_api.control.objects import API_VERSION, OWN_API_VERSION
 from tests.control.support import Server, broker, condition
 from tests.support import eventually
 

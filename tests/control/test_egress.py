@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from headgate.control.admission import Admission
 from headgate.control.egress import UrlPolicy, UrlRefusedError, ports
-from headgate.control.errors import InvalidObjectError
-from headgate.control.objects import Kind
-from headgate.errors import InvalidInputError
 from headgate.server.policy import url_policy
 from headgate.settings import Settings, networks_of
+from headgate_api.control.errors import InvalidObjectError
+from headgate_api.control.objects import Kind
+from headgate_api.errors import InvalidInputError
 from tests.control.support import broker, trigger
 
 LOCAL = UrlPolicy()

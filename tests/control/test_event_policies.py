@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from headgate import limits
 from headgate.auth.authorizer import ForbiddenError
 from headgate.auth.event_policies import DefaultMode
 from headgate.auth.user import authenticated
@@ -14,13 +13,14 @@ from headgate.control.admission import Admission
 from headgate.control.bootstrap import bootstrap
 from headgate.control.copies import EventPolicyCopy, RbacCopy
 from headgate.control.egress import UrlPolicy
-from headgate.control.errors import InvalidObjectError, MalformedObjectError, QuotaError
 from headgate.control.grants import Grants
 from headgate.control.managers import Manager
-from headgate.control.objects import Broker, EventPolicy, Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
+from headgate_api import limits
+from headgate_api.control.errors import InvalidObjectError, MalformedObjectError, QuotaError
+from headgate_api.control.objects import Broker, EventPolicy, Kind, ObjectKey
 from tests.control.support import Server, broker, trigger
 
 API = "eventing.knative.dev/v1"

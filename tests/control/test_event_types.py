@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from headgate import limits
 from headgate.control import writes
 from headgate.control.admission import Admission
-from headgate.control.errors import InvalidObjectError, QuotaError
 from headgate.control.event_types import event_type_of, is_uri
-from headgate.control.objects import Broker, EventType, Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
+from headgate_api import limits
+from headgate_api.control.errors import InvalidObjectError, QuotaError
+from headgate_api.control.objects import Broker, EventType, Kind, ObjectKey
 from tests.control.support import Server, broker
 from tests.go_programs import kn as built_kn
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.objects import Kind, ObjectKey
-from headgate.limits import FINALIZERS_MAX
+from headgate_api.control.objects import Kind, ObjectKey
+from headgate_api.limits import FINALIZERS_MAX
 from tests.control.support import Server, condition, trigger
 from tests.support import eventually
 

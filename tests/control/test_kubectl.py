@@ -12,8 +12,8 @@ import pytest
 from kubernetes import watch
 from kubernetes.client import ApiClient, ApiException, Configuration, CoreV1Api, CustomObjectsApi, VersionApi
 
-from headgate.control.objects import GROUP, VERSION
 from headgate.control.routing import TargetReport
+from headgate_api.control.objects import GROUP, VERSION
 from tests.control.support import WAIT_S, Server, broker, trigger
 from tests.support import eventually, executable
 

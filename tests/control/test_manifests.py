@@ -6,8 +6,8 @@ import pytest
 
 from headgate.control.admission import Admission
 from headgate.control.bootstrap import load
-from headgate.control.manifests import ManifestError, read_path
-from headgate.control.objects import Kind, ObjectKey
+from headgate_api.control.manifests import ManifestError, read_path
+from headgate_api.control.objects import Kind, ObjectKey
 from tests.control.support import stored_brokers
 
 BROKER = "apiVersion: eventing.knative.dev/v1\nkind: Broker\nmetadata: {name: orders}\n"
@@ -99,6 +99,6 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "a.yaml").write_text("a: [")
     with pytest.raises(ManifestError, match=r"a\.yaml: .*line 2"):
         list(read_path(tmp_path))
-    monkeypatch.setattr("headgate.control.manifests.MANIFEST_BYTES_MAX", 2)
+    monkeypatch.setattr("headgate_api.control.manifests.MANIFEST_BYTES_MAX", 2)
     with pytest.raises(ManifestError, match="over 2 bytes"):
         list(read_path(tmp_path))

@@ -12,10 +12,10 @@ import pytest
 
 from headgate.control.admission import Admission
 from headgate.control.object_reader import NoDataDirectoryError, ObjectReader
-from headgate.control.objects import Kind
 from headgate.control.schema import MIGRATIONS
 from headgate.control.store import Store
 from headgate.storage.sqlite import DatabaseDamagedError, DatabaseNewerError, DatabaseOlderError
+from headgate_api.control.objects import Kind
 from tests.control.support import broker
 
 

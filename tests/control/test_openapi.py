@@ -9,7 +9,7 @@ import pytest
 from headgate.auth.routes import ROUTES
 from headgate.control import openapi
 from headgate.control.decode import _fields
-from headgate.control.objects import Broker, Metadata, Subscription, Trigger
+from headgate_api.control.objects import Broker, Metadata, Subscription, Trigger
 
 SCHEMAS = {
     name: schema

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headgate.control.errors import MalformedObjectError
 from headgate.control.patches import PatchFailedError, json_patch
-from headgate.limits import JSON_PATCH_OPERATIONS_MAX
+from headgate_api.control.errors import MalformedObjectError
+from headgate_api.limits import JSON_PATCH_OPERATIONS_MAX
 from tests.control.support import Answer, Server, trigger
 
 JSON_PATCH = {"Content-Type": "application/json-patch+json"}

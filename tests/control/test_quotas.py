@@ -11,8 +11,6 @@ import pytest
 
 from headgate.control import writes
 from headgate.control.admission import Admission
-from headgate.control.errors import ExceededQuotaError, InvalidObjectError, MalformedObjectError, QuotaError
-from headgate.control.objects import Kind, ObjectKey, ResourceQuota
 from headgate.control.quota_rules import (
     DEAD_LETTERS,
     FILTER_COST,
@@ -26,7 +24,9 @@ from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import filter_cost
-from headgate.limits import (
+from headgate_api.control.errors import ExceededQuotaError, InvalidObjectError, MalformedObjectError, QuotaError
+from headgate_api.control.objects import Kind, ObjectKey, ResourceQuota
+from headgate_api.limits import (
     FILTER_COST_COMPARED,
     FILTER_COST_EVALUATED,
     QUOTA_STATUS_S,

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from headgate import limits
 from headgate.auth.rules import Attributes
 from headgate.auth.user import ANONYMOUS, authenticated
 from headgate.control import kubernetes_pb2 as pb
-from headgate.control.access_objects import RBAC_API_VERSION
 from headgate.control.admission import Admission
 from headgate.control.bootstrap import AUTO_UPDATE, ROLES, bootstrap
 from headgate.control.copies import RbacCopy
-from headgate.control.errors import InvalidObjectError, MalformedObjectError
 from headgate.control.http import decode_protobuf
 from headgate.control.managers import APPLY, Manager
-from headgate.control.objects import ClusterRole, Kind, ObjectKey, RoleBinding
 from headgate.control.store import Store
+from headgate_api import limits
+from headgate_api.control.access_objects import RBAC_API_VERSION
+from headgate_api.control.errors import InvalidObjectError, MalformedObjectError
+from headgate_api.control.objects import ClusterRole, Kind, ObjectKey, RoleBinding
 
 RULE = {"verbs": ["get"], "apiGroups": ["eventing.knative.dev"], "resources": ["brokers"]}
 REFERENCE = {"kind": "Role", "name": "r"}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.objects import Kind
 from headgate.control.rows import RowSelection
+from headgate_api.control.objects import Kind
 from tests.control.support import trigger
 
 

@@ -15,10 +15,7 @@ import pytest
 
 from headgate.control import writes
 from headgate.control.admission import Admission
-from headgate.control.errors import QuotaError
-from headgate.control.objects import Kind, ObjectKey
 from headgate.control.store import Store
-from headgate.limits import SECRET_BYTES_MAX, SECRETS_RESEALED_MAX
 from headgate.settings import Settings
 from headgate.storage.keyring import (
     Keyring,
@@ -31,6 +28,9 @@ from headgate.storage.keyring import (
 )
 from headgate.store.kafka.objects import OBJECT_ROWS
 from headgate.store.kafka.rows import tables
+from headgate_api.control.errors import QuotaError
+from headgate_api.control.objects import Kind, ObjectKey
+from headgate_api.limits import SECRET_BYTES_MAX, SECRETS_RESEALED_MAX
 from tests.certificates import Authority
 from tests.control.support import Kubectl, Server, running
 

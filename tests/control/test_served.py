@@ -11,9 +11,9 @@ from headgate.control import history
 from headgate.control.admission import Admission
 from headgate.control.copies import ServedBrokers
 from headgate.control.database import StoreUnavailableError
-from headgate.control.objects import Kind, ObjectKey
 from headgate.control.status import served_broker
 from headgate.control.store import Store
+from headgate_api.control.objects import Kind, ObjectKey
 from tests.control.support import broker, stored_brokers, trigger
 
 

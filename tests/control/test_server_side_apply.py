@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.errors import ApplyConflictError
 from headgate.control.managers import Manager, managers_of
-from headgate.control.objects import API_VERSION, Kind, ObjectKey
-from headgate.limits import FIELD_MANAGER_CHARS_MAX, UPDATE_MANAGERS_MAX
+from headgate_api.control.errors import ApplyConflictError
+from headgate_api.control.objects import API_VERSION, Kind, ObjectKey
+from headgate_api.limits import FIELD_MANAGER_CHARS_MAX, UPDATE_MANAGERS_MAX
 from tests.control.support import Answer, Server, trigger
 
 T1 = ObjectKey(Kind.TRIGGER, "default", "t1")

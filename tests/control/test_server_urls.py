@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.control.objects import BROKER_CLASS_ANNOTATION, Address, Broker, Kind, Metadata
 from headgate.control.status import ServerUrls, broker_status
+from headgate_api.control.objects import BROKER_CLASS_ANNOTATION, Address, Broker, Kind, Metadata
 
 NOW = "2026-01-31T00:00:00Z"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.control.errors import MalformedObjectError
-from headgate.control.metadata import duration_s
-from headgate.control.objects import Metadata
 from headgate.control.queries import Representation, field_selector, is_dry_run, label_selector, representation_of
 from headgate.control.specs import is_ordered
 from headgate.control.tables import _written, human_age
 from headgate.control.validate import scan_warning
 from headgate.filter.compile.compiler import compile_cel
+from headgate_api.control.errors import MalformedObjectError
+from headgate_api.control.metadata import duration_s
+from headgate_api.control.objects import Metadata
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import pytest
 from headgate.control.admission import Admission
 from headgate.control.copies import ServedBrokers
 from headgate.control.database import StoreUnavailableError
-from headgate.control.objects import Condition, Kind, ObjectKey, Routed, Trigger, TriggerStatus
 from headgate.control.reconciler import Reconciler
 from headgate.control.routing import TargetFindings, TargetReport
 from headgate.control.status import BrokerState, StatusInputs, routed_status
 from headgate.control.store import Store
+from headgate_api.control.objects import Condition, Kind, ObjectKey, Routed, Trigger, TriggerStatus
 from tests.control.support import broker, trigger
 from tests.control.test_subscriptions import subscription
 

@@ -13,14 +13,14 @@ import pytest
 
 from headgate.control import bootstrap, recompile
 from headgate.control.admission import Admission
-from headgate.control.errors import AlreadyExistsError, ExpiredError, ObjectNotFoundError, StaleObjectError
-from headgate.control.objects import Broker, Kind, ObjectKey, Trigger
 from headgate.control.plans import FilterCompiler, PlanDecoder, encode_plan
 from headgate.control.routing import TargetReport
 from headgate.control.store import Store
-from headgate.errors import ConflictError, InvalidInputError
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import SCAN_CANDIDATE, CompiledFilter
+from headgate_api.control.errors import AlreadyExistsError, ExpiredError, ObjectNotFoundError, StaleObjectError
+from headgate_api.control.objects import Broker, Kind, ObjectKey, Trigger
+from headgate_api.errors import ConflictError, InvalidInputError
 from tests.control.support import broker, facts, stored_brokers, trigger
 from tests.support import times
 
@@ -445,7 +445,7 @@ _WRITER = """
 import sys
 from pathlib import Path
 from headgate.control.admission import Admission
-from headgate.control.objects import Kind
+from headgate_api.control.objects import Kind
 from headgate.control.store import Store
 from tests.control.support import trigger
 store = Store.open(Path(sys.argv[1]))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
 from headgate.control import database
 from headgate.control.store import Store
+from headgate_api import limits
 
 WRITE = """
 import sys

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headgate.control.admission import Admission
-from headgate.control.errors import AlreadyExistsError, ObjectNotFoundError, StaleObjectError
-from headgate.control.objects import Kind, ObjectKey
 from headgate.control.store import Store
+from headgate_api.control.errors import AlreadyExistsError, ObjectNotFoundError, StaleObjectError
+from headgate_api.control.objects import Kind, ObjectKey
 from tests.control.support import facts, trigger
 from tests.support import times
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.errors import InvalidObjectError, MalformedObjectError
-from headgate.control.objects import Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
 from headgate.control.routing import PullRules
 from headgate.control.store import Store
+from headgate_api.control.errors import InvalidObjectError, MalformedObjectError
+from headgate_api.control.objects import Kind, ObjectKey
 from tests.control.support import Server, condition, trigger
 
 BASE = "/apis/headgate.dev/v1"

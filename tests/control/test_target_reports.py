@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.control.admission import Admission
-from headgate.control.objects import Kind
 from headgate.control.routing import TargetFindings, TargetReport, ToldFindings
-from headgate.limits import REPORT_TEXT_CHARACTERS_MAX
+from headgate_api.control.objects import Kind
+from headgate_api.limits import REPORT_TEXT_CHARACTERS_MAX
 from tests.control.support import facts, trigger
 
 

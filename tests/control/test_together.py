@@ -13,21 +13,21 @@ import pytest
 from headgate.auth.authorizer import ForbiddenError
 from headgate.auth.rules import Attributes
 from headgate.auth.user import authenticated
-from headgate.cli import objects as commands
-from headgate.cli.client import request
 from headgate.control.admission import Admission, Admitted
 from headgate.control.bootstrap import bootstrap
 from headgate.control.copies import RbacCopy
 from headgate.control.egress import UrlPolicy
-from headgate.control.errors import ExceededQuotaError, InvalidObjectError, MalformedObjectError, StaleObjectError
 from headgate.control.grants import Grants
 from headgate.control.managers import Manager
-from headgate.control.objects import Kind, Object, ObjectKey
 from headgate.control.store import Store
 from headgate.control.together import Result, TogetherApply
-from headgate.errors import HeadgateError
-from headgate.limits import APPLY_OBJECTS_MAX, OBJECT_BYTES_MAX
 from headgate.storage.commit import SqliteCommitter
+from headgate_api.control.errors import ExceededQuotaError, InvalidObjectError, MalformedObjectError, StaleObjectError
+from headgate_api.control.objects import Kind, Object, ObjectKey
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import APPLY_OBJECTS_MAX, OBJECT_BYTES_MAX
+from headgate_cli import objects as commands
+from headgate_cli.client import request
 from tests.control.support import Server, broker, trigger
 from tests.control.test_cli_objects import run
 from tests.control.test_quotas import TRIGGERS, limiting

@@ -12,11 +12,11 @@ import pytest
 
 from headgate.auth.event_policies import DefaultMode
 from headgate.control.admission import Admission
-from headgate.control.objects import API_VERSION, Broker, Kind, ObjectKey, WithStatus
 from headgate.control.reconciler import Reconciler
 from headgate.control.rows import KnownObjects
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
+from headgate_api.control.objects import API_VERSION, Broker, Kind, ObjectKey, WithStatus
 from tests.control.support import broker, stored_brokers, trigger
 from tests.support import times
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import kubeconfig, yaml_text
 from headgate.auth import configuration as auth_configuration
-from headgate.control import manifests
-from headgate.control.bodies import decode_yaml, yaml_documents
-from headgate.control.errors import MalformedObjectError
-from headgate.errors import HeadgateError
-from headgate.limits import MANIFEST_DEPTH_MAX, OBJECT_DEPTH_MAX, OBJECT_NODES_MAX, YAML_DIRECTIVES_MAX
 from headgate.store import config_file
+from headgate_api import kubeconfig, yaml_text
+from headgate_api.control import manifests
+from headgate_api.control.bodies import decode_yaml, yaml_documents
+from headgate_api.control.errors import MalformedObjectError
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import MANIFEST_DEPTH_MAX, OBJECT_DEPTH_MAX, OBJECT_NODES_MAX, YAML_DIRECTIVES_MAX
 
 SCALARS = {
     # What YAML 1.1 would make something else of.

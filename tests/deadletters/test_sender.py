@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from headgate import limits
 from headgate.control.routing import PullRules, Target
 from headgate.deadletters import store as letters_module
 from headgate.deadletters.sender import DeadLetters
@@ -30,6 +29,7 @@ from headgate.delivery.retry import Outcome
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.storage.files import DispatcherDirectory
+from headgate_api import limits
 from tests.delivery.harness import (
     EventLog,
     Request,

@@ -22,13 +22,13 @@ from headgate.delivery.post import Transport
 from headgate.delivery.replies import Replies
 from headgate.delivery.subscribers import SubscriberHealth
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.model import DataKind, Event
-from headgate.event.names import path_of
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
 from headgate.server.composition import Dispatcher, DispatcherOptions, opened
+from headgate_api.event.model import DataKind, Event
+from headgate_api.event.names import path_of
 
 TOKEN = bytes(range(32))
 BROKER = "default/default/1"

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
 from headgate.control.routing import PullRules
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorStore
 from headgate.log.directory import Partition
 from headgate.log.files import FileOps
 from headgate.log.reader import PartitionReader
+from headgate_api import limits
 from tests.delivery.harness import (
     EventLog,
     Peer,

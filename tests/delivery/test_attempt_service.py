@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from headgate import limits
 from headgate.delivery import encoding
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.journal import Origin
@@ -17,6 +16,7 @@ from headgate.delivery.replies import Answered
 from headgate.delivery.retry import Answer, Fate, Outcome
 from headgate.delivery.subscribers import Subscriber
 from headgate.event.trace import Context
+from headgate_api import limits
 from tests.delivery.harness import attempt_service, event, run, spec, target
 
 CONTEXT = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}

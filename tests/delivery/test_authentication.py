@@ -15,19 +15,8 @@ import pytest
 from aiohttp import web
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from headgate import limits
 from headgate.control.admission import Admission
 from headgate.control.credentials import CredentialsError, credentials_of
-from headgate.control.objects import (
-    AuthSpec,
-    HeaderAuth,
-    Kind,
-    OAuth2Auth,
-    ObjectKey,
-    Secret,
-    SecretAuth,
-    SecretReference,
-)
 from headgate.control.secret_rules import secret_with_defaults
 from headgate.control.store import Store
 from headgate.delivery.attempt_service import OutgoingMessage, Recipient
@@ -39,6 +28,17 @@ from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import Fate, Outcome, judge
 from headgate.delivery.subscribers import Subscriber, SubscriberHealth
 from headgate.storage.keyring import Keyring
+from headgate_api import limits
+from headgate_api.control.objects import (
+    AuthSpec,
+    HeaderAuth,
+    Kind,
+    OAuth2Auth,
+    ObjectKey,
+    Secret,
+    SecretAuth,
+    SecretReference,
+)
 from tests.certificates import Authority
 from tests.delivery.harness import attempt_service, event, run, target
 from tests.support import until
@@ -498,7 +498,7 @@ def test_certificates_and_users_that_are_none() -> None:
 
 
 def secret_of(**values: str) -> Callable[[str], Secret]:
-    from headgate.control.objects import Metadata
+    from headgate_api.control.objects import Metadata
 
     made = Secret(api_version="v1", kind="Secret", metadata=Metadata(name="s"), string_data=values)
     return lambda _: secret_with_defaults(made)

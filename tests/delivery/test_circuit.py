@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
 from headgate.delivery.retry import Outcome
 from headgate.delivery.subscribers import Circuit, Rate
 from headgate.testing import free_port
+from headgate_api import limits
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.delivery.targets import Rate60, TargetCounts
-from headgate.limits import RATE_WINDOW_S
 from headgate.observe.metrics import DELIVERIES
+from headgate_api.limits import RATE_WINDOW_S
 
 
 def test_an_even_stream_has_its_rate_at_every_moment() -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import limits
 from headgate.delivery.cursors import CursorChange, Cursors, CursorStore, Flusher, TargetCursor, Tried
 from headgate.delivery.permits import PermitCounts
 from headgate.delivery.targets import Lag
@@ -18,6 +17,7 @@ from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import OutboxReader
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
+from headgate_api import limits
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
 from headgate.control.credentials import ClientTls
 from headgate.delivery.post import HttpTransport, PostOptions
 from headgate.delivery.retry import Outcome
+from headgate_api import limits
 from tests.certificates import Authority
 from tests.delivery.harness import run
 from tests.support import until

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
+from headgate_api import limits
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until
 

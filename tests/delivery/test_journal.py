@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from headgate import limits
 from headgate.delivery import journal as journal_module
 from headgate.delivery.http_connections import _told
 from headgate.delivery.journal import Journal, JournalEntry, Origin, entries, rewrite
 from headgate.delivery.resolver import _words
+from headgate_api import limits
 from tests.delivery.harness import run
 
 

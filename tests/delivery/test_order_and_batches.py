@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.delivery.lifecycle import KeyQueues
-from headgate.event.json_format import decode_batch
+from headgate_api.event.json_format import decode_batch
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
 from headgate.event.hops import place_root, with_lineage
 from headgate.observe import metrics
 from headgate.server.shard_deliveries import SenderIdentity
+from headgate_api import limits
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
 from headgate.auth.context import current_user
 from headgate.auth.user import User, authenticated, sender_of
 from headgate.control.credentials import ClientTls
@@ -25,6 +24,7 @@ from headgate.delivery.resolver import Routes as ResolvedRoutes
 from headgate.delivery.retry import Outcome
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.settings import networks_of
+from headgate_api import limits
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import executable, until
 

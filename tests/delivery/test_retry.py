@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import Fate, Outcome, backoff_s, judge, pause_s, retry_after_s
+from headgate_api import limits
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, spec, target
 from tests.support import until
 

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate import limits
 from headgate.control.routing import RoutingTable
 from headgate.delivery.cursors import CursorChange, Cursors, TargetCursor
 from headgate.delivery.dead_letter import DeadLetter
@@ -25,11 +24,12 @@ from headgate.delivery.replies import Answered
 from headgate.delivery.retry import Answer, Outcome
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
-from headgate.event.http import BATCH_JSON
-from headgate.event.json_format import decode_batch
 from headgate.event.trace import Context
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.outbox.writer import OutboxChunk, RowGroup
+from headgate_api import limits
+from headgate_api.event.http import BATCH_JSON
+from headgate_api.event.json_format import decode_batch
 from tests.delivery.harness import BROKER, attempt_service, event, run, target
 from tests.support import times, until
 

@@ -11,10 +11,10 @@ from headgate.control.routing import Target
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import UNBOUNDED_BYTES, Verdict
+from headgate_api.event.model import DataKind, Event
 from tests.delivery.harness import BROKER, spec
 
 FOUR = " || ".join(f'data.{name}.contains("x")' for name in "abcd")

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from headgate import limits
 from headgate.control.egress import UrlPolicy
 from headgate.control.handshake_grants import allowed_per_s
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
@@ -23,6 +22,7 @@ from headgate.delivery.retry import Fate, Outcome, judge
 from headgate.delivery.subscribers import Subscriber
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.server.inward import inside
+from headgate_api import limits
 from tests.control.support import Server, running
 from tests.delivery.harness import attempt_service, event, run, spec, target
 from tests.delivery.test_authentication import Receiver

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headgate.cli import deadletter as cli_deadletter
-from headgate.cli import objects as cli_objects
-from headgate.cli.main import app
 from headgate.control.admission import Admission
 from headgate.control.bootstrap import load
 from headgate.control.store import Store
 from headgate.filter.compile.compiler import compile_cel
+from headgate_cli import deadletter as cli_deadletter
+from headgate_cli import objects as cli_objects
+from headgate_cli.main import app
 from tests.docs.commands import OUTPUT, stable, steps
 from tests.inspect.stored_orders import fill
 from tests.support import REPOSITORY

@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from headgate import limits
-from headgate.event.model import Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.dialects import _OURS, to_cel
+from headgate_api import limits
+from headgate_api.event.model import Event
 from tests.support import REPOSITORY
 
 FOLDER = REPOSITORY / "docs/reference/filters"

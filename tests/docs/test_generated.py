@@ -8,12 +8,12 @@ from scripts.pages import cli, dialects
 from scripts.pages import limits as limits_page
 from scripts.pages.all import stale
 
-from headgate import limits
 from headgate.filter.dialects import _OURS
 from headgate.filter.dialects.cesql.functions import FUNCTIONS
 from headgate.filter.dialects.eventpattern.rules import _OPERATORS
 from headgate.filter.dialects.pulsar.tree import Operator
 from headgate.filter.dialects.subscriptions import NAMES
+from headgate_api import limits
 
 
 def test_the_pages_are_up_to_date() -> None:

@@ -4,7 +4,7 @@ import json
 
 from hypothesis import strategies as st
 
-from headgate.event.model import DataKind, Event
+from headgate_api.event.model import DataKind, Event
 
 _noncharacters = [chr(plane << 16 | low) for plane in range(17) for low in (0xFFFE, 0xFFFF)]
 _noncharacters += [chr(code) for code in range(0xFDD0, 0xFDF0)]

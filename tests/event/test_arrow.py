@@ -2,7 +2,6 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from headgate.event import rfc3339
 from headgate.event.arrow import (
     EVENT_SCHEMA,
     StoredEvent,
@@ -12,7 +11,8 @@ from headgate.event.arrow import (
     time_range_us,
     to_batch,
 )
-from headgate.event.model import DataKind, Event, EventColumns
+from headgate_api.event import rfc3339
+from headgate_api.event.model import DataKind, Event, EventColumns
 
 PLAIN = Event("1.0", "1", "/s", "t")
 FULL = Event(

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from conformance import http
-from headgate.conformance.broker import CaseStatus
-from headgate.event.errors import EventError
-from headgate.event.http import decode_request
+from headgate_api.event.errors import EventError
+from headgate_api.event.http import decode_request
+from headgate_conformance.broker import CaseStatus
 from tests.support import conformance
 
 

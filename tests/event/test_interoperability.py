@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from headgate.event.errors import EventError
-from headgate.event.http import decode_request, encode_binary
-from headgate.event.json_format import decode_event, encode_event
 from headgate.event.kafka import Header, decode_record, encode_headers
-from headgate.event.model import DataKind, Event
+from headgate_api.event.errors import EventError
+from headgate_api.event.http import decode_request, encode_binary
+from headgate_api.event.json_format import decode_event, encode_event
+from headgate_api.event.model import DataKind, Event
 
 NEEDED = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
 HEADERS = [(f"ce-{name}".encode(), value.encode()) for name, value in NEEDED.items()]

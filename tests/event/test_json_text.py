@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.event.json_text import (
+from headgate_api.event.json_text import (
     AmbiguousJsonError,
     MalformedJsonError,
     check_depth,
@@ -16,7 +16,7 @@ from headgate.event.json_text import (
     parse,
     repeated_members,
 )
-from headgate.limits import JSON_DEPTH_MAX, JSON_NAME_CHARS_MAX, JSON_NUMBER_CHARS_MAX
+from headgate_api.limits import JSON_DEPTH_MAX, JSON_NAME_CHARS_MAX, JSON_NUMBER_CHARS_MAX
 from tests.event.strategies import json_bytes, texts
 from tests.support import times
 
@@ -227,23 +227,23 @@ try:
     main()  # of a part that there is not
 except SystemExit:
     pass
-from headgate.event.json_text import parse
+from headgate_api.event.json_text import parse
 parse(deep)
 """,
     "the command": """
 sys.argv[1:] = ["filter", "dialects"]
-from headgate.cli.main import main
+from headgate_cli.main import main
 try:
     main()
 except SystemExit:
     pass
-from headgate.event.json_text import parse
+from headgate_api.event.json_text import parse
 parse(deep)
 """,
     "a program that publishes and reads": """
 import msgspec
-from headgate.client import values
-from headgate.event.model import DataKind, Event
+from headgate_client import values
+from headgate_api.event.model import DataKind, Event
 value = values.json_of(Event("1.0", "1", "/a", "t", data_kind=DataKind.JSON, data=deep))
 assert values._json_bytes(value) == deep
 """,

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from headgate.event.arrow import StoredEvent, from_batch_all, to_batch
-from headgate.event.errors import EventError
-from headgate.event.http import canonical, decode_request
-from headgate.event.json_format import decode_batch, decode_event, encode_batch, encode_event
-from headgate.event.model import Event, holds_map
-from headgate.limits import ATTRIBUTE_NAME_CHARS_MAX, EXTENSION_DEPTH_MAX, EXTENSION_MEMBERS_MAX
-from headgate.rpc.events import from_messages, to_message
+from headgate_api.event.errors import EventError
+from headgate_api.event.http import canonical, decode_request
+from headgate_api.event.json_format import decode_batch, decode_event, encode_batch, encode_event
+from headgate_api.event.model import Event, holds_map
+from headgate_api.limits import ATTRIBUTE_NAME_CHARS_MAX, EXTENSION_DEPTH_MAX, EXTENSION_MEMBERS_MAX
+from headgate_api.rpc.events import from_messages, to_message
 
 OLD = {"specversion": "0.3", "id": "1", "source": "/s", "type": "t"}
 GITHUB = {"repository": "headgate", "": 5, "labels": {"app.kubernetes.io/name": "é", "none": {}}, "fork": False}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.event.names import full_name
+from headgate_api.event.names import full_name
 
 
 @pytest.mark.parametrize(

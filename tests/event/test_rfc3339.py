@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.event.rfc3339 import micros
+from headgate_api.event.rfc3339 import micros
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from headgate.event import json_format
-from headgate.event.errors import EventError, EventFormatError, EventTooLargeError
-from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, decode_request, encode_binary
-from headgate.event.json_format import decode_batch, decode_event, encode_batch, encode_event
-from headgate.event.json_text import is_light
-from headgate.event.model import DataKind, Event
-from headgate.limits import (
+from headgate_api.event import json_format
+from headgate_api.event.errors import EventError, EventFormatError, EventTooLargeError
+from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON, decode_request, encode_binary
+from headgate_api.event.json_format import decode_batch, decode_event, encode_batch, encode_event
+from headgate_api.event.json_text import is_light
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import (
     ATTRIBUTE_NAME_CHARS_MAX,
     BATCH_BYTES_MAX,
     BATCH_EVENTS_MAX,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.event.model import Event
 from headgate.event.trace import context, context_of, with_context
+from headgate_api.event.model import Event
 
 GOOD = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 EVENT = Event("1.0", "1", "/s", "t")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from headgate.limits import DEADLETTERS_BYTES_MAX, DEADLETTERS_MAX
 from headgate.observe.metrics import DECLARED
+from headgate_api.limits import DEADLETTERS_BYTES_MAX, DEADLETTERS_MAX
 from tests.promtool import promtool
 from tests.support import REPOSITORY
 

@@ -11,9 +11,9 @@ import random
 
 from hypothesis import strategies as st
 
-from headgate.event.model import DataKind, Event, ExtensionValue
-from headgate.event.rfc3339 import micros
 from headgate.filter.cel.evaluate import EventView
+from headgate_api.event.model import DataKind, Event, ExtensionValue
+from headgate_api.event.rfc3339 import micros
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 

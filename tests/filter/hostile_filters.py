@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import EventView
-from headgate.limits import EVENT_BYTES_MAX
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import EVENT_BYTES_MAX
 
 MIB = EVENT_BYTES_MAX
 

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.tools.candidates import EventKeys
+from headgate_api.event.model import DataKind, Event
 from tests.filter.hostile_events import random_view
 from tests.filter.strategies import random_filter, random_hard_filter, random_shaped_filter
 from tests.support import times

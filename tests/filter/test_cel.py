@@ -9,7 +9,7 @@ import pytest
 from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression, is_regular_expression, timestamp
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.compile.compiler import compile_cel
-from headgate.limits import FILTER_CHARACTERS_MAX
+from headgate_api.limits import FILTER_CHARACTERS_MAX
 
 
 def evaluate(text: str, data: object = None, **ce: object) -> tuple[OutcomeKind, str]:

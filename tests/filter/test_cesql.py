@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.event.model import Event
 from headgate.filter.cel.engine import OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, program
@@ -19,7 +18,8 @@ from headgate.filter.dialects.cesql import tree as t
 from headgate.filter.dialects.cesql.dialect import cesql, translate
 from headgate.filter.dialects.cesql.parser import parse
 from headgate.filter.tools.advice import advice
-from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_CHARACTERS_MAX
+from headgate_api.event.model import Event
+from headgate_api.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_CHARACTERS_MAX
 from tests.filter.cesql_oracle import CesqlError, Value, value_of
 from tests.filter.reference.rows import row_verdicts
 from tests.support import examples

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance import cesql
-from headgate.conformance.broker import CaseStatus
+from headgate_conformance.broker import CaseStatus
 from tests.support import conformance
 
 

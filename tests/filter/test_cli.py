@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headgate.cli.main import filters as app
 from headgate.filter.cel.evaluate import program
+from headgate_cli.main import filters as app
 
 EVENTS = [
     {"specversion": "1.0", "id": "1", "source": "/a", "type": "order.created", "data": {"amount": 150}},

@@ -25,7 +25,7 @@ from headgate.filter.compile.plan import (
     Signature,
 )
 from headgate.filter.tools.explain import explain
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONJUNCTIONS_MAX, FILTER_LIST_ITEMS_MAX, FILTER_ROWS_MAX
+from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTER_CONJUNCTIONS_MAX, FILTER_LIST_ITEMS_MAX, FILTER_ROWS_MAX
 
 TYPE = Operand(Root.CE, ("type",))
 SUBJECT = Operand(Root.CE, ("subject",))

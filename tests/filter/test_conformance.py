@@ -6,10 +6,10 @@ import pytest
 from conformance.cases import judged, read
 
 from conformance import cel
-from headgate.conformance.broker import CaseStatus
 from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.rewrite import rewrite
 from headgate.filter.cel.unparse import unparse
+from headgate_conformance.broker import CaseStatus
 from tests.support import conformance
 
 NOT_OF_FILTERS = {"bindings_ext", "encoders_ext", "macros2", "optionals"}

@@ -17,10 +17,10 @@ from tests.support import REPOSITORY
 
 PROGRAM = """
 import json, sys
-from headgate.control.objects import Metadata, Subscription, SubscriptionSpec
+from headgate_api.control.objects import Metadata, Subscription, SubscriptionSpec
 from headgate.control.plans import filter_compiler
 from headgate.control.specs import compiler_input, field_as_written
-from headgate.errors import HeadgateError
+from headgate_api.errors import HeadgateError
 from headgate.filter.compile.compiler import compile_filter
 
 print(json.dumps(filter_compiler().version), flush=True)
@@ -144,7 +144,7 @@ def test_a_slow_dialect_is_left_alone(compiled: Compiler) -> None:
 
 def test_the_command_lists_them(environment: dict[str, str]) -> None:
     program = """
-from headgate.cli.main import app
+from headgate_cli.main import app
 for more in [], ["--json"]:
     app(["filter", "dialects", *more], standalone_mode=False)
 """

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from headgate.event.model import Event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import DIALECTS, to_cel
+from headgate_api.event.model import Event
 
 EVENT = Event(
     specversion="1.0",

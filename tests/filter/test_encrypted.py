@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
+from headgate_api.event.model import DataKind, Event
 
 
 @given(data=st.binary(min_size=1, max_size=64))

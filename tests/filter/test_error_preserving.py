@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import KeyKind, PlanRow
+from headgate_api.event.model import DataKind, Event
 
 EVENTS = [
     Event("1.0", "1", "/s", type_, data_kind=DataKind.JSON, data=data, extensions=extensions)

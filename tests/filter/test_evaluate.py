@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, decode_json, program
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.plan import Verdict
+from headgate_api.event.model import DataKind, Event
 from tests.filter.reference.rows import row_verdicts
 
 

@@ -10,8 +10,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from conformance import dialects
-from headgate.conformance.broker import CaseStatus
-from headgate.event.model import DataKind, Event, ExtensionValue
 from headgate.filter.cel.cost import static_cost
 from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
@@ -21,6 +19,8 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import to_cel
 from headgate.filter.dialects.eventpattern.dialect import pattern_to_cel, whole_tree
 from headgate.filter.tools.advice import advice
+from headgate_api.event.model import DataKind, Event, ExtensionValue
+from headgate_conformance.broker import CaseStatus
 from tests.support import conformance, examples
 
 EXTENSIONS: dict[str, ExtensionValue] = {"region": "eu-west-1", "count": 5, "a": {"b": "x"}}

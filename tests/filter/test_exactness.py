@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.budget import ROUNDS_MAX
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import Verdict
+from headgate_api.event.model import DataKind, Event
 from tests.filter.hostile_events import random_view, views
 from tests.filter.reference.rows import row_verdicts
 from tests.filter.strategies import filters, random_filter, random_hard_filter, random_shaped_filter

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import pytest
 
-from headgate.errors import HeadgateError
 from headgate.filter.cel.budget import EventSize, steps
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import OutcomeKind, program
@@ -24,7 +23,8 @@ from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.dialects import to_cel
 from headgate.filter.skipping.literals import literals, number_ranges
 from headgate.filter.skipping.prune import pruning
-from headgate.limits import FILTER_REGEX_INSTRUCTIONS_MAX
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import FILTER_REGEX_INSTRUCTIONS_MAX
 from tests.filter.hostile_filters import EVALUATED, EVENTS, LISTS, OBJECTS, REFUSED, event, nested
 
 T = TypeVar("T")

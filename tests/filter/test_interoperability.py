@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.tools.advice import advice
+from headgate_api.event.model import DataKind, Event
 
 TRUE, FALSE, ERROR = OutcomeKind.TRUE, OutcomeKind.FALSE, OutcomeKind.ERROR
 FACE = "\U0001f600"

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance import dialects
-from headgate.conformance.broker import CaseStatus
-from headgate.event.model import Event
 from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects.jms.dialect import jms
 from headgate.filter.tools.advice import advice
-from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX
+from headgate_api.event.model import Event
+from headgate_api.limits import FILTER_CANONICAL_CHARACTERS_MAX
+from headgate_conformance.broker import CaseStatus
 from tests.filter.reference.rows import row_verdicts
 from tests.filter.test_exactness import ALLOWED
 from tests.support import conformance, examples

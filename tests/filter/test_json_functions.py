@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.decode import decode
 from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
 from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.cel.functions.json import data_at_hand
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.compiler import compile_filter
-from headgate.limits import JSON_VALUES_VISITED_MAX
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import JSON_VALUES_VISITED_MAX
 
 
 def is_true(text: str, data: Any) -> bool:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.skipping.literals import ESCAPE, NumberRange, number_ranges
+from headgate_api.event.model import DataKind, Event
 
 BIG = 2**53
 NUMBERS = st.one_of(

@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 
-from headgate.event import rfc3339
-from headgate.event.model import Event
 from headgate.filter.cel.engine import OutcomeKind, compile_expression
 from headgate.filter.cel.evaluate import EventView, program, publish_time_us
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.filter.skipping.prune import ChunkMatch, ChunkSummary, Pruning, pruning
 from headgate.log.bloom import build, hash_value, might_contain
+from headgate_api.event import rfc3339
+from headgate_api.event.model import Event
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter
 from tests.support import times

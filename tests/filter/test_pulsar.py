@@ -14,8 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.event.model import Event
-from headgate.event.rfc3339 import micros
 from headgate.expr import FilterExpression, event_time, property, publish_time
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
@@ -37,7 +35,9 @@ from headgate.filter.dialects.pulsar.tree import (
     Time,
     Type,
 )
-from headgate.rpc import pulsar_pb2 as wire
+from headgate_api.event.model import Event
+from headgate_api.event.rfc3339 import micros
+from headgate_api.rpc import pulsar_pb2 as wire
 from tests.filter.reference.rows import row_verdicts
 from tests.filter.test_exactness import ALLOWED
 from tests.support import REPOSITORY, examples
@@ -628,9 +628,9 @@ def test_hostile_messages() -> None:
 
 
 def test_the_generated_code_is_that_of_the_proto_file(tmp_path: Path) -> None:
-    source = "headgate/rpc/pulsar.proto"
+    source = "headgate_api/rpc/pulsar.proto"
     where = [f"-I{REPOSITORY / 'src'}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
     subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *where, source], check=True, cwd=REPOSITORY / "src")
     for made in ("pulsar_pb2.py", "pulsar_pb2.pyi"):
-        folder = "headgate/rpc"
+        folder = "headgate_api/rpc"
         assert (tmp_path / folder / made).read_text() == (REPOSITORY / "src" / folder / made).read_text(), "make proto"

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.event.model import Event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import DIALECTS, to_cel
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTERS_DEPTH_MAX, FILTERS_MAX
+from headgate_api.event.model import Event
+from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTERS_DEPTH_MAX, FILTERS_MAX
 
 EVENT = Event(
     specversion="1.0",

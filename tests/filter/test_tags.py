@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance import dialects
-from headgate.conformance.broker import CaseStatus
-from headgate.event.model import Event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects.tags import tags, tags_of
+from headgate_api.event.model import Event
+from headgate_conformance.broker import CaseStatus
 from tests.filter.reference.rows import row_verdicts
 from tests.filter.test_exactness import ALLOWED
 from tests.support import conformance, examples

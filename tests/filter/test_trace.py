@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.engine import OutcomeKind, compile_expression
 from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.tools.trace import Trace, trace
-from headgate.limits import TRACE_PARTS_MAX
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import TRACE_PARTS_MAX
 from tests.filter.hostile_events import random_view
 from tests.filter.strategies import random_filter, random_hard_filter
 

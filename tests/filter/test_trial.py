@@ -8,8 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate import limits
-from headgate.errors import InvalidInputError
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.dialects import CUSTOM, DIALECTS
 from headgate.filter.dialects.subscriptions import NAMES
@@ -24,6 +22,8 @@ from headgate.filter.tools.trial import (
     explain_filter,
     try_filter,
 )
+from headgate_api import limits
+from headgate_api.errors import InvalidInputError
 
 CEL = 'ce.type == "order" && data.amount > 100'
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.ast import Node
 from headgate.filter.cel.budget import ROUNDS_MAX
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.tools import union as union_module
 from headgate.filter.tools.union import union
-from headgate.limits import FILTER_LIST_ITEMS_MAX, UNION_CHARACTERS_MAX, UNION_FILTERS_MAX, UNION_KEYS_MAX
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import FILTER_LIST_ITEMS_MAX, UNION_CHARACTERS_MAX, UNION_FILTERS_MAX, UNION_KEYS_MAX
 from tests.filter.hostile_events import random_view, views
 from tests.filter.strategies import filters, random_filter, random_hard_filter
 from tests.support import examples, times

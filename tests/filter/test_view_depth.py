@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
-from headgate.limits import JSON_DEPTH_MAX
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import JSON_DEPTH_MAX
 
 
 @pytest.mark.parametrize("leaf", [b'"a"', b"12345678901234567890123"])

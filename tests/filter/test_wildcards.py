@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.cel.unparse import string_literal
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.plan import Verdict
 from headgate.filter.skipping.prune import pruning
+from headgate_api.event.model import DataKind, Event
 from tests.filter.reference.rows import row_verdicts
 
 TEXTS = st.text(alphabet="ab/\n.\\*?é😀", max_size=8)

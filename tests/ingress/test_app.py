@@ -4,11 +4,12 @@ import pytest
 
 from headgate.auth.user import authenticated
 from headgate.control.egress import RESERVED_NAMESPACES
-from headgate.errors import OverloadedError, TooLargeError, UnavailableError
-from headgate.event.http import BATCH_JSON, STRUCTURED_JSON
-from headgate.event.json_format import encode_batch, encode_event
-from headgate.event.model import DataKind, Event
-from headgate.limits import (
+from headgate.observe.metrics import EVENTS_ACCEPTED, REQUESTS_REFUSED, STORE_SECONDS
+from headgate_api.errors import OverloadedError, TooLargeError, UnavailableError
+from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON
+from headgate_api.event.json_format import encode_batch, encode_event
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import (
     BATCH_BYTES_MAX,
     BODIES_READING_BYTES_MAX,
     EVENT_BYTES_MAX,
@@ -16,7 +17,6 @@ from headgate.limits import (
     RETRY_AFTER_OVERLOAD_S,
     RETRY_AFTER_UNAVAILABLE_S,
 )
-from headgate.observe.metrics import EVENTS_ACCEPTED, REQUESTS_REFUSED, STORE_SECONDS
 from tests.ingress.support import FakeLog, call, ingress, publish, run
 
 EVENT = Event("1.0", "1", "/s", "t", datacontenttype="application/json", data_kind=DataKind.JSON, data=b'{"a": 1}')

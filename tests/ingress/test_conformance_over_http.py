@@ -8,9 +8,9 @@ import threading
 import uvicorn
 
 from conformance import http
-from headgate.conformance.broker import CaseStatus
 from headgate.ingress.protocol import http_config
 from headgate.testing import free_port
+from headgate_conformance.broker import CaseStatus
 from tests.ingress.support import FakeLog, ingress
 from tests.support import conformance
 

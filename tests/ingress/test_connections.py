@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import limits
 from headgate.auth.credentials import client_of
 from headgate.ingress.connections import Connections, ConnectionSlot
+from headgate_api import limits
 
 
 class Held:

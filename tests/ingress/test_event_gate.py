@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from headgate import limits
 from headgate.auth.audit import AuditEntry
 from headgate.auth.context import ENTRY, USER, current_user
 from headgate.auth.event_policies import (
@@ -22,14 +21,15 @@ from headgate.auth.event_policies import (
 )
 from headgate.auth.user import User, authenticated
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
-from headgate.event.model import DataKind, Event
 from headgate.ingress.app import Ingress
 from headgate.ingress.event_gate import EventGate, EventPolicyTimeError
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.publish_rpc import PublishRpc
-from headgate.rpc.events import to_message
-from headgate.rpc.headgate_pb2 import PublishRequest
+from headgate_api import limits
+from headgate_api.event.model import DataKind, Event
+from headgate_api.rpc.events import to_message
+from headgate_api.rpc.headgate_pb2 import PublishRequest
 from tests.calls import served
 from tests.ingress.support import Answer, FakeLog, call, fallback
 from tests.ingress.test_publish_rpc import Log, opened, said

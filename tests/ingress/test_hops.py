@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from headgate.auth.user import ANONYMOUS, User, authenticated
-from headgate.errors import UnavailableError
 from headgate.event.hops import hops_of, place_root, root_of
-from headgate.event.http import BATCH_JSON, STRUCTURED_JSON
-from headgate.event.model import Event
 from headgate.ingress import intake
 from headgate.ingress.app import Ingress
-from headgate.limits import HOPS_MAX, ROOT_CHARS_MAX
 from headgate.observe.metrics import REQUESTS_REFUSED
+from headgate_api.errors import UnavailableError
+from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON
+from headgate_api.event.model import Event
+from headgate_api.limits import HOPS_MAX, ROOT_CHARS_MAX
 from tests.ingress.support import OWN, Answer, FakeLog, call, ingress, run
 
 ATTRIBUTES = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "/s"), ("ce-type", "t"), ("ce-x", "y")]

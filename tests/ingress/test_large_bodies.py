@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import pytest
 
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
-from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, decode_request
-from headgate.event.model import Event
 from headgate.ingress import app as ingress_app
 from headgate.ingress import intake
 from headgate.ingress.partitions import Partitions
-from headgate.limits import BATCH_EVENTS_MAX, DECODE_BYTES_INLINE, DECODE_CONTAINERS_INLINE, PUBLISH_EVENTS_MAX
+from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON, decode_request
+from headgate_api.event.model import Event
+from headgate_api.limits import BATCH_EVENTS_MAX, DECODE_BYTES_INLINE, DECODE_CONTAINERS_INLINE, PUBLISH_EVENTS_MAX
 from tests.ingress.support import Answer, FakeLog, call, ingress, run
 
 SMALL = b'{"specversion":"1.0","id":"small","source":"/s","type":"t","data":1}'

@@ -6,21 +6,21 @@ import pytest
 import xxhash
 
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
-from headgate.errors import OverloadedError, UnavailableError
 from headgate.event.arrow import StoredEvent
-from headgate.event.model import Event, EventColumns
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import NumberedEntries
-from headgate.limits import (
+from headgate.log.commit import SubmitChain
+from headgate.shares import PlacesTakenError
+from headgate_api.errors import OverloadedError, UnavailableError
+from headgate_api.event.model import Event, EventColumns
+from headgate_api.limits import (
     COMMIT_QUEUE_BYTES_MAX,
     COMMIT_QUEUE_EVENTS_MAX,
     PARTITION_TURN_EVENTS_MAX,
     PARTITION_TURN_UNDER_WAY,
 )
-from headgate.log.commit import SubmitChain
-from headgate.shares import PlacesTakenError
 from tests.ingress.support import FakeLog, run
 
 COUNT = 4

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.ingress import protocol
 from headgate.ingress.protocol import BoundedHttpProtocol, http_config
-from headgate.limits import PIPELINE_BYTES
+from headgate_api.limits import PIPELINE_BYTES
 
 AHEAD_MAX = 50
 """Requests of about 95 bytes in PIPELINE_BYTES, and one that was begun before."""

@@ -16,12 +16,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from headgate import limits
 from headgate.auth.context import current_user
 from headgate.auth.user import ANONYMOUS_NAME, authenticated
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
-from headgate.event.model import Event
 from headgate.ingress import publish_rpc
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
@@ -32,12 +30,14 @@ from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe.tracing import Tracing
-from headgate.rpc.cloudevents_pb2 import CloudEvent
-from headgate.rpc.events import to_message
-from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
 from headgate.rpc.service import RpcCall
 from headgate.rpc.wire import parsed
 from headgate.shares import PlacesTakenError
+from headgate_api import limits
+from headgate_api.event.model import Event
+from headgate_api.rpc.cloudevents_pb2 import CloudEvent
+from headgate_api.rpc.events import to_message
+from headgate_api.rpc.headgate_pb2 import PublishRequest, PublishResponse
 from tests.calls import Client, Refused, Stream, served
 
 BROKER = "ns/b"

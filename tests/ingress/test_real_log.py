@@ -13,12 +13,8 @@ import pytest
 import structlog
 import uvicorn
 
-from headgate import limits
 from headgate.control.specs import DEFAULT_RULE, LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
-from headgate.event.http import encode_binary
-from headgate.event.json_format import encode_batch
-from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.ingress import protocol
 from headgate.ingress.app import Ingress
@@ -26,14 +22,6 @@ from headgate.ingress.encode import Entries, check_events, encode
 from headgate.ingress.errors import StoredEventFormatError
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
-from headgate.limits import (
-    COMMIT_CHUNK_EVENTS_MAX,
-    COMMIT_QUEUE_BYTES_MAX,
-    COMMIT_QUEUE_EVENTS_MAX,
-    EVENT_BYTES_MAX,
-    REQUEST_HEAD_BYTES_MAX,
-    REQUEST_HEADERS_MAX,
-)
 from headgate.log.commit import ChunkCommit
 from headgate.log.directory import Partition
 from headgate.log.files import FileOps
@@ -41,6 +29,18 @@ from headgate.log.format import Codec
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe.metrics import CONNECTIONS_CLOSED, REQUESTS_REFUSED
+from headgate_api import limits
+from headgate_api.event.http import encode_binary
+from headgate_api.event.json_format import encode_batch
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import (
+    COMMIT_CHUNK_EVENTS_MAX,
+    COMMIT_QUEUE_BYTES_MAX,
+    COMMIT_QUEUE_EVENTS_MAX,
+    EVENT_BYTES_MAX,
+    REQUEST_HEAD_BYTES_MAX,
+    REQUEST_HEADERS_MAX,
+)
 from tests.ingress.support import fallback
 from tests.log.support import FaultyFiles
 

@@ -13,24 +13,24 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.objects import Kind, ObjectKey
 from headgate.control.quota_rules import STORED_BYTES
 from headgate.control.quota_usage import QuotaBoard, usage_in
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.event.http import encode_binary
-from headgate.event.model import Event
 from headgate.ingress.app import Ingress
 from headgate.ingress.intake import Intake
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.stored_bytes import StoredBytes
-from headgate.limits import QUOTA_RETRY_AFTER_S_MAX
 from headgate.log.directory import LogDirectory
 from headgate.log.retention import retain
 from headgate.log.writer import PartitionWriter
 from headgate.server.front_log import FrontLog, front_log
 from headgate.settings import Settings
+from headgate_api.control.objects import Kind, ObjectKey
+from headgate_api.event.http import encode_binary
+from headgate_api.event.model import Event
+from headgate_api.limits import QUOTA_RETRY_AFTER_S_MAX
 from tests.ingress.support import call, fallback
 from tests.match.events import append, event
 

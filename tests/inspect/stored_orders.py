@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 
 from headgate.control.admission import Admission
-from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.log.directory import LogDirectory
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate_api.control.objects import Kind
+from headgate_api.event.model import DataKind, Event
 from tests.control.support import trigger
 
 START_US = 1_767_225_600_000_000  # 2026-01-01

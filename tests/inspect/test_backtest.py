@@ -20,25 +20,25 @@ import pytest
 from starlette.applications import Starlette
 from typer.testing import CliRunner, Result
 
-from headgate import limits
-from headgate.cli.main import app
-from headgate.control.errors import ObjectNotFoundError
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
-from headgate.errors import InvalidInputError
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.inspect import backtest as backtest_module
 from headgate.inspect.backtest import BacktestApi, Backtests
-from headgate.inspect.backtest_result import BacktestPage, BacktestRequest, BacktestResult, BacktestSummary
 from headgate.log.directory import LogDirectory
-from headgate.log.errors import PositionError
 from headgate.scan import counting
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.counting import CountPage, CountRequest, LogCounter, windows
 from headgate.server.local_http import answering, requested
 from headgate.server.reader_client import ReaderScanner, count_route
 from headgate.shares import PlacesTakenError
+from headgate_api import limits
+from headgate_api.backtest import BacktestPage, BacktestRequest, BacktestResult, BacktestSummary
+from headgate_api.control.errors import ObjectNotFoundError
+from headgate_api.errors import InvalidInputError
+from headgate_api.positions import PositionError
+from headgate_cli.main import app
 from tests.inspect.stored_orders import HOUR_US, START_US, TRIGGERS, PlainCount, StoredOrder, fill
 
 PAID = 'ce.type == "order.paid"'
@@ -240,7 +240,7 @@ def test_many_triggers_are_compared_with_fewer_events(
 
 
 def test_hours_are_bounded(backtests: Backtests, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.inspect.backtest_result.BACKTEST_HOURS_MAX", 3)
+    monkeypatch.setattr("headgate_api.backtest.BACKTEST_HOURS_MAX", 3)
     found, _ = run(backtests, filter="true")
     assert len(found.hours) == 3
     assert found.hours_left_out >= 7
@@ -363,7 +363,7 @@ def test_the_command_reads_a_data_directory(data: Path, orders: list[StoredOrder
 def test_a_count_that_takes_too_long_says_how_far_it_came(
     data: Path, orders: list[StoredOrder], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from headgate.cli import backtest as command_module
+    from headgate_cli import backtest as command_module
 
     monkeypatch.setattr(counting, "SCAN_TURN_S", 0.0)
     monkeypatch.setattr(counting, "SCAN_REQUEST_TURN_S", 0.0)

@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.inspect.backtest_result import CONFIDENCE, Interval, SampleSums
 from headgate.scan import counting
 from headgate.scan.counting import windows
-from headgate.scan.window_count import WindowCount
+from headgate_api.backtest import CONFIDENCE, Interval, SampleSums, WindowCount
 
 STORED = 60_000
 SHARE = 0.05

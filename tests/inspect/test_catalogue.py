@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import limits
 from headgate.control.admission import Admission
-from headgate.control.errors import ObjectNotFoundError
-from headgate.control.objects import Kind, ObjectKey
-from headgate.event.model import DataKind, Event
 from headgate.inspect import catalogue, log_follower
 from headgate.inspect.catalogue import Catalogues, FlowNotFoundError
 from headgate.inspect.flows import FlowKey, ObservedSchema
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory
 from headgate.scan.chunks import ChunkLog
+from headgate_api import limits
+from headgate_api.control.errors import ObjectNotFoundError
+from headgate_api.control.objects import Kind, ObjectKey
+from headgate_api.event.model import DataKind, Event
 from tests.control.support import broker, trigger
 from tests.inspect.test_why import World, event
 from tests.inspect.test_why import world as _world

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
 from headgate.control import writes
 from headgate.control.admission import Admission
-from headgate.control.objects import EventType, Kind, ObjectKey, decode_stored
 from headgate.inspect.event_type_creator import EventTypeCreator
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory
 from headgate.scan.chunks import ChunkLog
+from headgate_api import limits
+from headgate_api.control.objects import EventType, Kind, ObjectKey, decode_stored
 from tests.inspect.test_why import World, event
 from tests.inspect.test_why import world as _world
 

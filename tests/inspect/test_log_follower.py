@@ -16,11 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import limits
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.data import kind_of
 from headgate.event.hops import with_lineage
-from headgate.event.model import Event
 from headgate.inspect import log_follower
 from headgate.inspect.file_records import InspectedChunks
 from headgate.inspect.find import EventSearch, find_event
@@ -31,6 +28,9 @@ from headgate.log.retention import retain
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.source import SearchableLog, StoredPage
+from headgate_api import limits
+from headgate_api.event.data import kind_of
+from headgate_api.event.model import Event
 
 BLOCK = 1 << 16
 MINUTE_US = 60_000_000

@@ -8,12 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from headgate.control.objects import Broker, Kind, Metadata, ObjectKey
 from headgate.control.store import Store
 from headgate.delivery.journal import Origin
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.hops import place_root, with_lineage
-from headgate.event.model import Event
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect import trace as trace_module
 from headgate.inspect.file_records import FileRecords
@@ -23,6 +21,8 @@ from headgate.inspect.views import timeline
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
+from headgate_api.control.objects import Broker, Kind, Metadata, ObjectKey
+from headgate_api.event.model import Event
 from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until
 

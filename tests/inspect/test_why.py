@@ -13,19 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate import limits
-from headgate.cli.why import _entry_text
 from headgate.control.admission import Admission
-from headgate.control.errors import ObjectNotFoundError
-from headgate.control.objects import Kind, ObjectKey, Trigger
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore, StoredDeadLetter
 from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor, Tried
 from headgate.delivery.journal import Journal, Origin
-from headgate.event import rfc3339
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect import find as find_module
 from headgate.inspect.api import InspectApi
@@ -41,6 +35,12 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.scan.chunks import ChunkLog
 from headgate.storage.files import DispatcherDirectory
+from headgate_api import limits
+from headgate_api.control.errors import ObjectNotFoundError
+from headgate_api.control.objects import Kind, ObjectKey, Trigger
+from headgate_api.event import rfc3339
+from headgate_api.event.model import DataKind, Event
+from headgate_cli.why import _entry_text
 from tests.control.support import broker, trigger
 
 CEL = 'ce.type == "order" && data.amount > 100'

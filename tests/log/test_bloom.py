@@ -7,8 +7,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN
 from headgate.log.bloom import build, false_positive_rate, hash_count, hash_value, might_contain
+from headgate_api.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN
 from tests.support import times
 
 VALUES = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12), min_size=1, max_size=60)

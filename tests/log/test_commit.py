@@ -8,13 +8,13 @@ import threading
 
 import pytest
 
-from headgate.errors import InvalidInputError, OverloadedError, TooLargeError
 from headgate.log.commit import ChunkCommit, GroupCommit, Room, SubmitChain
 from headgate.log.directory import Partition
 from headgate.log.errors import LogUnavailableError
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded
 from headgate.storage.threads import Threads
+from headgate_api.errors import InvalidInputError, OverloadedError, TooLargeError
 from tests.log.support import FaultyFiles, batch, last_segment, open_writer, read_all
 
 

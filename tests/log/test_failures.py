@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from headgate.errors import UnavailableError
 from headgate.log import writer as writer_module
 from headgate.log.directory import Partition
 from headgate.log.errors import LogUnavailableError
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import list_segments
 from headgate.log.verify import inspect
+from headgate_api.errors import UnavailableError
 from tests.log.support import FaultyFiles, append, last_segment, open_writer, read_all
 from tests.support import small_disk
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.log.errors import PositionError
-from headgate.log.positions import read, write
+from headgate_api.positions import PositionError, read, write
 
 
 def test_round_trip():

@@ -10,7 +10,6 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 
-from headgate.errors import FatalError
 from headgate.log import directory
 from headgate.log.bloom import build
 from headgate.log.directory import Partition
@@ -20,6 +19,7 @@ from headgate.log.reader import PartitionReader
 from headgate.log.recovery import find_chunk, list_segments
 from headgate.log.verify import inspect
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate_api.errors import FatalError
 from tests.log.support import (
     SCHEMA,
     FaultyFiles,

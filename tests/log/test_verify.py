@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from headgate.cli.server.log import app
-from headgate.errors import NotFoundError
+from headgate.cli.log import app
 from headgate.log.directory import Partition
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.log.recovery import list_segments
 from headgate.log.retention import retain
 from headgate.log.verify import inspect, partitions, records
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate_api.errors import NotFoundError
 from tests.log.support import NoSync, append, last_segment, open_writer
 
 

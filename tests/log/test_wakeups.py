@@ -16,10 +16,10 @@ from typing import ParamSpec
 import pytest
 
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.limits import LOG_WAITERS_MAX
 from headgate.log.directory import Partition
 from headgate.log.wakeups import Wakeups
 from headgate.log.writer import PartitionWriter
+from headgate_api.limits import LOG_WAITERS_MAX
 from tests.match.events import append, event
 
 PATIENCE_S = 60

@@ -8,13 +8,13 @@ import os
 import pyarrow as pa
 import pytest
 
-from headgate.errors import ConflictError, TooLargeError
 from headgate.log import writer as writer_module
 from headgate.log.directory import Partition
 from headgate.log.errors import LogLockedError, LogSchemaError, LogUnavailableError
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import list_segments
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate_api.errors import ConflictError, TooLargeError
 from tests.log.support import CODECS, SCHEMA, FaultyFiles, NoSync, append, batch, open_writer, read_all
 
 

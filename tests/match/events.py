@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.model import DataKind, Event
 from headgate.log.directory import Partition
 from headgate.log.format import Codec
 from headgate.log.writer import Encoded, PartitionWriter, wall_clock_us
+from headgate_api.event.model import DataKind, Event
 
 
 def event(number: int, kind: str = "test.created") -> StoredEvent:

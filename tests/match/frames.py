@@ -8,10 +8,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.event.arrow import StoredEvent, to_batch
-from headgate.event.model import Event
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.match.dataframe import match_events
 from headgate.match.table import MatchTable, build_table
+from headgate_api.event.model import Event
 
 BROKER = "default/main/1"
 

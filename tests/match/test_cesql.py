@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 from pyspark.sql import SparkSession
 
-from headgate.event.model import Event, ExtensionValue
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import Verdict
+from headgate_api.event.model import Event, ExtensionValue
 from tests.match.frames import match
 from tests.support import times
 

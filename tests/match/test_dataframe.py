@@ -15,8 +15,6 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from headgate.event import json_text
-from headgate.event.model import DataKind, Event, ExtensionValue
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import (
@@ -33,11 +31,13 @@ from headgate.filter.compile.plan import (
     Signature,
     Verdict,
 )
-from headgate.limits import JSON_DEPTH_MAX
 from headgate.match.dataframe import extraction, match_events
 from headgate.match.key_specs import BrokerTableBuilder
 from headgate.match.keys import Secrets, digest
 from headgate.match.table import MARK, build_table
+from headgate_api.event import json_text
+from headgate_api.event.model import DataKind, Event, ExtensionValue
+from headgate_api.limits import JSON_DEPTH_MAX
 from tests.filter.reference.rows import like
 from tests.filter.strategies import string_literal
 from tests.match.frames import BROKER, frame_of, match, verdicts

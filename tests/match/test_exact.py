@@ -11,14 +11,14 @@ import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.event.model import Event
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
-from headgate.limits import PATTERNS_COMPILED_MAX
 from headgate.match.key_specs import BrokerTableBuilder
 from headgate.match.keys import Secrets
 from headgate.match.table import build_table
+from headgate_api.event.model import Event
+from headgate_api.limits import PATTERNS_COMPILED_MAX
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter, random_shaped_filter
 from tests.match.frames import BROKER, frame_of, verdicts

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import pytest
 from pyspark.sql import SparkSession
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.match import key_specs
@@ -16,6 +15,7 @@ from headgate.match import table as match_table
 from headgate.match.key_specs import BrokerTableBuilder
 from headgate.match.keys import Secrets
 from headgate.match.table import TableBuilder, build_table
+from headgate_api.event.model import DataKind, Event
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_filter
 from tests.match.frames import BROKER, frame_of, verdicts

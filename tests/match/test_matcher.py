@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from headgate import limits
 from headgate.control.routing import RoutingTable
-from headgate.errors import UnavailableError
 from headgate.match.driver_link import LinkAddress, Message
 from headgate.match.errors import DriverLinkError, RunFailedError, SparkGoneError
 from headgate.match.matcher import Matcher
 from headgate.outbox.protocol import LinkEndpoint, RunActive, RunRejected
+from headgate_api import limits
+from headgate_api.errors import UnavailableError
 
 ADDRESS = LinkAddress((LinkEndpoint("127.0.0.1", 1),), bytes(32))
 

@@ -13,9 +13,9 @@ import pytest
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.limits import BROKER_KEYS_MAX
 from headgate.match.key_specs import BrokerTableBuilder
 from headgate.match.keys import Secrets
+from headgate_api.limits import BROKER_KEYS_MAX
 from tests.filter.strategies import random_filter, random_hard_filter, random_shaped_filter
 
 CORPUS: Final = Path(__file__).parents[1] / "filter" / "corpus"

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headgate.limits import DISPATCHERS_MAX
 from headgate.log.directory import LogDirectory
 from headgate.match.errors import RunFailedError
 from headgate.match.query import start_run
 from headgate.outbox.shards import dispatcher_of
+from headgate_api.limits import DISPATCHERS_MAX
 from tests.match import vectors
 from tests.match.events import append, event, writing
 from tests.match.fakes import FakeDispatcher, running

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headgate import limits
 from headgate.observe import metrics
 from headgate.observe.exposition import ProcessMetrics
 from headgate.observe.history import NumbersHistory, Snapshot, Sums, counted_by, quantile
+from headgate_api import limits
 
 BUCKETS = metrics.NAMESPACE_DELIVERY_SECONDS.buckets
 

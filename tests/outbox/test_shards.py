@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.limits import DISPATCHERS_MAX
 from headgate.outbox.shards import WHOLE, Shard, dispatcher_of, dispatchers_of
+from headgate_api.limits import DISPATCHERS_MAX
 
 TARGETS = st.integers(0, (1 << 31) - 1)
 

@@ -8,11 +8,11 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import limits
 from headgate.log.errors import LogUnavailableError
 from headgate.log.writer import Encoded
 from headgate.outbox.takeover import Accepted
 from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, OutboxChunk, RowGroup, decode_chunk, encode_chunk
+from headgate_api import limits
 from tests.delivery.harness import run
 from tests.support import until
 

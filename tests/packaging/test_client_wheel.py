@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import headgate
+import headgate_api
 from tests.packaging.conftest import Wheels
 from tests.packaging.wheels import build, commands
 from tests.support import REPOSITORY
@@ -34,9 +34,9 @@ NEEDS = {
     "filter backtest true --data x": "headgate filter backtest --data",
 }
 IMPORTS = """
-import importlib, pathlib, sys, headgate
-folder = pathlib.Path(headgate.__file__).parent
-paths = [path.relative_to(folder.parent).with_suffix("") for path in folder.rglob("*.py")]
+import importlib, pathlib, headgate_api
+site = pathlib.Path(headgate_api.__file__).parents[1]
+paths = [path.relative_to(site).with_suffix("") for path in site.glob("headgate*/**/*.py")]
 names = sorted(".".join(path.parts).removesuffix(".__init__") for path in paths)
 for name in names:
     importlib.import_module(name)
@@ -69,11 +69,11 @@ def test_each_file_is_in_one_of_the_wheels(wheels: Wheels) -> None:
 
 def test_the_metadata_of_both_fit(wheels: Wheels) -> None:
     server, client = project(REPOSITORY / "pyproject.toml"), project(REPOSITORY / "packaging/client/pyproject.toml")
-    assert server["version"] == client["version"] == headgate.__version__
+    assert server["version"] == client["version"] == headgate_api.__version__
     assert set(client["dependencies"]) < set(server["dependencies"])
     assert server["scripts"] == client["scripts"]
     wanted = metadata(wheels.headgate).get_all("Requires-Dist", [])
-    assert f"headgate-client=={headgate.__version__}" in wanted
+    assert f"headgate-client=={headgate_api.__version__}" in wanted
     assert len(metadata(wheels.client).get_all("Requires-Dist", [])) == len(client["dependencies"])
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.main import COMMANDS
 from headgate.settings import Settings
 from headgate.testing import Server
+from headgate_cli.main import COMMANDS
 from tests.packaging.confined import USER, Confinement
 from tests.packaging.test_kubernetes import SINGLE, built, container, environment
 from tests.packaging.test_wheel import _delivers

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import pytest
 
-import headgate
+import headgate_api
 from tests.support import REPOSITORY
 
 _INSTALLS_ANOTHERS = re.compile(
@@ -63,7 +63,7 @@ def test_no_file_of_a_distribution_is_missing() -> None:
 
 def test_the_name_in_messages_is_that_of_the_package() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    assert headgate.DISTRIBUTION == project["name"] != "headgate"
+    assert headgate_api.DISTRIBUTION == project["name"] != "headgate"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ PROGRAM = "../../../bin/headgate"
 """Installers that put programs on the path take those of the named package alone, so each of the two brings it."""
 LIBRARY = """
 import asyncio, sys
-from headgate.client import AsyncClient, Client, new_event
+from headgate_client import AsyncClient, Client, new_event
 
 async def consumed():
     async with AsyncClient(sys.argv[1]) as client, client.subscribe("pulled") as consumer:

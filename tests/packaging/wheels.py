@@ -14,7 +14,7 @@ from tests.support import REPOSITORY
 UV = Path(sys.executable).with_name("uv")
 _COMMANDS = """
 import contextlib, io, json, sys
-from headgate.cli.main import main
+from headgate_cli.main import main
 told = []
 for words in json.loads(sys.argv[1]):
     sys.argv, status = ["headgate", *words], 0

@@ -14,12 +14,12 @@ from starlette.applications import Starlette
 from headgate.control.admission import Admission
 from headgate.control.egress import UrlPolicy
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.log.directory import LogDirectory
 from headgate.replay.api import ReplaysApi
 from headgate.scan.chunks import ChunkLog
+from headgate_api.control.objects import Kind
 from tests.control.support import trigger
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, run, running
 

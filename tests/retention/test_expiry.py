@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from headgate import limits
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.lifecycle import Delivery
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
@@ -24,6 +23,7 @@ from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.retention.floor import FloorFinder
 from headgate.storage.files import DispatcherDirectory
 from headgate.testing import free_port
+from headgate_api import limits
 from tests.delivery.harness import BROKER, EventLog, Routes, Running, Subscriber, event, matcher, run, running, target
 from tests.support import until
 

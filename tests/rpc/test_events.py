@@ -7,12 +7,12 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.event.attributes import media_type
-from headgate.event.errors import EventError, EventTooLargeError
-from headgate.event.model import DataKind, Event
-from headgate.limits import EVENT_BYTES_MAX
-from headgate.rpc.cloudevents_pb2 import CloudEvent
-from headgate.rpc.events import from_messages, to_message
+from headgate_api.event.attributes import media_type
+from headgate_api.event.errors import EventError, EventTooLargeError
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import EVENT_BYTES_MAX
+from headgate_api.rpc.cloudevents_pb2 import CloudEvent
+from headgate_api.rpc.events import from_messages, to_message
 from tests.event.strategies import events, usual_events
 
 Value = CloudEvent.CloudEventAttributeValue

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor
 
-from headgate.limits import PUBLISH_EVENTS_MAX, RPC_BYTES_UNCOUNTED, RPC_FIELDS_MAX, RPC_REQUEST_BYTES_MAX
-from headgate.rpc.cloudevents_pb2 import CloudEvent
-from headgate.rpc.errors import ProtocolError
-from headgate.rpc.headgate_pb2 import PublishRequest, SeekRequest, SubscribeRequest
 from headgate.rpc.wire import parsed, publishing
+from headgate_api.limits import PUBLISH_EVENTS_MAX, RPC_BYTES_UNCOUNTED, RPC_FIELDS_MAX, RPC_REQUEST_BYTES_MAX
+from headgate_api.rpc.cloudevents_pb2 import CloudEvent
+from headgate_api.rpc.errors import ProtocolError
+from headgate_api.rpc.headgate_pb2 import PublishRequest, SeekRequest, SubscribeRequest
 
 MANY = RPC_REQUEST_BYTES_MAX // 2
 

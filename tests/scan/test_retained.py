@@ -7,12 +7,9 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.errors import InvalidObjectError
-from headgate.control.objects import Kind, ObjectKey
 from headgate.control.specs import DEFAULT_RULE
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.event.model import Event
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
@@ -21,6 +18,9 @@ from headgate.scan.chunks import ChunkLog
 from headgate.scan.retained import RetainedLog
 from headgate.scan.scan import Scan
 from headgate.scan.source import Query
+from headgate_api.control.errors import InvalidObjectError
+from headgate_api.control.objects import Kind, ObjectKey
+from headgate_api.event.model import Event
 from tests.control.support import broker
 
 US = 1_000_000

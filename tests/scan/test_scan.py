@@ -12,8 +12,6 @@ import pytest
 
 from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.event.http import canonical
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.skipping.filter_value import FilterValueRule, filter_value_rule
 from headgate.filter.skipping.literals import literals
@@ -24,6 +22,8 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.scan import Scan
 from headgate.scan.source import Query
+from headgate_api.event.http import canonical
+from headgate_api.event.model import DataKind, Event
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter
 from tests.support import times

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
@@ -20,6 +19,7 @@ from headgate.scan.pages import Located, LogScanner, ScanRequest
 from headgate.scan.scan import Scan
 from headgate.scan.search import EventFinder, FilterSearch, offsets_at_event
 from headgate.scan.source import NEXT, Query, start_offsets
+from headgate_api.event.model import DataKind, Event
 
 BROKER = "ns/a"
 RULE = filter_value_rule("type")

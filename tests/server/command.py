@@ -9,10 +9,10 @@ from unittest import mock
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from headgate.cli.main import app
 from headgate.observe import logs
 from headgate.server.zygote import Zygote
 from headgate.testing import free_port
+from headgate_cli.main import app
 
 
 def headgate(*arguments: object, **environment: str) -> tuple[int, str, str]:

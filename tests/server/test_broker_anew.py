@@ -11,12 +11,8 @@ import pytest
 
 from headgate.control.admission import Admission
 from headgate.control.copies import ServedBrokers
-from headgate.control.errors import UnknownBrokerError
-from headgate.control.objects import Kind, ObjectKey
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.event.http import encode_binary
-from headgate.event.model import Event
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
@@ -26,6 +22,10 @@ from headgate.log.writer import PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.stream.readers import Readers
 from headgate.stream.request import read_request
+from headgate_api.control.errors import UnknownBrokerError
+from headgate_api.control.objects import Kind, ObjectKey
+from headgate_api.event.http import encode_binary
+from headgate_api.event.model import Event
 from tests.control.support import broker
 from tests.ingress.support import call, fallback
 

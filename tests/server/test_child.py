@@ -6,8 +6,8 @@ import sys
 import threading
 import weakref
 
-from headgate import limits
 from headgate.server import child
+from headgate_api import limits
 
 ENDING = """
 import asyncio, os, signal

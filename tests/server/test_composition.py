@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
 from headgate.control.routing import RoutingTable, Target
 from headgate.delivery.cursors import CursorStore
-from headgate.errors import UnavailableError
 from headgate.filter.compile.plan import Verdict
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import decode_chunk
+from headgate_api import limits
+from headgate_api.errors import UnavailableError
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.objects import Kind
 from headgate.control.rows import KnownObjects
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
@@ -32,6 +31,7 @@ from headgate.storage.sqlite import (
 )
 from headgate.subscriptions.store import SubscriptionStore
 from headgate.testing import free_port
+from headgate_api.control.objects import Kind
 from tests.match.events import append, event, writing
 from tests.server.command import refused, serve
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from clusters.kafka import Kafka
 
-from headgate.errors import InvalidInputError
 from headgate.server import parts
 from headgate.server.effective import effective
 from headgate.server.kafka import instance
@@ -17,6 +16,7 @@ from headgate.server.preflight import TopicsMisfitError, check_topics
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
 from headgate.store.kafka.topics import Admin
+from headgate_api.errors import InvalidInputError
 from tests.server.command import refused, serve
 from tests.store.stores import kafka_config
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headgate.cli.main import app
 from headgate.control.store import Store
 from headgate.server import doctor
 from headgate.settings import Settings
 from headgate.testing import free_port
+from headgate_cli.main import app
 from tests.server.command import headgate
 
 HEADGATE = Path(sys.executable).with_name("headgate")

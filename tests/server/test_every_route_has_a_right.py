@@ -25,12 +25,10 @@ from headgate.control.api import ControlApi
 from headgate.control.bootstrap import ROLES, bootstrap
 from headgate.control.copies import RbacCopy
 from headgate.control.grants import Grants
-from headgate.control.objects import RBAC_GROUP, Kind
 from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
 from headgate.observe.history import BrokerCount
 from headgate.replay.api import ReplaysApi
-from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.service import Service
 from headgate.server import control, front, reader_client, rpc_meta, target_stats
 from headgate.server.authorization import AuthorizedRequests
@@ -42,6 +40,8 @@ from headgate.settings import Settings
 from headgate.storage.keyring import Keyring
 from headgate.stream.api import ReadApi
 from headgate.subscriptions.api import SubscriptionsApi
+from headgate_api.control.objects import RBAC_GROUP, Kind
+from headgate_api.rpc import headgate_pb2 as pb
 
 INNER = {
     ("POST", reader_client.SCAN_PATH),

@@ -17,7 +17,6 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 
-from headgate import limits
 from headgate.auth.context import USER
 from headgate.auth.user import authenticated
 from headgate.control.http import ERROR_HANDLERS
@@ -31,6 +30,7 @@ from headgate.server.filter_workers import (
     FilterWorkers,
 )
 from headgate.shares import PlacesTakenError
+from headgate_api import limits
 
 CEL = 'ce.type == "a" && data.n > 1'
 EVENT = {"specversion": "1.0", "id": "1", "source": "/s", "type": "a", "data": {"n": 2}}

@@ -13,9 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
-from headgate.errors import InvalidInputError, UnavailableError
 from headgate.event.arrow import from_batch
-from headgate.event.model import Event
 from headgate.ingress.front_link import AppendChunk, AskProducer, FrontConnection, FrontUnavailableError
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import partition_of_key
@@ -25,6 +23,8 @@ from headgate.server import child, preflight
 from headgate.server.front_log import FrontLog, front_log
 from headgate.server.parts import front_of
 from headgate.settings import Settings
+from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.event.model import Event
 
 WAIT_S_MAX = 60.0
 PARTITIONS = 4

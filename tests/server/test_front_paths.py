@@ -14,7 +14,6 @@ from starlette.types import ASGIApp
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
-from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.server import control, front
@@ -22,6 +21,7 @@ from headgate.server.filter_workers import FilterWorkers
 from headgate.server.front import FrontStore
 from headgate.server.proxy import sent_path
 from headgate.settings import Settings
+from headgate_api.control.objects import Kind
 from tests.control.support import trigger
 
 

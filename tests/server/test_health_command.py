@@ -13,9 +13,9 @@ import pytest
 from starlette.applications import Starlette
 from typer.testing import CliRunner, Result
 
-from headgate.cli.main import app
 from headgate.server import health, local_http, parts, ready
 from headgate.settings import Settings
+from headgate_cli.main import app
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headgate.event.arrow import StoredEvent
-from headgate.event.model import DataKind, Event
-from headgate.limits import OUTBOX_PARTITION_WAITING_BYTES_MAX as OF_ONE
-from headgate.limits import OUTBOX_WAITING_BYTES_MAX as OF_ALL
 from headgate.server.kafka.group import without_room
 from headgate.store.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage, OutboxState
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import OUTBOX_PARTITION_WAITING_BYTES_MAX as OF_ONE
+from headgate_api.limits import OUTBOX_WAITING_BYTES_MAX as OF_ALL
 
 
 @pytest.mark.parametrize(

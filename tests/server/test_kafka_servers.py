@@ -24,13 +24,13 @@ from typing import Any, TypeVar
 import pytest
 from clusters.kafka import Kafka
 
-from headgate.client import AsyncClient, AsyncProducer, new_event
 from headgate.event.arrow import from_batch_all
 from headgate.ingress.partitions import partition_of_key
-from headgate.limits import KAFKA_APPEND_S_MAX
 from headgate.store.config import ClusterConfig, KafkaConfig
 from headgate.store.kafka.topics import Admin
 from headgate.testing.server import START_S_MAX, ApiError, Server, object_of, parts_of
+from headgate_api.limits import KAFKA_APPEND_S_MAX
+from headgate_client import AsyncClient, AsyncProducer, new_event
 from tests.store.contract import PARTITIONS
 from tests.store.stores import KafkaReader, kafka_config
 from tests.support import eventually, executable

@@ -8,10 +8,10 @@ import pytest
 from starlette.requests import Request
 from structlog.testing import capture_logs
 
-from headgate.errors import InvalidInputError
 from headgate.server import health, preflight
 from headgate.server.listening import addresses_of, check_not_open, open_addresses
 from headgate.settings import Settings
+from headgate_api.errors import InvalidInputError
 from tests.server.command import refused, serve
 
 TLS = {"tls_cert": "cert", "tls_key": "key"}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.server.serve import exit_status
+from headgate.cli.serve import exit_status
 from headgate.server import datadir, listening
 from headgate.settings import Settings
 from headgate.testing import free_port

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from starlette.types import Message, Scope
 
-from headgate.errors import TooLargeError
-from headgate.limits import APPLY_BYTES_MAX, OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
 from headgate.server.proxy import ProcessProxy, WholeRequest, whole_request
+from headgate_api.errors import TooLargeError
+from headgate_api.limits import APPLY_BYTES_MAX, OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
 
 
 def test_a_client_that_dies_while_it_sends_its_request_is_no_error(tmp_path: Path) -> None:

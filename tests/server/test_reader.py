@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.limits import READERS_MAX
 from headgate.server import child, reader
 from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
+from headgate_api.limits import READERS_MAX
 
 
 class StopError(Exception):

@@ -11,7 +11,6 @@ from starlette.applications import Starlette
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
@@ -20,6 +19,7 @@ from headgate.scan.pages import LogScanner, Scanner, ScanPage, ScanRequest
 from headgate.server import reader_client
 from headgate.server.local_http import answering
 from headgate.server.reader_client import ReaderError, ReaderScanner, ReaderUnavailableError, scan_route
+from headgate_api.event.model import DataKind, Event
 
 BROKER = "ns/a"
 REQUEST = ScanRequest(BROKER, filter_value_rule("type"), "data.n >= 3", {0: 1}, {0: 9}, 100)

@@ -12,12 +12,12 @@ import pytest
 from starlette.applications import Starlette
 from starlette.types import Message
 
-from headgate import limits
 from headgate.server import health, parts, ready
 from headgate.server.parts import Role, ServerPart
 from headgate.server.ready import PartReport, PartState
 from headgate.server.supervisor import Beats
 from headgate.settings import Settings
+from headgate_api import limits
 
 MATCHER = ServerPart(Role.MATCHER)
 

@@ -16,10 +16,7 @@ import pytest
 from grpc import aio
 from pydantic import ValidationError
 
-from headgate import limits
 from headgate.auth.user import authenticated
-from headgate.errors import ConflictError, UnavailableError
-from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc import service
 from headgate.rpc.service import Service, attended
 from headgate.server import rpc
@@ -28,6 +25,9 @@ from headgate.server.forwarded_calls import is_gone
 from headgate.settings import Settings
 from headgate.shares import FairPlaces
 from headgate.testing import free_port
+from headgate_api import limits
+from headgate_api.errors import ConflictError, UnavailableError
+from headgate_api.rpc import headgate_pb2 as pb
 from tests.calls import Client, Refused, Stream, client
 
 Work = Callable[[Settings], Awaitable[None]]

@@ -16,12 +16,12 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
-from headgate import limits
-from headgate.rpc import headgate_pb2 as pb
 from headgate.server import rpc
 from headgate.server.parts import Role, of_server
 from headgate.server.ready import PartReport
 from headgate.settings import Settings
+from headgate_api import limits
+from headgate_api.rpc import headgate_pb2 as pb
 from tests.server.test_rpc import NOBODY, run
 
 OURS = {"headgate.v1.Publisher", "headgate.v1.Reader", "headgate.v1.Subscriptions"}

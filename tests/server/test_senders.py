@@ -15,11 +15,9 @@ from headgate.auth.user import ANONYMOUS, User, authenticated, sender_of
 from headgate.control.admission import Admission
 from headgate.control.bootstrap import bootstrap
 from headgate.control.copies import ServedBrokers
-from headgate.control.objects import Kind, ObjectKey
 from headgate.control.store import Store
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.retry import Outcome
-from headgate.event.model import Event
 from headgate.ingress.app import Ingress
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.intake import Intake
@@ -29,6 +27,8 @@ from headgate.server.authentication import Authentication, UsersOfFronts, authen
 from headgate.server.authorization import Authorization, Rights
 from headgate.server.inward import InwardTransport
 from headgate.settings import Settings
+from headgate_api.control.objects import Kind, ObjectKey
+from headgate_api.event.model import Event
 from tests.ingress.support import FakeLog, call, fallback
 
 USERS = {

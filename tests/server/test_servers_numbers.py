@@ -14,14 +14,14 @@ import msgspec
 import pytest
 from clusters.kafka import Kafka
 
-from headgate import limits
-from headgate.errors import UnavailableError
 from headgate.observe.history import Snapshot, Sums
 from headgate.server.kafka.numbers import ServerNumbers, ServersNumbers, tell_numbers
 from headgate.server.summary import PartView
 from headgate.settings import Settings
 from headgate.store.kafka.server_numbers import NumbersWriter, hear_numbers
 from headgate.store.kafka.topics import Admin
+from headgate_api import limits
+from headgate_api.errors import UnavailableError
 from tests.store.outbox_stream import outbox_config
 from tests.support import until
 

@@ -10,21 +10,21 @@ from typing import cast
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.objects import Kind, ObjectKey, Trigger
 from headgate.control.reconciler import Reconciler
 from headgate.control.routing import TargetReport
 from headgate.control.store import Store
 from headgate.control.target_reports import StoppedFilter
-from headgate.limits import (
+from headgate.observe.history import BrokerCount, NumbersHistory
+from headgate.server.stopped_filters import MatchCounters, StoppedFilters, StoppedFiltersWatch
+from headgate.server.target_stats import MatchCount
+from headgate_api.control.objects import Kind, ObjectKey, Trigger
+from headgate_api.limits import (
     STOPPED_EXPECTED_MIN,
     STOPPED_MATCHED_PARTS,
     STOPPED_PART_S,
     STOPPED_SILENT_PARTS,
     STOPPED_TOLD_PARTS,
 )
-from headgate.observe.history import BrokerCount, NumbersHistory
-from headgate.server.stopped_filters import MatchCounters, StoppedFilters, StoppedFiltersWatch
-from headgate.server.target_stats import MatchCount
 from tests.control.support import trigger
 
 Part = tuple[int, int]

@@ -12,15 +12,15 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from headgate import __version__
 from headgate.control.schema import MIGRATIONS
 from headgate.control.store import Store
-from headgate.errors import FatalError
 from headgate.server import datadir
 from headgate.server.doctor import CheckVerdict, findings
 from headgate.server.stored_formats import check_formats, formats, last_version, plan_upgrade
 from headgate.settings import Settings
 from headgate.storage.sqlite import DatabaseNewerError
+from headgate_api import __version__
+from headgate_api.errors import FatalError
 from tests.backup.test_backup import contents
 from tests.match.events import append, event, writing
 from tests.server.command import headgate, refused, serve

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
-from headgate.errors import FatalError
 from headgate.server import child, parts, ready, supervisor
 from headgate.server.parts import Role, ServerPart
 from headgate.server.supervisor import DRAIN, Supervisor
 from headgate.server.zygote import Zygote
 from headgate.settings import Settings
+from headgate_api import limits
+from headgate_api.errors import FatalError
 
 PARTS = [part.name for part in parts.of_server(Settings())]
 
@@ -200,7 +200,7 @@ def test_a_keeper_that_ends_ends_the_server(tmp_path: Path, monkeypatch: pytest.
 KEEPING = """
 import asyncio, sys
 from pathlib import Path
-from headgate import limits
+from headgate_api import limits
 from headgate.observe import logs
 from headgate.server.supervisor import Supervisor
 from headgate.server.zygote import Zygote

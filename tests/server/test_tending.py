@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from headgate import limits
 from headgate.delivery import gauges
 from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
@@ -23,6 +22,7 @@ from headgate.server.listening import AddressError
 from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
 from headgate.testing import free_port
+from headgate_api import limits
 
 WAIT_S_MAX = 20.0
 FRONT = ServerPart(Role.FRONT, 0)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from headgate.errors import InvalidInputError
 from headgate.observe.metrics import TLS_CERTIFICATES
 from headgate.server import preflight
 from headgate.server.tls import CertificateKeeper, TlsFileError, TlsFiles, read_certificate
 from headgate.settings import ClientAuth, Settings
+from headgate_api.errors import InvalidInputError
 from tests.certificates import DAY, Authority, Pair
 
 

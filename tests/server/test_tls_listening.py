@@ -19,9 +19,7 @@ from grpc import aio
 from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from headgate import limits
 from headgate.auth.context import TOKEN_HEADER
-from headgate.client import AsyncClient, HandshakeError, HeadgateError
 from headgate.control.egress import UrlPolicy
 from headgate.delivery.retry import Outcome
 from headgate.ingress.connections import Connections
@@ -33,6 +31,8 @@ from headgate.server.http_listeners import HttpListeners
 from headgate.server.inward import InwardTransport, SplitTransport, transports
 from headgate.settings import Settings
 from headgate.testing import free_port
+from headgate_api import limits
+from headgate_client import AsyncClient, HandshakeError, HeadgateError
 from tests.certificates import Authority
 from tests.delivery.harness import Subscriber
 

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from headgate.client import AsyncClient, new_event
 from headgate.event.arrow import from_batch_all
 from headgate.ingress.partitions import partition_of_key
 from headgate.log.directory import Partition
@@ -27,6 +26,7 @@ from headgate.server import child, ready
 from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
 from headgate.testing import free_port
+from headgate_client import AsyncClient, new_event
 from tests.support import eventually
 
 WAIT_S_MAX = 60.0

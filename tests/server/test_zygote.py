@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
 from headgate.server import parts
 from headgate.server.parts import Role, ServerPart
 from headgate.server.zygote import Zygote, reap_orphans
 from headgate.settings import Settings
+from headgate_api import limits
 from tests.support import REPOSITORY, eventually, times, until
 
 READER = ServerPart(Role.READER)
@@ -197,5 +197,5 @@ def test_parts_share_what_they_import_and_none_has_what_it_does_not_need() -> No
     assert threads == 1, "a thread does not survive a fork, and what it holds stays locked"
     shared = {part.role for part in parts.of_server(Settings())} - {Role.MATCHER}
     assert {f"headgate.server.{role}" for role in shared} <= set(modules)
-    foreign = {"pyspark", "py4j", "confluent_kafka", "typer", "numpy", "pandas", "headgate.client", "headgate.cli"}
+    foreign = {"pyspark", "py4j", "confluent_kafka", "typer", "numpy", "pandas", "headgate_client", "headgate.cli"}
     assert not foreign & set(modules)

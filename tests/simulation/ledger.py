@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headgate.delivery.retry import Outcome
-from headgate.event.model import Event
+from headgate_api.event.model import Event
 
 PARTITIONS = 2
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headgate.delivery.retry import Answer, Outcome
-from headgate.event.model import Event
+from headgate_api.event.model import Event
 from tests.simulation.ledger import PARTITIONS, Attempt
 from tests.simulation.virtual import Disk
 

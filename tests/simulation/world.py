@@ -19,14 +19,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from headgate import limits
 from headgate.control.routing import Target
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.clock import Clocks
 from headgate.delivery.cursors import CursorChange, CursorStore, Flusher
-from headgate.errors import UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.event.model import DataKind, Event
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
@@ -34,6 +31,9 @@ from headgate.outbox.shards import Shard
 from headgate.server import composition, inward
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.files import DispatcherDirectory
+from headgate_api import limits
+from headgate_api.errors import UnavailableError
+from headgate_api.event.model import DataKind, Event
 from tests.delivery.harness import BROKER, Routes, Running, target
 from tests.simulation.ledger import PARTITIONS, Ledger, Life
 from tests.simulation.matcher import Link, Matcher

@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.event.arrow import StoredEvent, to_batch
-from headgate.event.model import Event
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import filter_of
+from headgate_api.event.model import Event
 
 Pairs = set[tuple[int, str]]
 """Number of an event, id of a filter."""

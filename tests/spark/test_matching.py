@@ -17,13 +17,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.spark import EventColumnsError, FiltersRefusedError, match
 from headgate.spark.connector import BATCH_BYTES_SETTING, use_own_python
 from headgate.spark.matching import Settle, SettledFilter, compiled_filters, settlement
+from headgate_api.event.model import DataKind, Event
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter
 from tests.spark.tables import Pairs, frame_of, log_table, plain_table, said, truth
@@ -155,7 +155,7 @@ def _is_small(value: object) -> bool:
 
 
 def _kind(event: Event) -> DataKind:
-    from headgate.event.data import kind_of
+    from headgate_api.event.data import kind_of
 
     assert event.data is not None
     return kind_of("application/json", event.data)

@@ -15,14 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.control.store import Store
 from headgate.event.arrow import StoredEvent
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.errors import FilterError
-from headgate.log.errors import PositionError
 from headgate.spark import EventsAddressError, read_events
 from headgate.spark.connector import use_connector
 from headgate.spark.errors import ConnectorMissingError
 from headgate.spark.topic_events import KafkaAddress, kafka_address
 from headgate.storage.sqlite import DatabaseNewerError, DatabaseOlderError
+from headgate_api.event.model import DataKind, Event
+from headgate_api.positions import PositionError
 from tests.match.events import append, writing
 from tests.support import DEPTH
 

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.objects import Kind
 from headgate.control.store import Store
-from headgate.errors import FatalError
 from headgate.server import layout, preflight
 from headgate.settings import ACCEPTABLE_LOSSES, Settings
 from headgate.storage import commit, sqlite
@@ -26,6 +24,8 @@ from headgate.storage.sqlite import (
     StoreFile,
     check_commits,
 )
+from headgate_api.control.objects import Kind
+from headgate_api.errors import FatalError
 from tests.control.support import broker, stored_brokers
 
 PAGE = 4096

@@ -17,14 +17,14 @@ from typing import Protocol
 import pytest
 
 from headgate.control.specs import DEFAULT_RULE
-from headgate.errors import TooLargeError
 from headgate.event.arrow import from_batch_all
-from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries
 from headgate.ingress.partitions import EventAppender
-from headgate.limits import COMMIT_QUEUE_EVENTS_MAX
 from headgate.scan.source import ReadableLog
 from headgate.store.kafka.events import EventPage
+from headgate_api.errors import TooLargeError
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import COMMIT_QUEUE_EVENTS_MAX
 from tests.support import times
 
 PARTITIONS = 2

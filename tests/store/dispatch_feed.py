@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from confluent_kafka import Producer
 
 from headgate.control.routing import Target
-from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.outbox.shards import dispatcher_of
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_records import HEADER, encode_hello, encode_passed
 from headgate.store.kafka.records import encode_record
+from headgate_api.event.model import DataKind, Event
 from tests.delivery.harness import spec
 from tests.store.outbox_stream import BROKER, encode_event
 

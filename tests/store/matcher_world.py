@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from confluent_kafka import Producer
 
 from headgate.control.routing import DeliveryRules, RoutingTable, Target
-from headgate.event.model import Event
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
@@ -23,6 +22,7 @@ from headgate.store.kafka.outbox_reader import OutboxMember
 from headgate.store.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage, OutboxState
 from headgate.store.kafka.records import RecordError, decode_stored, encode_record
 from headgate.store.kafka.runs import RunReports
+from headgate_api.event.model import Event
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_atom, random_filter
 

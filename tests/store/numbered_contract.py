@@ -16,7 +16,7 @@ import pytest
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import StoredEvent
 from headgate.ingress.partitions import partition_of_key
-from headgate.rpc.headgate_pb2 import PublishResponse
+from headgate_api.rpc.headgate_pb2 import PublishResponse
 from tests.calls import Client, Refused
 from tests.ingress.test_publish_rpc import BROKER, names, opened, request, run, said
 

@@ -14,17 +14,17 @@ import msgspec
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.errors import (
+from headgate.control.routing import TargetReport
+from headgate.control.store import Store
+from headgate.control.watch import ChangeFeed, ListQuery, WatchQuery, watch
+from headgate_api.control.errors import (
     AlreadyExistsError,
     ExpiredError,
     FutureVersionError,
     ObjectNotFoundError,
     StaleObjectError,
 )
-from headgate.control.objects import Kind, Object, ObjectKey
-from headgate.control.routing import TargetReport
-from headgate.control.store import Store
-from headgate.control.watch import ChangeFeed, ListQuery, WatchQuery, watch
+from headgate_api.control.objects import Kind, Object, ObjectKey
 from tests.control.support import broker, trigger
 
 

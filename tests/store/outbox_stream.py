@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headgate.event.kafka import Header
-from headgate.event.model import DataKind, Event
 from headgate.outbox.shards import dispatcher_of
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_records import (
@@ -20,6 +19,7 @@ from headgate.store.kafka.outbox_records import (
     encode_passed,
 )
 from headgate.store.kafka.records import encode_record
+from headgate_api.event.model import DataKind, Event
 from tests.store.stores import kafka_config
 
 OUTBOX_PARTITIONS = 4

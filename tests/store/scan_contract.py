@@ -26,13 +26,10 @@ from starlette.applications import Starlette
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import from_batch_all
-from headgate.event.model import DataKind, Event
-from headgate.event.rfc3339 import text as time_text
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import filter_and_filters
 from headgate.ingress.encode import Entries
-from headgate.log.errors import PositionError
 from headgate.scan import scan as scan_module
 from headgate.scan.pages import Located, LogScanner
 from headgate.scan.scan import Piece, Scan
@@ -42,6 +39,9 @@ from headgate.stream import follow
 from headgate.stream.api import ReadApi
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
+from headgate_api.event.model import DataKind, Event
+from headgate_api.event.rfc3339 import text as time_text
+from headgate_api.positions import PositionError
 from tests.filter.hostile_events import random_event
 from tests.store.contract import BROKER, PARTITIONS, OpenStore
 from tests.stream.test_api import Client, listening

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from clusters.kafka import Kafka
 
-from headgate.errors import HeadgateError
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.topics import Admin
+from headgate_api.errors import HeadgateError
 from tests.store.contract import PARTITIONS, entries, stored, whole
 from tests.store.stores import KafkaStore, kafka_config
 

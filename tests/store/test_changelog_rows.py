@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore, Ended, Reschedule, StoredDeadLetter
 from headgate.delivery.cursors import CursorChange, TargetCursor, Tried
 from headgate.outbox.shards import Shard
@@ -19,6 +18,7 @@ from headgate.store.kafka.outbox_records import OutboxState
 from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace
 from headgate.store.kafka.records import KafkaRecord
 from headgate.store.kafka.rows import CacheTables, RowCapture, table_of
+from headgate_api import limits
 from tests.delivery.harness import event
 
 SHARD = Shard(1, 4)

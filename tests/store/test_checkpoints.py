@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
 from headgate.delivery.cursors import CursorChange, TargetCursor
 from headgate.outbox.takeover import PartitionState, TakeoverState
 from headgate.store.kafka.outbox_records import OutboxState
 from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace
+from headgate_api import limits
 
 
 def place(position: int) -> KnownPlace:

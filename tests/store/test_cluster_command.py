@@ -12,9 +12,9 @@ from clusters.kafka import Kafka
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from typer.testing import CliRunner, Result
 
-from headgate.cli.main import app
 from headgate.store.config import TopicsConfig
 from headgate.testing import free_port
+from headgate_cli.main import app
 
 pytestmark = pytest.mark.kafka
 TOPICS = len(TopicsConfig.model_fields)
@@ -131,7 +131,7 @@ def test_an_unknown_option_of_the_library_is_named(kafka: Kafka, tmp_path: Path)
 
 def test_without_the_library_one_line_says_what_to_install(tmp_path: Path) -> None:
     path = config(tmp_path, "127.0.0.1:9092")
-    program = "import sys; sys.modules['confluent_kafka'] = None; from headgate.cli.main import main; main()"
+    program = "import sys; sys.modules['confluent_kafka'] = None; from headgate_cli.main import main; main()"
     line = [sys.executable, "-c", program, "cluster", "check", "--config", str(path)]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 2

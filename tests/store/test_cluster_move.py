@@ -15,13 +15,10 @@ import pytest
 from clusters.kafka import Kafka
 
 from headgate.control.admission import Admission
-from headgate.control.objects import Kind
 from headgate.control.specs import DEFAULT_RULE
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
-from headgate.errors import InvalidInputError, UnavailableError
 from headgate.event.arrow import from_batch_all
-from headgate.event.model import Event
 from headgate.ingress.encode import Entries
 from headgate.log.reader import PartitionReader
 from headgate.server.datadir import new_directory, stopped_server
@@ -36,6 +33,9 @@ from headgate.store.kafka.numbered_producers import NumberedWriter
 from headgate.store.kafka.objects import KafkaObjects
 from headgate.store.kafka.records import records_of
 from headgate.store.kafka.topics import Admin
+from headgate_api.control.objects import Kind
+from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.event.model import Event
 from tests.control.support import broker, trigger
 from tests.delivery.harness import Request, Routes, Subscriber, run
 from tests.store.dispatch_feed import SOURCES, Feed, made_target

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.errors import InvalidInputError
 from headgate.store.config import resolved
 from headgate.store.config_file import load
 from headgate.store.kafka.topics import FoundPartition, FoundTopic, WantedTopic, misfits, wanted_topics
+from headgate_api.errors import InvalidInputError
 
 
 def written(folder: Path, text: str) -> Path:

@@ -14,8 +14,6 @@ from clusters.kafka import Kafka
 from starlette.applications import Starlette
 from starlette.requests import Request as ClientRequest
 
-from headgate.control.objects import Kind, ObjectKey
-from headgate.errors import InvalidInputError
 from headgate.server import local_http
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, DispatcherReach, LocalDispatchers
 from headgate.server.kafka.partition_questions import partitions_api
@@ -35,6 +33,8 @@ from headgate.server.target_stats import (
 )
 from headgate.settings import Settings
 from headgate.storage.files import DispatcherDirectory
+from headgate_api.control.objects import Kind, ObjectKey
+from headgate_api.errors import InvalidInputError
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
 from tests.store.dispatch_feed import Feed, made_event, made_target
 from tests.store.outbox_stream import BROKER, OUTBOX_PARTITIONS, outbox_config

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from clusters.kafka import Kafka
 
-from headgate.errors import InvalidInputError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.consumer_groups import Election, Loss
 from headgate.store.kafka.matcher import is_followed
+from headgate_api.errors import InvalidInputError
 from tests.store.stores import deployed
 from tests.support import eventually
 

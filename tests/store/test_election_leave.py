@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from headgate.limits import ELECTION_LEAVE_S_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka import client
 from headgate.store.kafka.consumer_groups import Election
+from headgate_api.limits import ELECTION_LEAVE_S_MAX
 
 
 class HeldConsumer:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.objects import Kind
 from headgate.control.store import Store
 from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor, Tried
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
@@ -18,6 +17,7 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.storage.files import DispatcherDirectory
 from headgate.store.embedded_state import EmbeddedState, LeftBehindError
+from headgate_api.control.objects import Kind
 from tests.control.support import trigger
 from tests.control.test_subscriptions import subscription
 from tests.store.contract import BROKER, event

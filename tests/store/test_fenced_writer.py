@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from headgate.errors import HeadgateError, UnavailableError
-from headgate.limits import KAFKA_TRANSACTION_S_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka import client
 from headgate.store.kafka.records import KafkaRecord
 from headgate.store.kafka.transactions import FencedName, FencedWriter
+from headgate_api.errors import HeadgateError, UnavailableError
+from headgate_api.limits import KAFKA_TRANSACTION_S_MAX
 
 
 class SilentProducer:

@@ -11,14 +11,14 @@ from clusters.kafka import Kafka
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from headgate.errors import UnavailableError
 from headgate.event.arrow import from_batch
-from headgate.event.model import DataKind, Event
 from headgate.inspect.flows import FlowKey
 from headgate.inspect.log_follower import LogFollower
 from headgate.scan.source import SearchableLog
 from headgate.store.kafka import scan
 from headgate.store.kafka.scan import KafkaLog
+from headgate_api.errors import UnavailableError
+from headgate_api.event.model import DataKind, Event
 from tests.store.contract import BROKER, PARTITIONS
 from tests.store.stores import EmbeddedStore, KafkaStore, deployed, make_topics
 from tests.store.test_inspected_log import OTHER, store_events

@@ -11,7 +11,6 @@ from clusters.kafka import Kafka
 
 from headgate.control.specs import DEFAULT_RULE
 from headgate.event.hops import place_root, with_lineage
-from headgate.event.model import Event
 from headgate.ingress.encode import Entries
 from headgate.inspect import find as find_module
 from headgate.inspect import log_follower
@@ -22,6 +21,7 @@ from headgate.inspect.trace import tree_of
 from headgate.log.directory import LogDirectory
 from headgate.store.kafka import scan
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
+from headgate_api.event.model import Event
 from tests.store.contract import BROKER, PARTITIONS, OpenStore, event
 from tests.store.stores import EmbeddedStore, KafkaStore, deployed
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.errors import InvalidInputError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.match_run import java_options
+from headgate_api.errors import InvalidInputError
 
 
 def config(**options: str) -> KafkaConfig:

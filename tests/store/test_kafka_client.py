@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError
 
-from headgate.errors import HeadgateError, UnavailableError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import (
     Came,
@@ -20,6 +19,7 @@ from headgate.store.kafka.client import (
     TopicProducer,
 )
 from headgate.store.kafka.records import KafkaRecord
+from headgate_api.errors import HeadgateError, UnavailableError
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from clusters.kafka import Kafka
 
-from headgate import limits
 from headgate.server.kafka.group import KafkaDispatcher, kafka_dispatcher
 from headgate.server.kafka.partition import KafkaDispatcherOptions
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_reader import OutboxMember
+from headgate_api import limits
 from tests.delivery.harness import Request, Routes, Subscriber, run
 from tests.store.dispatch_feed import KEYS, SOURCES, Feed, in_order, made_target
 from tests.store.outbox_stream import OUTBOX_PARTITIONS, outbox_config

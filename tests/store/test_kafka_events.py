@@ -10,11 +10,11 @@ from clusters.kafka import Kafka
 from confluent_kafka import KafkaError, KafkaException, Producer
 from structlog.testing import capture_logs
 
-from headgate.errors import UnavailableError
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.client import KafkaUnreachableError
 from headgate.store.kafka.records import RecordError
 from headgate.testing import free_port
+from headgate_api.errors import UnavailableError
 from tests.store.contract import EventStoreContract, entries, event, stored
 from tests.store.stores import KafkaReader, KafkaStore, deployed, kafka_config
 

@@ -14,10 +14,8 @@ from clusters.kafka import Kafka
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from headgate import limits
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import StoredEvent, from_batch_all
-from headgate.event.model import Event
 from headgate.ingress.encode import Entries
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import EventPartitions, partition_of_key
@@ -26,6 +24,8 @@ from headgate.ingress.publish_rpc import PublishRpc
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.numbered_producers import FencedProducers, NumberedWriter
 from headgate.store.kafka.records import records_of
+from headgate_api import limits
+from headgate_api.event.model import Event
 from tests.calls import Client, Refused, served
 from tests.ingress.test_publish_rpc import BROKER, names, opened, request, run, said
 from tests.store.contract import PARTITIONS

@@ -17,15 +17,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from headgate.control.database import NotLeaderError
-from headgate.control.errors import ObjectNotFoundError
 from headgate.control.store import Store
-from headgate.errors import InvalidInputError, TooLargeError
-from headgate.limits import OBJECT_CACHE_AGE_S_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import KafkaUnreachableError
 from headgate.store.kafka.objects import OBJECT_ROWS, KafkaObjects, ObjectsLostError
 from headgate.store.kafka.rows import RowRecordError
 from headgate.testing import free_port
+from headgate_api.control.errors import ObjectNotFoundError
+from headgate_api.errors import InvalidInputError, TooLargeError
+from headgate_api.limits import OBJECT_CACHE_AGE_S_MAX
 from tests.store.object_stores import ControlProcess
 from tests.store.objects_contract import (
     ObjectStoreContract,

@@ -17,10 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from headgate import limits
 from headgate.control.http import ERROR_HANDLERS
-from headgate.errors import TooLargeError
-from headgate.event.model import Event
 from headgate.filter.compile.plan import Verdict
 from headgate.outbox.shards import dispatcher_of
 from headgate.server.kafka import instance
@@ -32,6 +29,9 @@ from headgate.server.local_http import answering
 from headgate.settings import Settings
 from headgate.store.config import KafkaConfig
 from headgate.subscriptions.api import METHODS, PREFIX
+from headgate_api import limits
+from headgate_api.errors import TooLargeError
+from headgate_api.event.model import Event
 from tests.delivery.harness import BROKER, Routes, event, run
 from tests.store.dispatch_feed import SOURCES, Feed
 from tests.store.outbox_stream import OUTBOX_PARTITIONS, outbox_config

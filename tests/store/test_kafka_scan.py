@@ -14,7 +14,6 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headgate.control.specs import DEFAULT_RULE
-from headgate.errors import UnavailableError
 from headgate.scan.scan import Scan
 from headgate.scan.source import EARLIEST, Query, ReadableLog, start_offsets
 from headgate.store.kafka import scan as kafka_scan
@@ -24,6 +23,7 @@ from headgate.store.kafka.scan import KafkaLog
 from headgate.stream.follow import Turn
 from headgate.stream.request import read_request
 from headgate.testing import free_port
+from headgate_api.errors import UnavailableError
 from tests.store.contract import BROKER, entries
 from tests.store.scan_contract import (
     SERVED,

@@ -20,12 +20,12 @@ from clusters.kafka import Kafka
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headgate.errors import UnavailableError
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.numbered_producers import NumberedWriter
 from headgate.store.kafka.records import records_of
 from headgate.store.kafka.source import SourceReader
 from headgate.store.kafka.topics import Admin
+from headgate_api.errors import UnavailableError
 from tests.store.contract import BROKER, entries, stored
 from tests.store.scan_contract import known
 from tests.store.source_member import identity, topics

@@ -15,8 +15,6 @@ from clusters.kafka import Kafka
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from headgate.errors import InvalidInputError
-from headgate.event.model import Event
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
@@ -26,6 +24,8 @@ from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, Topic
 from headgate.store.kafka.match_run import KafkaRun, OutboxDriver, OutboxQueries, check_slots, start_kafka_run
 from headgate.store.kafka.records import encode_record
 from headgate.store.kafka.topics import Admin
+from headgate_api.errors import InvalidInputError
+from headgate_api.event.model import Event
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_atom, random_filter
 from tests.support import eventually, times

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from headgate.errors import OverloadedError, UnavailableError
 from headgate.ingress.producers import NumberedEntries, ProducerReplacedError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka import numbered_producers
 from headgate.store.kafka.numbered_producers import FencedProducers
 from headgate.store.kafka.transactions import EventRecords
+from headgate_api.errors import OverloadedError, UnavailableError
 from tests.store.contract import entries
 
 STEP_S = 30.0

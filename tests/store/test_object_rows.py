@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.errors import AlreadyExistsError, ObjectNotFoundError
-from headgate.control.objects import Kind
 from headgate.control.routing import TargetReport
 from headgate.control.store import Store
 from headgate.store.kafka.objects import OBJECT_ROWS, empty, prepare
 from headgate.store.kafka.records import KafkaRecord
 from headgate.store.kafka.rows import CacheTables, RowCapture
+from headgate_api.control.errors import AlreadyExistsError, ObjectNotFoundError
+from headgate_api.control.objects import Kind
 from tests.control.support import broker
 from tests.store.objects_contract import create, dump, key, label
 

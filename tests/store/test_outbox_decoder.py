@@ -8,13 +8,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from headgate.event.kafka import Header
-from headgate.event.model import Event
-from headgate.limits import (
-    LINK_RUNS_MAX,
-    OUTBOX_SOURCES_MAX,
-    OUTBOX_STATE_BYTES_MAX,
-    TAKEOVER_NEAR_MISSES_MAX,
-)
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.takeover import PartitionState, RunState, TakeoverState
 from headgate.store.config import TopicsConfig
@@ -38,6 +31,13 @@ from headgate.store.kafka.outbox_records import (
     encode_state,
 )
 from headgate.store.kafka.records import RecordError
+from headgate_api.event.model import Event
+from headgate_api.limits import (
+    LINK_RUNS_MAX,
+    OUTBOX_SOURCES_MAX,
+    OUTBOX_STATE_BYTES_MAX,
+    TAKEOVER_NEAR_MISSES_MAX,
+)
 from tests.event.strategies import events
 from tests.store.outbox_stream import BROKER, encode_event
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.limits import LINK_ROWS_PER_EVENT_MAX, TAKEOVER_NEAR_MISS_SHARE, TAKEOVER_NEAR_MISSES_MAX
 from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.store.kafka.outbox_records import (
     EventRecord,
@@ -16,6 +15,7 @@ from headgate.store.kafka.outbox_records import (
     encode_state,
 )
 from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover, Outcome
+from headgate_api.limits import LINK_ROWS_PER_EVENT_MAX, TAKEOVER_NEAR_MISS_SHARE, TAKEOVER_NEAR_MISSES_MAX
 
 PARTITIONS = 4
 
@@ -195,7 +195,7 @@ def test_an_incomplete_event_of_a_run_that_was_followed_is_forgotten() -> None:
 
 def test_targets_of_one_event_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LINK_ROWS_PER_EVENT_MAX > 65_536
-    monkeypatch.setattr("headgate.limits.LINK_ROWS_PER_EVENT_MAX", 2)
+    monkeypatch.setattr("headgate_api.limits.LINK_ROWS_PER_EVENT_MAX", 2)
     log = Log()
     log.add(hello(1, 0), event(1, 0, 1, 2, more=True))
     assert "over 2 targets" in reasons(log.add(event(1, 0, 3, more=True)))[0]

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.event.errors import EventError
-from headgate.event.http import encode_binary
-from headgate.event.json_format import decode_event, encode_event
 from headgate.event.kafka import decode_record, encode_headers
-from headgate.event.model import DataKind, Event, holds_map
-from headgate.limits import HEADER_ATTRIBUTES_BYTES_MAX
 from headgate.store.kafka.records import RecordError, decode_stored, encode_record
+from headgate_api.event.errors import EventError
+from headgate_api.event.http import encode_binary
+from headgate_api.event.json_format import decode_event, encode_event
+from headgate_api.event.model import DataKind, Event, holds_map
+from headgate_api.limits import HEADER_ATTRIBUTES_BYTES_MAX
 from tests.event.strategies import events
 
 BROKER = "default/default/1b4e28ba"

@@ -16,7 +16,6 @@ from starlette.requests import Request as ClientRequest
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.deadletters.store import DeadLetterState
 from headgate.delivery.journal import Origin
-from headgate.event.names import path_of
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.file_records import FileRecords
 from headgate.inspect.find import EventSearch, find_event
@@ -26,6 +25,7 @@ from headgate.server import local_http
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, asked
 from headgate.server.kafka.partition_questions import OwnerRefusedError, RemoteRecords, partition_path, partitions_api
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
+from headgate_api.event.names import path_of
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
 from tests.store.dispatch_feed import Feed, made_event, made_target
 from tests.store.outbox_stream import BROKER, OUTBOX_PARTITIONS, outbox_config

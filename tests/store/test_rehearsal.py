@@ -13,7 +13,6 @@ from clusters.kafka import Kafka
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
-from headgate.limits import REHEARSAL_EVENTS, REHEARSAL_LOOK_S, REHEARSAL_PAUSE_S
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import offset_of
 from headgate.store.kafka.events import headers_of
@@ -22,6 +21,7 @@ from headgate.store.kafka.matcher import REHEARSAL_RUN, Rehearsal
 from headgate.store.kafka.outbox_records import EventRecord, PassedRecord, decode
 from headgate.store.kafka.outbox_takeover import OutboxTakeover
 from headgate.store.kafka.topics import Admin
+from headgate_api.limits import REHEARSAL_EVENTS, REHEARSAL_LOOK_S, REHEARSAL_PAUSE_S
 from tests.store.matcher_world import OUTBOX, SOURCES, WAIT_S_MAX, Filters, Load, world_config
 
 EVENTS = 60

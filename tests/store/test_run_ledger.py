@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from headgate.limits import LINK_RUNS_MAX, OUTBOX_SOURCES_MAX, RUN_RECORD_BYTES_MAX
 from headgate.match.driver_link import Message
 from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.store.kafka.match_run import lowest_watermarks
@@ -27,6 +26,7 @@ from headgate.store.kafka.runs import (
     refusal,
     report_of,
 )
+from headgate_api.limits import LINK_RUNS_MAX, OUTBOX_SOURCES_MAX, RUN_RECORD_BYTES_MAX
 
 PARTITIONS, SOURCES = 3, 2
 SCHEDULES = 400

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from headgate.limits import KAFKA_SCAN_CONSUMERS_MAX, READ_THREADS
 from headgate.shares import Shares
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import TopicConsumer
 from headgate.store.kafka.scan import KafkaLog, ScanConsumers
+from headgate_api.limits import KAFKA_SCAN_CONSUMERS_MAX, READ_THREADS
 from tests.store.stores import kafka_config
 
 

@@ -19,11 +19,11 @@ from clusters.kafka import Kafka
 from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headgate.errors import HeadgateError
-from headgate.event.model import Event
 from headgate.store.config import KafkaConfig, SourceConfig
 from headgate.store.kafka.client import TopicConsumer
 from headgate.store.kafka.source import SourceReader
+from headgate_api.errors import HeadgateError
+from headgate_api.event.model import Event
 from tests.store.contract import BROKER, PARTITIONS
 from tests.store.scan_contract import known
 from tests.store.source_member import identity, topics

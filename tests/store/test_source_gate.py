@@ -11,12 +11,12 @@ import pytest
 from headgate.auth.event_policies import DefaultMode, EventForbiddenError
 from headgate.control.admission import Admission
 from headgate.control.copies import EventPolicyCopy
-from headgate.control.objects import Kind
 from headgate.control.quota_rules import PUBLISH_EVENTS
 from headgate.control.store import Store
-from headgate.event.model import Event
 from headgate.store.config import SourceConfig
 from headgate.store.kafka.source import SourceGates
+from headgate_api.control.objects import Kind
+from headgate_api.event.model import Event
 
 SOURCE = SourceConfig(name="orders", topics=("orders",), broker="shop/orders")
 SENDER = "system:serviceaccount:shop:source-orders"

@@ -8,9 +8,9 @@ import pytest
 
 from headgate.event.kafka import Header
 from headgate.ingress.partitions import partition_of_key
-from headgate.limits import EVENT_BYTES_MAX, KAFKA_RECORD_BYTES_MAX
 from headgate.store.kafka.records import decode_stored
 from headgate.store.kafka.source import AdmittedRecord, ForeignRecord, RefusedRecord, admit
+from headgate_api.limits import EVENT_BYTES_MAX, KAFKA_RECORD_BYTES_MAX
 
 BROKER = "ns/b/1"
 NEEDED: list[Header] = [("ce_specversion", b"1.0"), ("ce_id", b"1"), ("ce_source", b"/s"), ("ce_type", b"t")]

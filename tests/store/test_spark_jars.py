@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headgate.errors import InvalidInputError
 from headgate.store.kafka.spark_jars import FOLDER_VARIABLE, POM, spark_jars
+from headgate_api.errors import InvalidInputError
 
 NAMES = ("commons-pool2-2.jar", "kafka-clients-3.jar", "spark-sql-kafka-0-10_2.13-4.jar")
 

@@ -23,7 +23,6 @@ from starlette.routing import Route
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.writer import Encoded, PartitionWriter
@@ -33,6 +32,7 @@ from headgate.server.proxy import ProcessProxy
 from headgate.stream import api, follow
 from headgate.stream.api import ReadApi
 from headgate.stream.readers import Readers
+from headgate_api.event.model import DataKind, Event
 
 BROKER = "ns/b"
 SERVED = ServedBroker(f"{BROKER}/1", DEFAULT_RULE)

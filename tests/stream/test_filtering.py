@@ -15,20 +15,20 @@ import pytest
 
 from headgate.control.specs import LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.event.json_format import encode_batch
-from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import EXTENSION, filter_value_rule
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, encode, event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
-from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.scan import Scan
 from headgate.scan.source import Query, ScanCounters
+from headgate_api.event.json_format import encode_batch
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN
 from tests.ingress.support import call, fallback
 
 BROKER = "ns/b"

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 
-from headgate.limits import READ_POLL_S
 from headgate.log.directory import LogDirectory
 from headgate.log.reader import LogEnds
 from headgate.scan.chunks import ChunkLog
@@ -22,6 +21,7 @@ from headgate.scan.source import Query, ReadableLog
 from headgate.stream import follow
 from headgate.stream.follow import LogGrowth
 from headgate.stream.request import ReadRequest
+from headgate_api.limits import READ_POLL_S
 from tests.log.support import open_files
 from tests.scan.test_search import BROKER, RULE, store
 

@@ -11,15 +11,15 @@ from typing import Any
 import grpc
 import pytest
 
-from headgate import limits
 from headgate.expr import property
 from headgate.log.directory import LogDirectory
-from headgate.rpc.events import from_messages
-from headgate.rpc.headgate_pb2 import Filter, ReadRequest, ReadResponse
-from headgate.rpc.pulsar_pb2 import Expr
 from headgate.scan.chunks import ChunkLog
 from headgate.stream.read_rpc import ReadRpc
 from headgate.stream.readers import Readers
+from headgate_api import limits
+from headgate_api.rpc.events import from_messages
+from headgate_api.rpc.headgate_pb2 import Filter, ReadRequest, ReadResponse
+from headgate_api.rpc.pulsar_pb2 import Expr
 from tests.calls import Client, Refused, Stream, served
 from tests.stream.test_api import BROKER, EVENTS, SERVED, Log, event
 

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.objects import Kind, ObjectKey
 from headgate.control.quota_rules import READERS
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.control.store import Store
-from headgate.errors import OverloadedError
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
@@ -23,6 +21,8 @@ from headgate.observe.metrics import QUOTA_READERS
 from headgate.scan.chunks import ChunkLog
 from headgate.stream.readers import Readers
 from headgate.stream.request import read_request
+from headgate_api.control.objects import Kind, ObjectKey
+from headgate_api.errors import OverloadedError
 
 BROKERS = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in ("ns/b", "ns/other", "free/b")}
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
-from headgate.errors import HeadgateError
 from headgate.scan.source import Query
 from headgate.stream.request import ReadRequest, read_request
+from headgate_api.errors import HeadgateError
 
 
 def asked(*parameters: tuple[str, str], follow: bool = False) -> ReadRequest:

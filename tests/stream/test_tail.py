@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from headgate.cli import events
-from headgate.cli.main import app
+from headgate_cli import events
+from headgate_cli.main import app
 
 EVENT = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "hgposition": "0:4"}
 LINES = [

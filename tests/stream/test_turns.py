@@ -14,9 +14,7 @@ import pytest
 
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries, encode
-from headgate.limits import READ_THREADS
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog
@@ -24,6 +22,8 @@ from headgate.scan.scan import Piece, Scan
 from headgate.scan.source import Query, ReadableLog
 from headgate.stream.readers import Readers
 from headgate.stream.request import read_request
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import READ_THREADS
 
 READERS: Final = 20
 LOUD, QUIET = ServedBroker("loud/b/1", DEFAULT_RULE), ServedBroker("quiet/b/1", DEFAULT_RULE)

@@ -15,7 +15,6 @@ import pytest
 from headgate.control.routing import PullRules, RoutingTable, Target
 from headgate.delivery.events import LogEvents
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
-from headgate.event.names import path_of
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.directory import LogDirectory
@@ -27,6 +26,7 @@ from headgate.subscriptions.messages import SeekGoal
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
+from headgate_api.event.names import path_of
 from tests.delivery.harness import BROKER, EPOCH, EventLog, event, run, spec
 
 NAME = "default/s"

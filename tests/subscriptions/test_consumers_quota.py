@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from headgate import limits
 from headgate.control.admission import Admission
 from headgate.control.quota_rules import CONSUMERS
 from headgate.control.shared_quotas import SharedQuotas
@@ -17,6 +16,7 @@ from headgate.shares import PlacesTakenError
 from headgate.subscriptions.errors import ConsumersQuotaError, SubscriptionNotFoundError
 from headgate.subscriptions.messages import PullResult
 from headgate.subscriptions.service import Subscriptions
+from headgate_api import limits
 from tests.subscriptions.world import NAME, World, run
 
 

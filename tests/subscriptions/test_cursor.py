@@ -14,9 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headgate import limits
 from headgate.control.routing import PullRules, PullType, RoutingTable
-from headgate.event import rfc3339
 from headgate.filter.compile.plan import Verdict
 from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
@@ -24,6 +22,8 @@ from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.subscriptions.errors import AckIdError, ConsumerBusyError, SubscriptionNotFoundError
 from headgate.subscriptions.messages import PullResult
 from headgate.subscriptions.store import SubscriptionStore
+from headgate_api import limits
+from headgate_api.event import rfc3339
 from tests.delivery.harness import EPOCH
 from tests.subscriptions.world import KEPT, NAME, TIMEOUT_S, US, World, offsets, run
 

@@ -19,11 +19,11 @@ from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.routing import PullRules, Target
-from headgate.limits import SUBSCRIPTION_UNACKED_MAX
-from headgate.rpc import pulsar_pb2 as wire
 from headgate.server.local_http import answering
 from headgate.server.proxy import ProcessProxy
 from headgate.subscriptions.api import METHODS, PREFIX, SubscriptionsApi
+from headgate_api.limits import SUBSCRIPTION_UNACKED_MAX
+from headgate_api.rpc import pulsar_pb2 as wire
 from tests.delivery.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running, target
 from tests.filter.test_pulsar import asked
 from tests.support import until

@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
-from headgate import limits
 from headgate.expr import property, publish_time
-from headgate.rpc import headgate_pb2 as pb
-from headgate.rpc import pulsar_pb2 as wire
-from headgate.rpc.events import from_messages
 from headgate.subscriptions.rpc import SubscriptionsRpc
+from headgate_api import limits
+from headgate_api.rpc import headgate_pb2 as pb
+from headgate_api.rpc import pulsar_pb2 as wire
+from headgate_api.rpc.events import from_messages
 from tests.calls import Client, Refused, Stream, served
 from tests.delivery.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running
 from tests.subscriptions.test_http import subscription

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from headgate.client import AsyncClient, Received, new_event
+from headgate_client import AsyncClient, Received, new_event
 
 RATE_PER_S = 200
 EVENTS_AT_ONCE = 20

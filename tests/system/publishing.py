@@ -7,8 +7,8 @@ import json
 import time
 from typing import Any, Final
 
-from headgate.client import Client, NotFoundError
 from headgate.testing import Server
+from headgate_client import Client, NotFoundError
 
 SECONDS_MAX: Final = 120.0
 

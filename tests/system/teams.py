@@ -18,9 +18,9 @@ import grpc
 from typer.testing import Result
 
 from headgate.auth.routes import EVENTING, OWN, RBAC
-from headgate.client import Client
-from headgate.rpc.errors import ERROR
 from headgate.testing import Server
+from headgate_api.rpc.errors import ERROR
+from headgate_client import Client
 from tests.commands import headgate
 from tests.support import executable
 

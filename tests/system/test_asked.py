@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.testing import Server
+from headgate_api.event.model import DataKind, Event
 from tests.commands import headgate, told
 from tests.support import eventually
 from tests.system.publishing import Publisher

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from headgate.client import Client, HeadgateError, new_event
-from headgate.errors import UnauthenticatedError
-from headgate.limits import TOKEN_BYTES_MAX
 from headgate.testing import Server
+from headgate_api.errors import UnauthenticatedError
+from headgate_api.limits import TOKEN_BYTES_MAX
+from headgate_client import Client, HeadgateError, new_event
 from tests.auth.issuing import Issuer, b64
 from tests.auth.provider import AUDIENCE, Provider
 from tests.commands import headgate

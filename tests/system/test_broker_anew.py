@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from headgate.client import Client, new_event
 from headgate.testing import ApiError, Server
+from headgate_client import Client, new_event
 from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber

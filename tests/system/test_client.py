@@ -1,4 +1,4 @@
-"""Does `headgate.client` do with a real server what it says? Its examples, and every question that it can ask."""
+"""Does `headgate_client` do with a real server what it says? Its examples, and every question that it can ask."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from examples.client_publish import main as publish_orders
 from examples.client_read import read as read_orders
 from examples.client_subscribe import consume as consume_orders
 
-from headgate.client import (
+from headgate.expr import property, publish_time
+from headgate.testing import Server
+from headgate_api.errors import UnavailableError
+from headgate_client import (
     AsyncClient,
     Client,
     ConflictError,
@@ -24,9 +27,6 @@ from headgate.client import (
     SeekProgress,
     new_event,
 )
-from headgate.errors import UnavailableError
-from headgate.expr import property, publish_time
-from headgate.testing import Server
 from tests.support import eventually
 from tests.system.publishing import broker
 
@@ -221,7 +221,7 @@ def test_a_client_without_a_server_and_one_at_the_wrong_port(server: Server) -> 
 
 
 def test_importing_the_client_loads_nothing_of_the_server() -> None:
-    code = "import sys, headgate.client; print(*sys.modules)"
+    code = "import sys, headgate_client; print(*sys.modules)"
     loaded = set(
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )

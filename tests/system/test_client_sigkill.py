@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.client import AsyncClient, Client, new_event
 from headgate.testing import Server
+from headgate_client import AsyncClient, Client, new_event
 from tests.support import eventually
 from tests.system import mortal
 from tests.system.kills import KILLS, SEED

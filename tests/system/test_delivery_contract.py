@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from headgate import limits
 from headgate.testing import Server, condition
+from headgate_api import limits
 from tests.commands import told
 from tests.support import eventually
 from tests.system.publishing import Publisher

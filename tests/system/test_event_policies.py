@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from headgate.client import Client, new_event
-from headgate.errors import HeadgateError
 from headgate.testing import Server
+from headgate_api.errors import HeadgateError
+from headgate_client import Client, new_event
 from tests.support import eventually, executable
 from tests.system.secured import CREW, Secured
 from tests.system.subscriber import Subscriber

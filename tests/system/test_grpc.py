@@ -15,10 +15,10 @@ import pytest
 from benchmarks.load import processes
 from grpc import aio
 
-from headgate.event.model import DataKind, Event
-from headgate.rpc import headgate_pb2 as pb
-from headgate.rpc.events import to_message
 from headgate.testing import Server
+from headgate_api.event.model import DataKind, Event
+from headgate_api.rpc import headgate_pb2 as pb
+from headgate_api.rpc.events import to_message
 from tests.calls import Client, Refused, Stream, client
 from tests.system.publishing import broker
 

@@ -19,10 +19,10 @@ from clusters.kafka import Kafka
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headgate.client import Client
 from headgate.store.config import ClusterConfig, SourceConfig, SparkConfig
 from headgate.store.kafka.topics import Admin
 from headgate.testing.server import Object, Server, condition
+from headgate_client import Client
 from tests.commands import told
 from tests.store.contract import PARTITIONS
 from tests.store.outbox_stream import outbox_config

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headgate.control.objects import PAUSED_ANNOTATION
 from headgate.testing import Server, condition
 from headgate.testing.server import ApiError
+from headgate_api.control.objects import PAUSED_ANNOTATION
 from tests.commands import headgate, told
 from tests.support import eventually
 from tests.system.publishing import Publisher

@@ -10,9 +10,9 @@ from contextlib import suppress
 
 import pytest
 
-from headgate.client import Client, Event
 from headgate.testing import Server
 from headgate.testing.server import ApiError
+from headgate_client import Client, Event
 from tests.support import eventually
 from tests.system.publishing import Publisher
 

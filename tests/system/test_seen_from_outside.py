@@ -17,9 +17,9 @@ from stat import S_IMODE, S_ISSOCK
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.limits import DRAIN_S_MAX
 from headgate.observe.metrics import DECLARED
 from headgate.testing import Server
+from headgate_api.limits import DRAIN_S_MAX
 from tests.commands import headgate, told
 from tests.support import eventually
 from tests.system.collector import Collector

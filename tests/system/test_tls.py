@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.client import Client, HeadgateError, new_event
 from headgate.testing import Server
+from headgate_client import Client, HeadgateError, new_event
 from tests.certificates import Authority, Pair
 from tests.commands import headgate
 from tests.go_programs import grpcurl as built_grpcurl

@@ -27,9 +27,9 @@ import structlog
 from headgate.auth.errors import AuthFileError
 from headgate.auth.rules import Attributes
 from headgate.auth.user import ANONYMOUS, User
-from headgate.limits import AUDIT_CLOSE_S_MAX, AUDIT_PAUSE_S, AUDIT_QUEUE_MAX, AUDIT_TEXT_CHARS_MAX
 from headgate.observe.logs import Recurring
 from headgate.observe.metrics import AUDIT_LINES
+from headgate_api.limits import AUDIT_CLOSE_S_MAX, AUDIT_PAUSE_S, AUDIT_QUEUE_MAX, AUDIT_TEXT_CHARS_MAX
 
 DECISION: Final = "authorization.k8s.io/decision"
 REASON: Final = "authorization.k8s.io/reason"
@@ -50,14 +50,9 @@ _REFUSALS: Final = frozenset({401, 403, 429})
 class AuditEntry:
     """A request as the audit log will have it; it is filled in on the request's way.
 
-    Attributes:
-        path: Of HTTP without the query, or the method of gRPC.
-        verb: Kubernetes' word, by the HTTP method until who decides knows better.
-        received_s: Seconds since 1970.
-        impersonated: As whom; None: as himself.
-        about: What it is about, as in `objectRef`; empty where nobody decided.
-        decision: `allow`, `forbid`, or empty where nobody decided.
-        reason: By which rule.
+    The path is that of HTTP without the query, or the method of gRPC. The verb follows from HTTP's method until who
+    decides knows better. `impersonated` is as whom; None: as himself. `about` (`objectRef`), `decision` (`allow` or
+    `forbid`) and `reason` are empty where nobody decided.
     """
 
     path: str
@@ -72,7 +67,6 @@ class AuditEntry:
     reason: str = ""
 
     def decided(self, asked: Attributes, *, is_allowed: bool, reason: str) -> None:
-        """Says what is asked, and what was decided: by which rule, or why not."""
         self.verb, self.reason = asked.verb, reason
         self.decision = "allow" if is_allowed else "forbid"
         found = {
@@ -147,13 +141,8 @@ _FAILED: Final = AUDIT_LINES.labels("failed")
 class AuditLog:
     """Writes the audit log; a context manager that writes what is queued at its end.
 
-    Args:
-        path: Of the file; older ones are beside it, as FILE.1 (the newest) to FILE.N.
-        bytes_max: Size at which a new file is begun; only a line that is longer alone makes a larger one.
-        backups: Older files that are kept.
-
-    Raises:
-        AuthFileError: The file cannot be written.
+    Older files are beside `path`, as FILE.1 (the newest) to FILE.N. Only a line that is longer alone makes a file
+    larger than `bytes_max`. Raises AuthFileError when the file cannot be written.
     """
 
     def __init__(self, path: Path, bytes_max: int, backups: int) -> None:

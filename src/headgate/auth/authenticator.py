@@ -18,8 +18,8 @@ from headgate.auth.errors import CredentialsRefusedError, IssuerUnavailableError
 from headgate.auth.json_web_tokens import TokenVerifier, TrustedIssuer
 from headgate.auth.static_tokens import TokenFile, digest_of
 from headgate.auth.user import ANONYMOUS, User
-from headgate.limits import AUTH_WATCH_S, CLOCK_SKEW_S, TOKEN_CACHED_S_MAX, TOKENS_CACHED_MAX
 from headgate.observe.metrics import TOKENS_REFUSED, TOKENS_VERIFIED
+from headgate_api.limits import AUTH_WATCH_S, CLOCK_SKEW_S, TOKEN_CACHED_S_MAX, TOKENS_CACHED_MAX
 
 _NOT_COUNTED: Final = frozenset({"anonymous", "unavailable", "slowed"})
 """Refusals that say nothing about somebody who tries credentials."""
@@ -27,14 +27,7 @@ _NOT_COUNTED: Final = frozenset({"anonymous", "unavailable", "slowed"})
 
 @dataclass(slots=True)
 class _Known:
-    """A token that was verified.
-
-    Attributes:
-        until_s: When it is verified again.
-        digest: Of the token, for one of the file.
-        issuer: Who made it; None for one of the file.
-        thumbprint: Of its key.
-    """
+    """A token that was verified, and is verified again at `until_s`; it is of the file (`digest`) or of an issuer."""
 
     user: User
     until_s: float
@@ -46,10 +39,8 @@ class _Known:
 class Authenticator:
     """Finds out who makes a request. Belongs to an event loop.
 
-    Args:
-        allow_anonymous: Whether a request that shows nothing is one of `system:anonymous`, else it is refused.
-        clock_s: Seconds since 1970.
-        steady_s: Seconds from any time on.
+    With `allow_anonymous` a request that shows nothing is one of `system:anonymous`, else it is refused. `clock_s` is
+    seconds since 1970, `steady_s` seconds from any time on.
     """
 
     def __init__(
@@ -85,10 +76,8 @@ class Authenticator:
     async def authenticate(self, credentials: Credentials) -> User:
         """Who makes a request that shows these credentials.
 
-        Raises:
-            CredentialsRefusedError: Nobody can be told to.
-            IssuerUnavailableError: The issuer of the token does not answer.
-            SlowedError: Too many credentials from this address were refused.
+        Raises CredentialsRefusedError when nobody can be told to, IssuerUnavailableError when the token's issuer does
+        not answer, SlowedError when too many credentials from this address were refused.
         """
         try:
             return await self._authenticate(credentials)
@@ -106,7 +95,6 @@ class Authenticator:
         await asyncio.gather(asyncio.Event().wait(), *works)
 
     def remembered(self) -> int:
-        """Tokens that are remembered."""
         return len(self._known)
 
     async def _authenticate(self, credentials: Credentials) -> User:

@@ -10,8 +10,8 @@ from typing import Final, Protocol
 from headgate.auth.routes import HEALTH_PATHS
 from headgate.auth.rules import EVERYTHING, AccessRule, Attributes
 from headgate.auth.user import SUPERUSERS, User, service_account
-from headgate.errors import HeadgateError
-from headgate.limits import RBAC_DECISIONS_MAX
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import RBAC_DECISIONS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,9 @@ class AlwaysAllow:
     """Everybody may do everything: no method of authentication is configured."""
 
     def allowed(self, user: User, wanted: Attributes) -> AccessDecision:
-        """See `Authorizer`."""
         return _OPEN
 
     def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
-        """See `Authorizer`."""
         return EVERYTHING
 
 
@@ -90,18 +88,12 @@ class RoleKey:
 
     @property
     def kind(self) -> str:
-        """`Role` or `ClusterRole`."""
         return "Role" if self.namespace else "ClusterRole"
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A role's rights for somebody.
-
-    Attributes:
-        namespace: Where the rights hold; empty for everywhere.
-        role: One that does not exist gives none.
-    """
+    """A role's rights for somebody in a namespace, empty for everywhere; a role that does not exist gives none."""
 
     name: str
     namespace: str
@@ -117,8 +109,6 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What a subject holds by a binding."""
-
     binding: Binding
     subject: BindingSubject
     rules: tuple[AccessRule, ...]
@@ -140,11 +130,9 @@ class RbacPolicy:
         self._decisions: dict[tuple[str, tuple[str, ...], Attributes], AccessDecision] = {}
 
     def role(self, key: RoleKey) -> tuple[AccessRule, ...] | None:
-        """The rules of a role; None when there is none of the name."""
         return self._roles.get(key)
 
     def allowed(self, user: User, wanted: Attributes) -> AccessDecision:
-        """See `Authorizer`."""
         key = user.name, user.groups, wanted
         found = self._decisions.get(key)
         if found is None:
@@ -155,7 +143,6 @@ class RbacPolicy:
         return found
 
     def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
-        """See `Authorizer`."""
         own = EVERYTHING if SUPERUSERS in user.groups else ()
         return *own, *(rule for held in self._all_held(user, namespace) for rule in held.rules)
 
@@ -185,19 +172,14 @@ class RbacAuthorizer:
         self.policy = RbacPolicy({}, ())
 
     def allowed(self, user: User, wanted: Attributes) -> AccessDecision:
-        """See `Authorizer`."""
         return self.policy.allowed(user, wanted)
 
     def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
-        """See `Authorizer`."""
         return self.policy.rules_of(user, namespace)
 
 
 class ForbiddenError(HeadgateError):
-    """The user has no right to do what he asks for; `detail` says why, else the right that is missing.
-
-    Worded as Kubernetes words it.
-    """
+    """The user has no right to do what he asks for, in Kubernetes' words; `detail` says why, else what is missing."""
 
     code = "forbidden"
     http_status = 403
@@ -225,11 +207,7 @@ def _missing(user: User, wanted: Attributes) -> str:
 
 
 def check(authorizer: Authorizer, user: User, wanted: Attributes) -> AccessDecision:
-    """Lets a request pass.
-
-    Raises:
-        ForbiddenError: The user may not make it.
-    """
+    """Lets a request pass, or raises ForbiddenError."""
     decision = authorizer.allowed(user, wanted)
     if not decision.allowed:
         raise ForbiddenError(user, wanted)

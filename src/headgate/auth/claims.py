@@ -11,7 +11,7 @@ from headgate.auth.errors import AuthFileError, CredentialsRefusedError
 from headgate.auth.user import User, authenticated, checked
 from headgate.filter.cel.engine import Activation, Environment, Expression
 from headgate.filter.cel.errors import EvaluationError, FilterError
-from headgate.limits import FILTER_CHARACTERS_MAX
+from headgate_api.limits import FILTER_CHARACTERS_MAX
 
 Claims = Mapping[str, Any]
 """What a token says, from JSON."""
@@ -28,8 +28,6 @@ _LACKING: Final = re.compile(
 
 
 class _Rule:
-    """CEL with the message of its failure."""
-
     __slots__ = ("expression", "field", "message")
 
     def __init__(self, text: str, field: str, message: str = "") -> None:
@@ -39,11 +37,7 @@ class _Rule:
 
 
 class ClaimMapper:
-    """Makes users of claims; `at` is where the settings stand in the file, for messages: `jwt[0]`.
-
-    Raises:
-        AuthFileError: An expression is no CEL, or uses a function that Headgate does not have.
-    """
+    """Makes users of claims; `at`, such as `jwt[0]`, is a place in the file. AuthFileError for CEL that is wrong."""
 
     def __init__(self, settings: JwtSettings, at: str) -> None:
         mappings = settings.claim_mappings
@@ -70,11 +64,7 @@ class ClaimMapper:
         ]
 
     def user_of(self, claims: Claims) -> User:
-        """The user of a token that is otherwise good.
-
-        Raises:
-            CredentialsRefusedError: A rule does not hold, or a claim is missing or of another type.
-        """
+        """The user of a token that is otherwise good; CredentialsRefusedError when its claims break a rule."""
         for name, value in self._required.items():
             if claims.get(name) != value or not isinstance(claims.get(name), str):
                 raise CredentialsRefusedError("claims", f"the claim {name!r} does not have the value that is required")

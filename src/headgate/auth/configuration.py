@@ -15,8 +15,8 @@ import msgspec
 
 from headgate.auth.errors import AuthFileError
 from headgate.auth.static_tokens import read_text
-from headgate.limits import ISSUER_RULES_MAX, ISSUERS_MAX, OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
-from headgate.yaml_text import YamlLimits, YamlTextError, only_document
+from headgate_api.limits import ISSUER_RULES_MAX, ISSUERS_MAX, OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
+from headgate_api.yaml_text import YamlLimits, YamlTextError, only_document
 
 KIND: Final = "AuthenticationConfiguration"
 VERSIONS: Final = ("apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1")
@@ -40,7 +40,6 @@ class ClaimOrExpression(_Part, frozen=True):
 
     @property
     def is_set(self) -> bool:
-        """Whether it says anything."""
         return bool(self.claim or self.expression)
 
 
@@ -109,11 +108,7 @@ class _Document(_Part, frozen=True):
 
 
 def read(path: Path) -> tuple[JwtSettings, ...]:
-    """The issuers that a file names; their CEL is not compiled yet.
-
-    Raises:
-        AuthFileError: The file cannot be used; the message names the field.
-    """
+    """The issuers that a file names, their CEL not compiled yet; AuthFileError names the field that cannot be used."""
     text = read_text(path, "--authentication-config", _HINT)
     try:
         tree = only_document(text.encode(), _YAML)
@@ -140,11 +135,7 @@ def is_loopback_url(url: str) -> bool:
 
 
 def check_url(url: str, field: str) -> None:
-    """Checks a URL that the server asks.
-
-    Raises:
-        ValueError: It is not absolute, has parts that no URL of an issuer has, or is not https off this machine.
-    """
+    """Checks a URL that the server asks; ValueError unless it is absolute and plain, by https or of this machine."""
     found = urlsplit(url)
     if not found.hostname or found.username is not None or found.query or found.fragment:
         raise ValueError(f"{field}: {url!r} is no URL of an issuer")

@@ -48,9 +48,5 @@ def header_of(user: User) -> bytes:
 
 
 def user_of(header: bytes) -> User:
-    """The user that another process of this server passed on.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """The user that another process of this server passed on; ValueError for none."""
     return User(*_decoder.decode(base64.b64decode(header, validate=True)))

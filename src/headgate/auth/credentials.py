@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from headgate.auth.errors import CredentialsRefusedError, SlowedError
 from headgate.auth.user import User, authenticated, checked
-from headgate.limits import AUTH_CLIENTS_MAX, AUTH_REFUSALS_MAX, AUTH_REFUSALS_S, TOKEN_BYTES_MAX
+from headgate_api.limits import AUTH_CLIENTS_MAX, AUTH_REFUSALS_MAX, AUTH_REFUSALS_S, TOKEN_BYTES_MAX
 
 AUTHORIZATION: Final = b"authorization"
 """The header that a token comes in."""
@@ -24,12 +24,7 @@ _SCHEME: Final = b"bearer "
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What one request shows.
-
-    Attributes:
-        authorization: Values of the header `Authorization`, in order.
-        certificate: The client's certificate, which TLS has verified, as DER; empty without one.
-    """
+    """What one request shows: headers `Authorization` in order, a certificate that TLS has verified (DER)."""
 
     authorization: tuple[bytes, ...] = ()
     certificate: bytes = b""
@@ -37,11 +32,7 @@ class Credentials:
 
 
 def bearer_token(values: Iterable[bytes]) -> bytes:
-    """The token in the headers `Authorization`; empty without such a header.
-
-    Raises:
-        CredentialsRefusedError: There are several headers, another scheme, or no token of a size that is taken.
-    """
+    """The token in the headers `Authorization`; empty without such a header, CredentialsRefusedError for a bad one."""
     found = list(values)
     if not found:
         return b""
@@ -69,11 +60,7 @@ _KEPT: Final = 4_096
 
 @lru_cache(_KEPT)
 def user_of_certificate(der: bytes) -> User | None:
-    """The user that a certificate names; None for one without a common name.
-
-    Raises:
-        CredentialsRefusedError: The subject names several users, or is no text that can be used.
-    """
+    """The user that a certificate names; None without a common name, CredentialsRefusedError for a bad subject."""
     try:
         subject = x509.load_der_x509_certificate(der).subject
         names = [str(one.value) for one in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
@@ -127,11 +114,7 @@ class RefusalCounter:
         self._clients: dict[str, tuple[int, float]] = {}
 
     def check(self, address: str) -> None:
-        """Looks whether a client is heard now.
-
-        Raises:
-            SlowedError: It is not.
-        """
+        """Raises SlowedError when a client is not heard now."""
         if not self._clients:
             return
         count, ends_s = self._clients.get(client_of(address), (0, 0.0))
@@ -140,7 +123,6 @@ class RefusalCounter:
             raise SlowedError(left_s)
 
     def count(self, address: str) -> None:
-        """Counts a refusal."""
         client, now_s = client_of(address), self._clock_s()
         count, ends_s = self._clients.pop(client, (0, 0.0))
         if ends_s <= now_s:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate.errors import InvalidInputError, OverloadedError, UnauthenticatedError, UnavailableError
+from headgate_api.errors import InvalidInputError, OverloadedError, UnauthenticatedError, UnavailableError
 
 REALM: Final = "headgate"
 
@@ -12,9 +12,7 @@ REALM: Final = "headgate"
 class CredentialsRefusedError(UnauthenticatedError):
     """What a client shows, or that it shows nothing, does not say who it is.
 
-    Args:
-        reason: A value of the metric `TOKENS_REFUSED`.
-        message: What is wrong; nothing of the token is in it.
+    `reason` is a value of the metric `TOKENS_REFUSED`. Nothing of the token is in the message.
     """
 
     def __init__(self, reason: str, message: str, *, hint: str = "") -> None:

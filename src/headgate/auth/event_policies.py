@@ -18,8 +18,8 @@ from headgate.auth.authorizer import AccessDecision, Authorizer
 from headgate.auth.routes import PUBLISH
 from headgate.auth.rules import AccessRule, Attributes
 from headgate.auth.user import User, is_account_of
-from headgate.errors import HeadgateError
-from headgate.limits import RBAC_DECISIONS_MAX
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import RBAC_DECISIONS_MAX
 
 WILDCARD: Final = "*"
 
@@ -34,13 +34,7 @@ class DefaultMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SenderRule:
-    """One EventPolicy as it is decided by.
-
-    Attributes:
-        names: Users in full.
-        prefixes: Beginnings of the names of others.
-        cel: Which of their events; empty for all. None: the filter does not work, so none.
-    """
+    """One EventPolicy as it is decided by; `cel`: for which events, empty for all, None (it does not work) for none."""
 
     policy: str
     names: frozenset[str]
@@ -60,13 +54,7 @@ class SenderRule:
 
 @dataclass(frozen=True, slots=True)
 class EventAdmission:
-    """Which events of one user a broker takes.
-
-    Attributes:
-        every: All of them.
-        filters: Else those of which one of these CEL texts is true.
-        reason: Why none, when there are none.
-    """
+    """Which events of one user a broker takes: every one, or those of which one of the CEL texts is true, or none."""
 
     every: bool
     filters: tuple[str, ...] = ()
@@ -143,7 +131,6 @@ class PublishAuthorizer:
         self._events = events
 
     def allowed(self, user: User, wanted: Attributes) -> AccessDecision:
-        """See `Authorizer`."""
         if is_beyond(user, wanted):
             return _ANOTHER_AUDIENCE
         decision = self._roles.allowed(user, wanted)
@@ -153,7 +140,7 @@ class PublishAuthorizer:
         return AccessDecision(True, reason) if reason else decision
 
     def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
-        """See `Authorizer`: what policies let in is no right that somebody could give away."""
+        """What policies let in is no right that somebody could give away."""
         if BOUND in user.extra:
             return ()
         return self._roles.rules_of(user, namespace)

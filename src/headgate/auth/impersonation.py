@@ -21,7 +21,7 @@ from headgate.auth.user import (
     User,
     checked,
 )
-from headgate.errors import InvalidInputError
+from headgate_api.errors import InvalidInputError
 
 PREFIX: Final = b"impersonate-"
 """Begins the names of the headers, and of gRPC's metadata."""
@@ -38,23 +38,14 @@ class ImpersonationError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """As whom a request is to be made.
-
-    Attributes:
-        user: With the groups that he belongs to without being named.
-        needed: The rights that this needs, each.
-    """
+    """As whom a request is to be made, with the groups that Kubernetes adds, and every right that this needs."""
 
     user: User
     needed: tuple[Attributes, ...]
 
 
 def impersonation_of(headers: Iterable[tuple[bytes, bytes]]) -> Impersonation | None:
-    """As whom a request is to be made; None where its headers, with names in lower case, do not ask for it.
-
-    Raises:
-        ImpersonationError: They name no user, or several, or one who cannot be.
-    """
+    """As whom a request is to be made; None where its headers, with names in lower case, do not ask for it."""
     named: dict[str, list[str]] = {}
     for name, value in headers:
         if name[: len(PREFIX)] == PREFIX:

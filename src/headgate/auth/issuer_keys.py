@@ -22,15 +22,15 @@ from pyreqwest.exceptions import BuilderError, PyreqwestError
 
 from headgate.auth.configuration import check_url, is_loopback_url
 from headgate.auth.errors import AuthFileError, CredentialsRefusedError, IssuerUnavailableError
-from headgate.errors import HeadgateError
-from headgate.limits import (
+from headgate.observe.metrics import ISSUER_FETCHES
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import (
     ISSUER_ANSWER_BYTES_MAX,
     ISSUER_FETCH_S_MAX,
     ISSUER_KEYS_MAX,
     ISSUER_REFETCH_S_MIN,
     ISSUER_REFRESH_S,
 )
-from headgate.observe.metrics import ISSUER_FETCHES
 
 _log = structlog.get_logger(__name__)
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
@@ -48,12 +48,7 @@ Fetch = Callable[[str], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class IssuerKey:
-    """A key with what it may be used for.
-
-    Attributes:
-        kid: Its name; empty for none.
-        thumbprint: Tells it from every other key, whatever the name.
-    """
+    """A key with what it may be used for; its name may be empty, its thumbprint tells it from every other key."""
 
     kid: str
     algorithms: frozenset[str]
@@ -64,9 +59,7 @@ class IssuerKey:
 class IssuerKeys:
     """The keys of one issuer. Belongs to an event loop.
 
-    Args:
-        url: Of the issuer, as its tokens name it.
-        discovery_url: Of its discovery document; empty for that below `url`.
+    Its tokens name it by `url`. The discovery document is below that, unless `discovery_url` says where.
     """
 
     def __init__(
@@ -85,9 +78,7 @@ class IssuerKeys:
     async def find(self, kid: str, algorithm: str) -> list[IssuerKey]:
         """The keys that may have signed a token, by the name that it gives (empty for none); at least one.
 
-        Raises:
-            CredentialsRefusedError: There is none.
-            IssuerUnavailableError: None is known, and the issuer does not answer.
+        Raises CredentialsRefusedError when the issuer has none, IssuerUnavailableError when it does not answer.
         """
         found = self._find(kid, algorithm)
         if not found:
@@ -146,11 +137,7 @@ class IssuerKeys:
 
 
 def read_keys(document: object) -> tuple[IssuerKey, ...]:
-    """The keys of a JWK Set that can verify signatures; others are left out.
-
-    Raises:
-        IssuerFailedError: It is no such set, or too large.
-    """
+    """The keys of a JWK Set that can verify signatures; others are left out. IssuerFailedError for no such set."""
     listed = _object(document, "the JWK Set").get("keys")
     if not isinstance(listed, list) or len(listed) > ISSUER_KEYS_MAX:
         raise IssuerFailedError(f"the JWK Set has no list of at most {ISSUER_KEYS_MAX} keys")
@@ -204,14 +191,7 @@ class IssuerFailedError(HeadgateError):
 
 
 class IssuerClient:
-    """Asks one issuer. Belongs to an event loop once it is used.
-
-    Args:
-        certificate_authority: CAs that are trusted, as PEM; empty for the system's.
-
-    Raises:
-        AuthFileError: The CAs cannot be read.
-    """
+    """Asks one issuer, known by CAs in PEM, or the system's. Belongs to an event loop once it is used."""
 
     def __init__(self, certificate_authority: str = "") -> None:
         builder = (
@@ -239,11 +219,6 @@ class IssuerClient:
             ) from error
 
     async def get(self, url: str) -> object:
-        """The JSON at a URL.
-
-        Raises:
-            IssuerFailedError: There is none.
-        """
         try:
             check_url(url, "URL")
             async with (
@@ -262,5 +237,4 @@ class IssuerClient:
             raise IssuerFailedError(f"{url} does not answer as an issuer does: {error}") from error
 
     async def close(self) -> None:
-        """Ends its connections."""
         await self._client.close()

@@ -29,8 +29,8 @@ from headgate.auth.errors import AuthFileError, CredentialsRefusedError
 from headgate.auth.event_policies import bound
 from headgate.auth.issuer_keys import ALGORITHMS, IssuerClient, IssuerKey, IssuerKeys
 from headgate.auth.user import User
-from headgate.event.json_text import AmbiguousJsonError, MalformedJsonError, check_depth, parse
-from headgate.limits import CLOCK_SKEW_S, TOKEN_BYTES_MAX
+from headgate_api.event.json_text import AmbiguousJsonError, MalformedJsonError, check_depth, parse
+from headgate_api.limits import CLOCK_SKEW_S, TOKEN_BYTES_MAX
 
 _FORM: Final = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jwt"})
@@ -42,12 +42,7 @@ _LATEST_S: Final = 253_402_300_800.0
 
 @dataclass(frozen=True, slots=True)
 class TrustedIssuer:
-    """An issuer whose tokens are believed.
-
-    Attributes:
-        url: As its tokens name it.
-        audiences: Of which a token must be meant for one.
-    """
+    """An issuer whose tokens are believed: they name it by `url`, and are meant for one of the audiences."""
 
     url: str
     audiences: tuple[str, ...]
@@ -57,12 +52,7 @@ class TrustedIssuer:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedToken:
-    """A token that is believed.
-
-    Attributes:
-        ends_s: Seconds since 1970 when it is no longer good.
-        thumbprint: Of the key that signed it.
-    """
+    """A token that is believed until `ends_s`, seconds since 1970; the thumbprint is of the key that signed it."""
 
     user: User
     ends_s: float
@@ -77,12 +67,7 @@ class TokenVerifier:
         self._issuers = {one.url: one for one in issuers}
 
     async def verify(self, token: bytes) -> VerifiedToken:
-        """Verifies a token.
-
-        Raises:
-            CredentialsRefusedError: It is not to be believed.
-            IssuerUnavailableError: Its key is not known, and its issuer does not answer.
-        """
+        """Verifies a token; CredentialsRefusedError if it is not believed, IssuerUnavailableError as in `find`."""
         if len(token) > TOKEN_BYTES_MAX or not _FORM.fullmatch(token):
             raise CredentialsRefusedError("malformed", "the token is no signed JSON Web Token")
         head, body, signature = token.split(b".")
@@ -188,11 +173,7 @@ def _decoded(part: bytes) -> bytes:
 
 
 def trusted_issuers(path: Path) -> tuple[TrustedIssuer, ...]:
-    """The issuers of an `AuthenticationConfiguration`; nothing is fetched yet.
-
-    Raises:
-        AuthFileError: The file cannot be used.
-    """
+    """The issuers of an `AuthenticationConfiguration`; nothing is fetched yet."""
     found = []
     for number, one in enumerate(read(path)):
         try:

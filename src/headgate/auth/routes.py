@@ -13,12 +13,12 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from headgate.auth.rules import ANY, Attributes
-from headgate.event.names import full_name
-from headgate.limits import ROUTE_REMEMBERED_CHARS_MAX, ROUTES_REMEMBERED_MAX
-from headgate.rpc import headgate_pb2 as pb
-from headgate.rpc.errors import ProtocolError
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS
 from headgate.rpc.wire import parsed, publishing
+from headgate_api.event.names import full_name
+from headgate_api.limits import ROUTE_REMEMBERED_CHARS_MAX, ROUTES_REMEMBERED_MAX
+from headgate_api.rpc import headgate_pb2 as pb
+from headgate_api.rpc.errors import ProtocolError
 
 EVENTING: Final = "eventing.knative.dev"
 OWN: Final = "headgate.dev"
@@ -33,15 +33,11 @@ _SET: Final = ("1", "true")
 
 @dataclass(frozen=True, slots=True)
 class RightOfRoute:
-    """A path of HTTP and the right that it needs.
+    """A path of HTTP, the right that it needs, and what the request does, in a few words.
 
-    Attributes:
-        method: Of HTTP; `*` for every one that has no line of its own.
-        path: Segments in braces take anything: `{namespace}` and `{name}` say what of.
-        wanted: The right; its namespace and name come from the path.
-        what: What the request does, in a few words.
-        selects: Whether `fieldSelector=metadata.name=...` leaves only that object of what the request is about: then
-            the right to this one is enough.
+    The method `*` is every one that has no line of its own. Segments in braces take anything: `{namespace}` and
+    `{name}` are those of the right. It `selects` when `fieldSelector=metadata.name=...` leaves only that object of what
+    the request is about: then the right to this one is enough.
     """
 
     method: str
@@ -53,13 +49,9 @@ class RightOfRoute:
 
 @dataclass(frozen=True, slots=True)
 class RightOfCall:
-    """A method of gRPC and the right that it needs.
+    """A method of gRPC (`/headgate.v1.Publisher/Publish`), the right that it needs, and what the call does.
 
-    Attributes:
-        method: In full: `/headgate.v1.Publisher/Publish`.
-        wanted: The right; its namespace and name come from the call's first message.
-        what: What the call does, in a few words.
-        named: `namespace/name` of what the first message is about; None where it is about nothing.
+    `named` finds `namespace/name`, which are those of the right, in the first message; None where it is about nothing.
     """
 
     method: str

@@ -10,25 +10,20 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final, NamedTuple
 
-from headgate.errors import InvalidInputError
-from headgate.limits import RBAC_GRANT_STEPS_MAX
+from headgate_api.errors import InvalidInputError
+from headgate_api.limits import RBAC_GRANT_STEPS_MAX
 
 ANY: Final = "*"
 _NONE: Final[frozenset[str]] = frozenset()
 
 
 class Attributes(NamedTuple):
-    """What a request wants to do: with a resource of the API, or with a path that is none (`path`).
+    """What a request wants to do: with a resource of the API, or with a path that is none (`/metrics`).
 
-    Attributes:
-        verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; of a path the HTTP
-            method in lower case.
-        group: The API group of the resource; empty for the core group.
-        resource: Its plural: `brokers`.
-        subresource: `events` of `brokers/events`; empty for the object itself.
-        namespace: Empty for all, and for what lies in none.
-        name: Of the object; empty for all of them, and for a new one.
-        path: Of a request without a resource: `/metrics`.
+    The verb is `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`; of a path it is the
+    HTTP method in lower case. The group is empty for the core group, the resource a plural, the subresource the
+    `events` of `brokers/events`. The namespace is empty for all, and for what lies in none; the name is empty for all
+    objects, and for a new one.
     """
 
     verb: str
@@ -47,14 +42,10 @@ class Attributes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """One rule of a role: for resources, or for paths.
+    """One rule of a role: for resources, or for paths (`/metrics`, `/livez/*`, `*`).
 
-    Attributes:
-        verbs: What may be done; `*` for everything.
-        groups: API groups; `*` for all.
-        resources: `brokers`, `brokers/events`, `*/status`, or `*` for all with all subresources.
-        names: Of the objects; empty for all.
-        paths: `/metrics`, `/livez/*`, `*`; then the rule is for no resources.
+    `*` stands for all verbs, groups, or resources with their subresources; a resource is also `brokers/events` or
+    `*/status`. Without names it is for all objects.
     """
 
     verbs: frozenset[str]
@@ -64,7 +55,6 @@ class AccessRule:
     paths: frozenset[str] = _NONE
 
     def allows(self, wanted: Attributes) -> bool:
-        """Whether a request may be made."""
         if wanted.verb not in self.verbs and ANY not in self.verbs:
             return False
         if wanted.path:
@@ -112,16 +102,10 @@ class GrantTooLargeError(InvalidInputError):
 
 
 def uncovered(own: Sequence[AccessRule], wanted: Iterable[AccessRule]) -> tuple[AccessRule, ...]:
-    """What rules would give away (`wanted`) and who gives does not hold (`own`).
+    """What rules would give away (`wanted`) and who gives does not hold (`own`), as single combinations.
 
     A rule may be held in parts, by several others: it is then taken apart into single verbs, groups, resources and
-    names.
-
-    Returns:
-        Single combinations; empty when everything is held.
-
-    Raises:
-        GrantTooLargeError: There are more than RBAC_GRANT_STEPS_MAX of them.
+    names. Raises GrantTooLargeError when these are more than RBAC_GRANT_STEPS_MAX.
     """
     missing: list[AccessRule] = []
     left = RBAC_GRANT_STEPS_MAX

@@ -22,8 +22,8 @@ import structlog
 
 from headgate.auth.errors import AuthFileError
 from headgate.auth.user import AUTHENTICATED, User, authenticated, checked
-from headgate.limits import AUTH_FILE_BYTES_MAX, STATIC_TOKENS_MAX
 from headgate.observe.metrics import TOKEN_FILES
+from headgate_api.limits import AUTH_FILE_BYTES_MAX, STATIC_TOKENS_MAX
 
 PREFIX: Final = "headgate_"
 """Begins every token that Headgate makes, so that a search for secrets finds it."""
@@ -57,11 +57,7 @@ def new_token() -> str:
 
 
 def parse(text: str, place: str) -> tuple[StaticToken, ...]:
-    """The tokens of a file's text; empty lines, and those that begin with `#`, are passed over.
-
-    Raises:
-        AuthFileError: A line breaks a rule.
-    """
+    """The tokens of a file's text; empty lines, and those that begin with `#`, are passed over."""
     found: dict[bytes, StaticToken] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -90,20 +86,12 @@ def line_of(token: StaticToken) -> str:
 
 
 def read(path: Path) -> tuple[StaticToken, ...]:
-    """The tokens of a file.
-
-    Raises:
-        AuthFileError: It cannot be read, or a line breaks a rule.
-    """
+    """The tokens of a file."""
     return parse(read_text(path, "--token-file", "headgate token create makes one"), str(path))
 
 
 def read_text(path: Path, option: str, hint: str) -> str:
-    """A file as text.
-
-    Raises:
-        AuthFileError: It cannot be read, is too large or no UTF-8.
-    """
+    """A file as text; AuthFileError, which names the option, when it cannot be read, is too large or no UTF-8."""
     try:
         with path.open("rb") as file:
             content = file.read(AUTH_FILE_BYTES_MAX + 1)
@@ -117,11 +105,7 @@ def read_text(path: Path, option: str, hint: str) -> str:
 
 
 class TokenFile:
-    """The tokens in force. `look` is for one thread at a time; `user_of` for any.
-
-    Raises:
-        AuthFileError: It cannot be used.
-    """
+    """The tokens in force. `look` is for one thread at a time; `user_of` for any."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from headgate.limits import SENDERS_KEPT_MAX, USER_BYTES_MAX
+from headgate_api.limits import SENDERS_KEPT_MAX, USER_BYTES_MAX
 
 ANONYMOUS_NAME: Final = "system:anonymous"
 """The name of who did not say who he is."""
@@ -31,11 +31,9 @@ _UNUSABLE: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 class User:
     """Who makes a request.
 
-    Attributes:
-        name: Never empty.
-        groups: Groups that the user belongs to, `system:authenticated` or `system:unauthenticated` among them.
-        uid: Tells users apart whose name is given again; may be empty.
-        extra: What else the authenticator knows, by a name in lower case.
+    The name is never empty. `system:authenticated` or `system:unauthenticated` is among the groups. The uid, which may
+    be empty, tells users apart whose name is given again. `extra` is what else the authenticator knows, by a name in
+    lower case.
     """
 
     name: str

@@ -29,10 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.backup.manifest import holds
-from headgate.errors import InvalidInputError, UnavailableError
-from headgate.event import rfc3339
 from headgate.ingress.producers import FILE as PRODUCERS
-from headgate.limits import BACKUP_FILES_MAX, BACKUP_PIECE_BYTES
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import Committed
 from headgate.log.format import COMMITTED_BYTES, COMMITTED_NAME, FormatError, segment_name
@@ -41,6 +38,9 @@ from headgate.server.child import raise_file_limit
 from headgate.server.layout import LAYOUT, stored_directories
 from headgate.storage import sqlite
 from headgate.storage.files import PARENT, DispatcherDirectory
+from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.event import rfc3339
+from headgate_api.limits import BACKUP_FILES_MAX, BACKUP_PIECE_BYTES
 
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC
 
@@ -53,14 +53,7 @@ class BackupFailedError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class PinnedFile:
-    """A file at a moment.
-
-    Attributes:
-        path: Its place in the data directory.
-        size_bytes: How much of it is meant.
-        descriptor: The open file; -1 where `content` is all of it.
-        content: The file, where it is made by us.
-    """
+    """A file at a moment, by its place in the data directory: the first bytes of an open file, or else `content`."""
 
     path: str
     size_bytes: int
@@ -83,14 +76,9 @@ class PinnedFile:
 
 @dataclass(slots=True)
 class PinnedPartition:
-    """A partition of the log, or an outbox: its segments, and where it ends.
+    """A partition of the log, or an outbox: its segments, by the first offset, and where it ends.
 
-    Attributes:
-        directory: Where it is.
-        place: The same in the data directory.
-        stack: Closes its files.
-        held: Open segments, by the first offset.
-        next_offset: Everything below is durable; as of the last `look`.
+    Segments are held open until `stack` closes them. Everything below `next_offset` is durable, as of the last `look`.
     """
 
     directory: Path
@@ -101,11 +89,7 @@ class PinnedPartition:
     _first_seen: int = -1
 
     def look(self) -> None:
-        """Open what has come since the last look, and see where the partition ends.
-
-        Raises:
-            BackupFailedError: Segments that came have gone meanwhile, or too many files are open.
-        """
+        """Open what has come since the last look, and see where the partition ends, or raise BackupFailedError."""
         is_first = self._first_seen < 0
         first, self.next_offset = self._published()
         if is_first:
@@ -187,14 +171,7 @@ def pin(path: Path, place: str, stack: ExitStack) -> PinnedFile | None:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A moment of a data directory.
-
-    Attributes:
-        files: Its files; they can be read while the block of `captured` lasts.
-        began: RFC 3339.
-        taken: RFC 3339.
-        is_running: Whether a server ran on it.
-    """
+    """A moment of a data directory, times in RFC 3339; its files can be read while the block of `captured` lasts."""
 
     files: tuple[PinnedFile, ...]
     began: str
@@ -204,17 +181,12 @@ class Capture:
 
 @contextmanager
 def captured(data: Path, staging: Path) -> Iterator[Capture]:
-    """Takes the moment of a data directory, of a server that runs or of one that is stopped.
+    """Takes the moment of a data directory, of a server that runs or of one that is stopped; it is only read.
 
-    Args:
-        data: The directory; it is only read.
-        staging: An empty directory for copies of the databases.
-
-    Raises:
-        InvalidInputError: It is no data directory of a server that keeps its events itself.
-        BackupFailedError: It changes too much just now.
-        FatalError: A database is damaged, or has lost commits.
-        LayoutError: The dispatchers' directories are not as a server leaves them.
+    `staging` is an empty directory for copies of the databases. Raises InvalidInputError for what is no data directory
+    of a server that keeps its events itself, BackupFailedError when it changes too much just now, FatalError when a
+    database is damaged or has lost commits, LayoutError when the dispatchers' directories are not as a server leaves
+    them.
     """
     _check(data)
     raise_file_limit(BACKUP_FILES_MAX)
@@ -331,18 +303,12 @@ class DatabaseCopies:
         self._copies: list[tuple[Path, Path]] = []
 
     def staged(self, path: Path) -> Path:
-        """Where the copy of a file goes."""
         copy = self._staging / path.relative_to(self._data)
         copy.parent.mkdir(parents=True, exist_ok=True)
         return copy
 
     def copied(self, path: Path) -> Iterator[PinnedFile]:
-        """The copy of a database; nothing when there is none.
-
-        Raises:
-            FatalError: It is damaged, or has lost commits.
-            BackupFailedError: It is busy, or there is no room for the copy.
-        """
+        """The copy of a database; nothing when there is none. FatalError if it is bad, BackupFailedError if busy."""
         with _told(path):
             sqlite.check_commits(path, is_at_rest=self._is_stopped)
         if sqlite.is_missing(path):
@@ -354,10 +320,7 @@ class DatabaseCopies:
         yield from _found(pin(copy, _place(self._data, path), self._stack))
 
     def check(self) -> None:
-        """Reads all copies; not within the moment, because it takes its time.
-
-        Raises DatabaseDamagedError of one that is damaged, as what it is a copy of.
-        """
+        """Reads all copies, not within the moment, as it takes its time; DatabaseDamagedError names the original."""
         for path, copy in self._copies:
             with _told(path), sqlite.read_only(copy, is_at_rest=True) as connection:
                 sqlite.check_integrity(connection, path)

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from headgate.errors import HeadgateError
-from headgate.limits import BACKUP_FILES_MAX, BACKUP_MANIFEST_BYTES_MAX
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import BACKUP_FILES_MAX, BACKUP_MANIFEST_BYTES_MAX
 
 MANIFEST: Final = "backup.json"
 FORM: Final = 1
@@ -44,12 +44,7 @@ class BackupNewerError(HeadgateError):
 
 
 class BackupFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of a backup.
-
-    Attributes:
-        path: Its place in the data directory.
-        sha256: Of its content, hexadecimal.
-    """
+    """A file of a backup, by its place in the data directory; `sha256` is hexadecimal."""
 
     path: str
     size_bytes: int
@@ -57,14 +52,9 @@ class BackupFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a backup is.
+    """What a backup is: what was acknowledged before `began` is in it, and nothing later than `taken` (RFC 3339).
 
-    Attributes:
-        form: FORM of who made it.
-        headgate: Its version.
-        began: RFC 3339: what was acknowledged before is in the backup.
-        taken: RFC 3339: nothing later is.
-        digest: SHA-256 of the manifest with this field empty, hexadecimal.
+    `form` is FORM of who made it, `digest` the SHA-256 of the manifest with this field empty, hexadecimal.
     """
 
     form: int
@@ -76,29 +66,18 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
         return sum(one.size_bytes for one in self.files)
 
     def encoded(self) -> bytes:
-        """As it is written."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
     def sealed(self) -> Manifest:
-        """With its digest."""
         bare = msgspec.structs.replace(self, digest="")
         return msgspec.structs.replace(self, digest=hashlib.sha256(msgspec.json.encode(bare)).hexdigest())
 
     @classmethod
     def decode(cls, body: bytes, where: str) -> Manifest:
-        """The manifest that a backup holds.
-
-        Args:
-            where: Its name, for errors.
-
-        Raises:
-            BackupDamagedError: It is none.
-            BackupNewerError: Its form is not known here.
-        """
+        """The manifest that a backup holds; `where` is its name in BackupDamagedError and BackupNewerError."""
         try:
             form = msgspec.json.decode(body, type=_Form)
             if form.form > FORM:

@@ -21,10 +21,10 @@ from typing import IO, Final, Self
 
 from headgate.backup.manifest import MANIFEST, BackupDamagedError, BackupFile, Manifest, check_path, manifest_bytes
 from headgate.backup.writing import STREAM, sync_folder
-from headgate.errors import InvalidInputError, UnavailableError
-from headgate.limits import BACKUP_FILES_MAX, BACKUP_MANIFEST_BYTES_MAX, BACKUP_PIECE_BYTES
 from headgate.server.datadir import RESTORING, locked
 from headgate.server.stored_formats import check_formats
+from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.limits import BACKUP_FILES_MAX, BACKUP_MANIFEST_BYTES_MAX, BACKUP_PIECE_BYTES
 
 _PACKERS: Final = MappingProxyType(
     {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
@@ -45,19 +45,11 @@ class _Member:
 
 
 def examine(name: str, keep: Keep | None = None) -> Manifest:
-    """Reads a whole backup.
+    """Reads a whole backup, and returns its manifest: every file is there, and is what was written.
 
-    Args:
-        name: A directory, a tar, or `-` for a tar on standard input.
-        keep: Says where copies go; None for nowhere. They are worth nothing when this raises.
-
-    Returns:
-        Its manifest: every file is there, and is what was written.
-
-    Raises:
-        BackupDamagedError: A file is missing, or another one than the manifest says; the message names it.
-        BackupNewerError: A newer Headgate made the backup.
-        InvalidInputError: It cannot be read.
+    The name is a directory, a tar, or `-` for a tar on standard input. Copies go where `keep` says; they are worth
+    nothing when this raises BackupDamagedError, which names a file that is missing or another one than the manifest
+    says, BackupNewerError, or InvalidInputError for what cannot be read.
     """
     manifest: Manifest | None = None
     found: dict[str, BackupFile] = {}
@@ -154,13 +146,7 @@ class _PlainMember(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """The member whose header this is.
-
-        Raises:
-            BackupDamagedError: It is no plain file.
-            InvalidInputError: It is no header: the archive is compressed.
-            tarfile.TarError: It is no header.
-        """
+        """BackupDamagedError for no plain file, InvalidInputError for a compressed archive, TarError for no header."""
         if packer := next((name for magic, name in _PACKERS.items() if buf.startswith(magic)), ""):
             raise InvalidInputError(
                 f"the backup is compressed by {packer}",
@@ -194,17 +180,10 @@ class RestoreFailedError(UnavailableError):
 
 
 def restore_backup(name: str, data: Path) -> Manifest:
-    """Makes a data directory of a backup.
+    """Makes a data directory, which does not exist or is empty, of a backup; its name is as for `examine`.
 
-    Args:
-        name: A directory, a tar, or `-` for a tar on standard input.
-        data: Does not exist, or is empty.
-
-    Raises:
-        InvalidInputError: The directory is not empty, or the backup cannot be read.
-        BackupDamagedError: The backup is not what was written; the directory is empty again.
-        FormatNewerError: A newer Headgate wrote what is in it.
-        RestoreFailedError: The directory cannot be written.
+    After a BackupDamagedError the directory is empty again. Raises FormatNewerError when a newer Headgate wrote what is
+    in it, RestoreFailedError when the directory cannot be written.
     """
     before = os.umask(0o077)  # events and objects may hold secrets
     try:
@@ -255,8 +234,6 @@ def _claimed(data: Path) -> Iterator[Path]:
     """Where to write within the directory; it is empty again when the block fails.
 
     A server refuses the directory from the first instant to the last: `restoring/` comes first, and goes last.
-
-    Raises UnavailableError when a server has it.
     """
     inside = data / RESTORING
     inside.mkdir()

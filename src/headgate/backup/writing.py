@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
-from headgate import __version__
 from headgate.backup.capture import BackupFailedError, captured
 from headgate.backup.manifest import FORM, MANIFEST, BackupFile, Manifest
-from headgate.errors import InvalidInputError, UnavailableError
+from headgate_api import __version__
+from headgate_api.errors import InvalidInputError, UnavailableError
 
 STREAM: Final = "-"
 """Standard output, or standard input."""
@@ -47,7 +47,6 @@ class DirectoryTarget:
         self._directory = directory
 
     def add(self, path: str, size_bytes: int, pieces: Iterable[bytes]) -> None:
-        """Writes a file."""
         place = self._directory / path
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("wb") as file:
@@ -64,13 +63,11 @@ class TarTarget:
         self._tar = tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT)  # noqa: SIM115 - `close`
 
     def add(self, path: str, size_bytes: int, pieces: Iterable[bytes]) -> None:
-        """Appends a member."""
         member = tarfile.TarInfo(path)
         member.size, member.mode, member.mtime = size_bytes, _MODE, int(time.time())
         self._tar.addfile(member, _Pieces(pieces))  # type: ignore[arg-type] # it only reads
 
     def close(self) -> None:
-        """Writes the end of the archive."""
         self._tar.close()
 
 
@@ -96,12 +93,8 @@ class _Pieces:
 def opened(name: str) -> Iterator[tuple[BackupTarget, Path]]:
     """A target by its name, and an empty directory beside it for copies; it is there when the block has ended well.
 
-    Args:
-        name: `-` for a tar on standard output, FILE.tar, or a directory, which does not exist or is empty.
-
-    Raises:
-        InvalidInputError: It is there already, or another backup writes it or has left something.
-        OSError: It cannot be written.
+    The name is `-` for a tar on standard output, FILE.tar, or a directory, which does not exist or is empty. Raises
+    InvalidInputError when it is there already, or another backup writes it or has left something.
     """
     before = os.umask(0o077)  # events and objects may hold secrets
     try:
@@ -209,18 +202,10 @@ class _Counted:
 
 
 def write_backup(data: Path, name: str) -> Manifest:
-    """Takes a backup of a data directory, whether or not its server runs.
+    """Takes a backup of a data directory, whether or not its server runs; raises as `captured` and `opened` do.
 
-    Args:
-        data: The data directory; it is only read.
-        name: `-` for a tar on standard output, FILE.tar, or a directory, which does not exist or is empty.
-
-    Raises:
-        InvalidInputError: There is no such data directory, or the target is there already.
-        BackupFailedError: The data directory changes too much just now, or this user may not read it.
-        BackupUnwritableError: The target cannot be written; nothing is left of it.
-        FatalError: A database is damaged, or has lost commits.
-        LayoutError: The dispatchers' directories are not as a server leaves them.
+    BackupFailedError also says that this user may not read the directory, BackupUnwritableError that the target cannot
+    be written; nothing is left of it.
     """
     try:
         with opened(name) as (target, staging), captured(data, staging) as capture:

@@ -1,1 +1,1 @@
-"""The `headgate` command."""
+"""Commands that need the package headgate-broker: of the server itself, its files, and filters without a server."""

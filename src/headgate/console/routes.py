@@ -22,7 +22,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from headgate.auth.configuration import JwtSettings
-from headgate.errors import InvalidInputError
+from headgate_api.errors import InvalidInputError
 
 PREFIX: Final = "/ui"
 SIGN_IN: Final = "sign-in.json"
@@ -81,7 +81,6 @@ class SignIn:
         return f"{split.scheme}://{split.netloc}" if self.issuer else ""
 
     def json(self) -> bytes:
-        """As the console reads it."""
         said = {"available": self.available, "issuer": self.issuer, "clientId": self.client_id}
         return msgspec.json.encode(said)
 
@@ -90,9 +89,6 @@ def sign_in_of(issuers: Iterable[JwtSettings], client_id: str, *, available: boo
     """How people sign in, by the issuers whose tokens the server believes.
 
     A token for the console has its `client_id` as an audience; empty where the console has none.
-
-    Raises:
-        InvalidInputError: No issuer makes tokens for this client.
     """
     if not client_id:
         return SignIn(available)
@@ -114,7 +110,6 @@ class ConsoleRoutes:
         self._headers = headers(sign_in.origin)
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         yield Route("/", self._root, methods=_METHODS)
         yield Route(PREFIX, self._to_the_pages, methods=_METHODS)
         yield Route(f"{PREFIX}/", self._index, methods=_METHODS)
@@ -151,10 +146,7 @@ class ConsoleRoutes:
 
 
 def headers(issuer: str) -> dict[str, str]:
-    """Of every answer with a file.
-
-    `issuer` is scheme, host and port of the OpenID provider that the console may ask; empty for none.
-    """
+    """Of every answer with a file; `issuer` is scheme, host and port of the OpenID provider, empty for none."""
     policy = {
         "default-src": "'none'",
         "script-src": "'self'",

@@ -13,20 +13,30 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from headgate.control.bodies import MERGE_PATCH, FieldValidation, kind_of
 from headgate.control.decode import Decoded, check_shape, decode_object
 from headgate.control.egress import UrlPolicy
-from headgate.control.errors import (
+from headgate.control.event_policies import policy_with_defaults
+from headgate.control.grants import Grants
+from headgate.control.managers import Manager, Managers, applied, given_managers, made_by, managers_of, owned, updated
+from headgate.control.patches import DocumentChange, change_of, patched
+from headgate.control.quota_rules import not_counted_causes, quota_with_defaults
+from headgate.control.rbac_rules import bound
+from headgate.control.secret_rules import secret_with_defaults
+from headgate.control.specs import compiler_input, keeps_filter_errors, order_warning
+from headgate.control.store import Store
+from headgate.control.validate import change_causes, filter_cause, object_causes, refuse_erased_filter, scan_warning
+from headgate.filter.compile.conjunctions import preserve_errors
+from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.tools.advice import advice
+from headgate_api.control.bodies import MERGE_PATCH, FieldValidation, kind_of
+from headgate_api.control.errors import (
     AlreadyExistsError,
     InvalidObjectError,
     MalformedObjectError,
     ObjectNotFoundError,
     StaleObjectError,
 )
-from headgate.control.event_policies import policy_with_defaults
-from headgate.control.grants import Grants
-from headgate.control.managers import Manager, Managers, applied, given_managers, made_by, managers_of, owned, updated
-from headgate.control.objects import (
+from headgate_api.control.objects import (
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
     BROKER_LABEL,
@@ -49,18 +59,8 @@ from headgate.control.objects import (
     Trigger,
     key_of,
 )
-from headgate.control.patches import DocumentChange, change_of, patched
-from headgate.control.quota_rules import not_counted_causes, quota_with_defaults
-from headgate.control.rbac_rules import bound
-from headgate.control.secret_rules import secret_with_defaults
-from headgate.control.specs import compiler_input, keeps_filter_errors, order_warning
-from headgate.control.store import Store
-from headgate.control.validate import change_causes, filter_cause, object_causes, refuse_erased_filter, scan_warning
-from headgate.errors import InvalidInputError
-from headgate.event.names import NAMESPACE_DEFAULT
-from headgate.filter.compile.conjunctions import preserve_errors
-from headgate.filter.compile.plan import CompiledFilter
-from headgate.filter.tools.advice import advice
+from headgate_api.errors import InvalidInputError
+from headgate_api.event.names import NAMESPACE_DEFAULT
 
 _LOCAL: Final = UrlPolicy()
 WRITE_ATTEMPTS_MAX: Final = 20
@@ -74,12 +74,7 @@ _Made: TypeAlias = "tuple[Decoded, CompiledFilter | None, Managers | None]"
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What became of a write.
-
-    Attributes:
-        warnings: For `Warning` headers.
-        outcome: `created`, `configured` or `unchanged`.
-    """
+    """What became of a write: `created`, `configured` or `unchanged`; `warnings` are for `Warning` headers."""
 
     obj: Object
     warnings: tuple[str, ...] = ()
@@ -92,9 +87,7 @@ class Admission:
     The methods that write take `by`: who writes; `validation`: what unknown fields do; `dry_run`: do everything, store
     nothing. They raise InvalidInputError for what is no valid object or changes an immutable field.
 
-    Args:
-        grants: What authors may give away; None: everything.
-        not_counted: Resources of quotas that this deployment does not count, and so does not limit.
+    Without `grants` authors may give away everything. What is `not_counted` of quotas this deployment does not limit.
     """
 
     def __init__(
@@ -120,12 +113,7 @@ class Admission:
         validation: FieldValidation = FieldValidation.STRICT,
         dry_run: bool = False,
     ) -> Admitted:
-        """Store a new object; without a namespace from the request it is the document's, else `default`.
-
-        Raises:
-            AlreadyExistsError: The name is taken.
-            QuotaError: There are as many as there may be.
-        """
+        """Store a new object; without a namespace from the request it is the document's, else `default`."""
         decoded, plan = self.admit(kind, document, namespace, None, validation)
         return self._create(decoded, plan, None, by, dry_run=dry_run)
 
@@ -152,13 +140,7 @@ class Admission:
         validation: FieldValidation = FieldValidation.STRICT,
         dry_run: bool = False,
     ) -> Admitted:
-        """Put a whole object in the place of the stored one.
-
-        Raises:
-            InvalidInputError: As everywhere, and when the document erases a filter unseen.
-            ObjectNotFoundError: There is none of the name.
-            StaleObjectError: Its resourceVersion is not the stored one.
-        """
+        """Put a whole object in the place of the stored one; a document that erases a filter unseen is refused."""
 
         def made(old: Object) -> _Made:
             decoded, plan = self.admit(key.kind, document, key.namespace, key.name, validation)
@@ -176,13 +158,7 @@ class Admission:
         validation: FieldValidation = FieldValidation.STRICT,
         dry_run: bool = False,
     ) -> Admitted:
-        """Change the stored object by a patch, see `patches.change_of`.
-
-        Raises:
-            InvalidInputError: As everywhere, and when the patch does not fit.
-            ObjectNotFoundError: There is none of the name.
-            StaleObjectError: The patch names a resourceVersion, and it is not the stored one.
-        """
+        """Change the stored object by a patch, see `patches.change_of`."""
 
         def made(old: Object) -> _Made:
             return *self.admit(key.kind, patched(old, change), key.namespace, key.name, validation), None
@@ -190,7 +166,6 @@ class Admission:
         return self._change(key, made, by=by, dry_run=dry_run)
 
     def merge(self, key: ObjectKey, patch: object) -> Admitted:
-        """Change the stored object by a JSON merge patch; see `patch`."""
         return self.patch(key, change_of(MERGE_PATCH, patch))
 
     def server_side_apply(
@@ -205,10 +180,6 @@ class Admission:
         """Make the fields of a configuration the object's; the object is created when there is none.
 
         What the manager applied before and leaves out now goes.
-
-        Raises:
-            ApplyConflictError: Others own what would change, and the apply is not forced.
-            StaleObjectError: The configuration names a resourceVersion or uid, and it is not the stored one.
         """
         check_shape(config)
         if not isinstance(config, Mapping):
@@ -230,11 +201,7 @@ class Admission:
         raise AlreadyExistsError(key.kind, key.name)
 
     def check(self, document: object, *, namespace: str | None = None) -> ObjectKey:
-        """Checks a document as far as that needs no store; says where it would be stored.
-
-        Raises:
-            InvalidInputError: The document is no valid object.
-        """
+        """Checks a document as far as that needs no store; says where it would be stored."""
         kind = kind_of(document)
         meta = self.admit(kind, document, namespace, None, FieldValidation.STRICT)[0].obj.metadata
         return ObjectKey(kind, meta.namespace, meta.name)
@@ -242,12 +209,9 @@ class Admission:
     def review(
         self, kind: Kind, document: Mapping[str, object], before: object, *, namespace: str | None = None
     ) -> tuple[str, ...]:
-        """Judge an object that another store keeps, beside the one that it replaces; None for a new one.
+        """Judge an object that another store keeps, beside the one that it replaces, None for a new one.
 
         Unknown fields are that store's business.
-
-        Raises:
-            InvalidInputError: The document is no valid object, or changes an immutable field.
         """
         decoded, _ = self.admit(kind, document, namespace, None, FieldValidation.WARN)
         if before is not None:
@@ -260,10 +224,7 @@ class Admission:
         return decoded.warnings
 
     def apply(self, document: object, *, namespace: str | None = None, dry_run: bool = False) -> Admitted:
-        """Create the object, or give the stored one this spec, these labels and these annotations.
-
-        Labels and annotations that the document does not name are kept.
-        """
+        """Create the object, or give the stored one this spec, and these labels and annotations beside its own."""
         decoded, plan = self.admit(kind_of(document), document, namespace, None, FieldValidation.STRICT)
 
         def made(old: Object) -> _Made:

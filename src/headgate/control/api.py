@@ -19,10 +19,8 @@ from starlette.routing import Route
 
 from headgate.control import discovery, openapi, tables
 from headgate.control.admission import Admission, Admitted
-from headgate.control.bodies import media_type
 from headgate.control.discovery import IdentityApi
 from headgate.control.egress import UrlPolicy
-from headgate.control.errors import FutureVersionError
 from headgate.control.grants import Grants
 from headgate.control.history import Page
 from headgate.control.http import (
@@ -38,16 +36,6 @@ from headgate.control.http import (
 )
 from headgate.control.kube_status import Status, deleted
 from headgate.control.namespaces_api import NamespaceApi
-from headgate.control.objects import (
-    EVENTING_KINDS,
-    KINDS_WITH_STATUS,
-    JsonObject,
-    Kind,
-    Object,
-    ObjectKey,
-    decode_stored,
-    encode,
-)
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of
 from headgate.control.propagation import Propagation
 from headgate.control.queries import (
@@ -67,7 +55,19 @@ from headgate.control.store import Store
 from headgate.control.together import TogetherApi
 from headgate.control.watch import ChangeFeed, ListQuery, pages_of, watch
 from headgate.control.webhook import AdmissionWebhook
-from headgate.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
+from headgate_api.control.bodies import media_type
+from headgate_api.control.errors import FutureVersionError
+from headgate_api.control.objects import (
+    EVENTING_KINDS,
+    KINDS_WITH_STATUS,
+    JsonObject,
+    Kind,
+    Object,
+    ObjectKey,
+    decode_stored,
+    encode,
+)
+from headgate_api.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
 
 _LOCAL: Final = UrlPolicy()
 BODY_BYTES_MAX: Final = {kind: SECRET_BODY_BYTES_MAX if kind is Kind.SECRET else OBJECT_BYTES_MAX for kind in Kind}

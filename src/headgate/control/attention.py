@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from headgate.control.database import Database
-from headgate.control.metadata import FALSE, ApiStruct, Condition
-from headgate.control.objects import KINDS_WITH_STATUS, Kind
+from headgate_api.control.metadata import FALSE, ApiStruct, Condition
+from headgate_api.control.objects import KINDS_WITH_STATUS, Kind
 
 _READY: Final = "Ready"
 _MARK: Final = b'"status":"False"'
@@ -16,11 +16,7 @@ _PLACES: Final = ", ".join("?" * len(KINDS_WITH_STATUS))
 
 
 class Trouble(ApiStruct, frozen=True, omit_defaults=True):
-    """A condition of an object that is False.
-
-    Attributes:
-        severity: `Warning`: the object is Ready all the same; `Info`: somebody wants it so; empty: it is not Ready.
-    """
+    """A condition that is False; of a Ready object the severity is `Warning`, or `Info` if it is wanted, else empty."""
 
     type: str
     reason: str = ""
@@ -78,10 +74,7 @@ class AttentionReader:
         self._database = database
 
     def read(self, namespace: str | None, limit: int) -> tuple[list[ObjectTrouble], int]:
-        """The first conditions that are False, by kind, namespace and name, and how many there are.
-
-        Of a namespace; None for all.
-        """
+        """The first conditions that are False, by kind, namespace (None: of all) and name, and how many there are."""
         where = f"kind IN ({_PLACES}) AND instr(body, CAST(? AS BLOB)) > 0"
         parameters: list[object] = [*map(str, KINDS_WITH_STATUS), _MARK]
         if namespace is not None:
@@ -104,7 +97,6 @@ class AttentionReader:
         return listed, count
 
     def counts(self, namespace: str | None) -> dict[Kind, int]:
-        """How many objects of each kind with a status there are."""
         where, parameters = "", list[str]()
         if namespace is not None:
             where, parameters = " WHERE namespace = ?", [namespace]
@@ -113,7 +105,6 @@ class AttentionReader:
         return {Kind(kind): count for kind, count in rows if Kind(kind) in KINDS_WITH_STATUS}
 
     def paused(self) -> int:
-        """How many triggers are paused."""
         with self._database.read() as connection:
             (count,) = connection.execute("SELECT count(*) FROM targets WHERE paused = 1").fetchone()
         return int(count)

@@ -18,19 +18,27 @@ import structlog
 from headgate.auth.routes import EVENTING, IDENTITY, OBJECT_VERBS, OWN, RBAC, REVIEWS
 from headgate.auth.rules import uncovered
 from headgate.auth.user import AUTHENTICATED, SUPERUSERS, UNAUTHENTICATED
-from headgate.control.access_objects import RBAC_API_VERSION, RBAC_GROUP, PolicyRule, RbacSubject
 from headgate.control.admission import MANIFESTS, Admission
-from headgate.control.bodies import is_namespace
-from headgate.control.errors import InvalidObjectError, NamespaceError, ObjectNotFoundError
 from headgate.control.managers import managers_of, owned, updated
-from headgate.control.manifests import Document, ManifestError, read_path
 from headgate.control.namespaces import decode_namespace, namespace
-from headgate.control.objects import ClusterRole, ClusterRoleBinding, JsonObject, Kind, Metadata, Namespace, ObjectKey
 from headgate.control.rbac_rules import access_rules
 from headgate.control.secret_store import SecretTable
 from headgate.control.store import Store
-from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
-from headgate.limits import RECOMPILED_FILTERS_MAX
+from headgate_api.control.access_objects import RBAC_API_VERSION, RBAC_GROUP, PolicyRule, RbacSubject
+from headgate_api.control.bodies import is_namespace
+from headgate_api.control.errors import InvalidObjectError, NamespaceError, ObjectNotFoundError
+from headgate_api.control.manifests import Document, ManifestError, read_path
+from headgate_api.control.objects import (
+    ClusterRole,
+    ClusterRoleBinding,
+    JsonObject,
+    Kind,
+    Metadata,
+    Namespace,
+    ObjectKey,
+)
+from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate_api.limits import RECOMPILED_FILTERS_MAX
 
 AUTO_UPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
 _LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
@@ -179,12 +187,9 @@ def _ensure(admission: Admission, document: JsonObject) -> bool:
 
 
 def load(admission: Admission, directory: Path) -> Counter[str]:
-    """Apply every manifest of a directory and of those below it; nothing is written when any of them is wrong.
+    """Apply every manifest of a directory and of those below it; how many were `created`, `configured`, `unchanged`.
 
-    Says how many objects were `created`, `configured`, `unchanged`.
-
-    Raises:
-        ManifestError: What is wrong, of all files at once.
+    Raises ManifestError with what is wrong in all files; nothing is written then.
     """
     documents = list(read_path(directory))
     problems: list[str] = []

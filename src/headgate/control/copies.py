@@ -14,16 +14,16 @@ from headgate.auth.authorizer import RbacAuthorizer
 from headgate.auth.event_policies import DefaultMode, EventPolicies, EventPolicyAuthority, SenderRule
 from headgate.control.database import StoreUnavailableError
 from headgate.control.event_policies import applying_policies, subjects_of
-from headgate.control.objects import RBAC_KINDS, Broker, EventPolicy, Kind
 from headgate.control.rbac_rules import AnyBinding, AnyRole
 from headgate.control.rbac_rules import policy as rbac_policy
 from headgate.control.rows import KnownObjects
 from headgate.control.specs import ServedBroker
 from headgate.control.status import served_broker
 from headgate.control.store import Store
-from headgate.errors import InvalidInputError
-from headgate.event.names import path_of
 from headgate.observe.logs import Recurring
+from headgate_api.control.objects import RBAC_KINDS, Broker, EventPolicy, Kind
+from headgate_api.errors import InvalidInputError
+from headgate_api.event.names import path_of
 
 _log: Final = structlog.get_logger("headgate.control")
 
@@ -45,11 +45,7 @@ class ObjectCopy(ABC):
         """Something has changed of what is known."""
 
     def refresh(self) -> None:
-        """Read what has changed; may block.
-
-        Raises:
-            StoreUnavailableError: The store cannot be read; what was known stays.
-        """
+        """Read what has changed; may block. What was known stays when StoreUnavailableError is raised."""
         with self._reading:
             for known in self._known:
                 self._is_due |= bool(self._store.refresh(known))

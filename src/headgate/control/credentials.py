@@ -18,9 +18,9 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
-from headgate.control.objects import AuthSpec, OAuth2Auth, Secret, SecretReference
 from headgate.control.secret_rules import value_of
-from headgate.limits import CREDENTIAL_BYTES_MAX, SIGNING_SECRETS_MAX
+from headgate_api.control.objects import AuthSpec, OAuth2Auth, Secret, SecretReference
+from headgate_api.limits import CREDENTIAL_BYTES_MAX, SIGNING_SECRETS_MAX
 
 SecretOf = Callable[[str], Secret | None]
 """A Secret of the trigger's namespace by its name; None when there is none."""
@@ -39,12 +39,7 @@ class CredentialsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """What a TLS client trusts beside the system's CAs, and shows.
-
-    Attributes:
-        ca_certs: As PEM; empty for none.
-        identity: Certificate and key as PEM; empty for none.
-    """
+    """What a TLS client trusts beside the system's CAs, and shows: a certificate and its key. PEM; empty for none."""
 
     ca_certs: str = ""
     identity: str = field(default="", repr=False)
@@ -62,13 +57,10 @@ class OAuthClient:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryCredentials:
-    """What an attempt carries.
+    """What an attempt carries: headers, by names in lower case, which take the place of others of these names.
 
-    Attributes:
-        headers: To be sent, in the place of any others of these names, which are in lower case.
-        identity: Client certificate and key as PEM; empty for none.
-        signing: Keys of signatures, the newest first.
-        oauth: Where a bearer token comes from; None for none.
+    `identity` is a client certificate and its key as PEM, empty for none. Of the `signing` keys the newest is first.
+    `oauth` is where a bearer token comes from.
     """
 
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -78,11 +70,7 @@ class DeliveryCredentials:
 
 
 def credentials_of(auth: AuthSpec, secret_of: SecretOf) -> DeliveryCredentials:
-    """What the Secrets of a validated `auth` hold now.
-
-    Raises:
-        CredentialsError: A Secret or a value is missing, or does not do.
-    """
+    """What the Secrets of a validated `auth` hold now; CredentialsError when one, or a value, is missing or wrong."""
     found = _Secrets(secret_of)
     headers: list[tuple[str, str]] = []
     if auth.bearer is not None:
@@ -124,7 +112,6 @@ class _Secrets:
         return value
 
     def header(self, reference: SecretReference, default: str) -> str:
-        """A value that a header can hold."""
         key = reference.key or default
         text = self.value(reference, key).decode("latin-1")
         if not _VALUE.fullmatch(text):
@@ -132,12 +119,10 @@ class _Secrets:
         return text
 
     def wrong(self, reference: SecretReference, key: str, why: str) -> CredentialsError:
-        """The error of a value that does not do."""
         return CredentialsError("SecretValueInvalid", f'the value "{key}" of the Secret "{reference.name}": {why}')
 
 
 def _identity(found: _Secrets, reference: SecretReference) -> str:
-    """A certificate and the key that belongs to it."""
     certificate, key = (found.value(reference, name) for name in ("tls.crt", "tls.key"))
     try:
         public = x509.load_pem_x509_certificates(certificate)[0].public_key()

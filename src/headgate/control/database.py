@@ -19,10 +19,10 @@ from typing import Final
 
 import msgspec
 
-from headgate import limits
-from headgate.errors import UnavailableError, own_copy
 from headgate.storage.commit import Committer, SqliteCommitter
 from headgate.storage.sqlite import BUSY_TIMEOUT_MS, DatabaseDamagedError, check_commits, write_ahead
+from headgate_api import limits
+from headgate_api.errors import UnavailableError, own_copy
 
 WRITES_SHARED_MAX: Final = 64
 """Writes of one commit: what the first of them waits for at most."""
@@ -37,15 +37,10 @@ class StoreUnavailableError(UnavailableError):
 
 
 class Database:
-    """Connections to one SQLite file, usable from any thread.
+    """Connections to one SQLite file, usable from any thread; the file is made when it is missing.
 
-    Args:
-        path: The file; made when it is missing.
-        committer: Makes transactions durable; None: SQLite alone does.
-
-    Raises:
-        StoreUnavailableError: The file cannot be opened.
-        DatabaseRolledBackError: It has lost commits.
+    The committer makes transactions durable; None: SQLite alone does. Raises DatabaseRolledBackError for a file that
+    has lost commits.
     """
 
     def __init__(self, path: Path, committer: Committer | None = None) -> None:
@@ -189,12 +184,7 @@ class _SharedCommit:
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Turns SQLite's errors into ours.
-
-    Raises:
-        StoreUnavailableError: The file cannot be written or read now.
-        DatabaseDamagedError: A row cannot be read.
-    """
+    """Turns SQLite's errors into StoreUnavailableError, and that of a row that cannot be read: DatabaseDamagedError."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -249,7 +239,6 @@ class StoreChanges:
                 await self._written.wait()
 
     def close(self) -> None:
-        """Watch no longer."""
         if self._watch >= 0:
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.remove_reader(self._watch)

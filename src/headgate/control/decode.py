@@ -17,8 +17,8 @@ from typing import Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from headgate.control.bodies import FieldValidation
-from headgate.control.errors import (
+from headgate_api.control.bodies import FieldValidation
+from headgate_api.control.errors import (
     Cause,
     InvalidObjectError,
     MalformedObjectError,
@@ -26,19 +26,13 @@ from headgate.control.errors import (
     shown,
     value_at,
 )
-from headgate.control.objects import TYPES, JsonObject, Kind, Object
-from headgate.limits import OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
+from headgate_api.control.objects import TYPES, JsonObject, Kind, Object
+from headgate_api.limits import OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """An object and what its author should hear about it.
-
-    Attributes:
-        obj: Typed, not yet validated, without status.
-        warnings: One sentence each, for `Warning` headers.
-        managed_fields: The document's managed fields, unchecked.
-    """
+    """An object, not yet validated and without status, warnings for its author, and its unchecked managed fields."""
 
     obj: Object
     warnings: tuple[str, ...] = ()
@@ -60,11 +54,7 @@ _AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`
 
 
 def check_shape(document: object) -> None:
-    """Bound a decoded document before anything walks or writes it; YAML aliases count as often as they are used.
-
-    Raises:
-        MalformedObjectError: Too deep, too many values, or a key that is no string.
-    """
+    """Bound a decoded document before anything walks or writes it; YAML aliases count as often as they are used."""
     nodes = 0
     todo: list[tuple[object, int]] = [(document, 1)]
     while todo:
@@ -110,12 +100,7 @@ def _check_scalar(value: object) -> None:
 def decode_object(
     kind: Kind, document: object, *, field_validation: FieldValidation = FieldValidation.STRICT
 ) -> Decoded:
-    """A document as a typed object.
-
-    Raises:
-        MalformedObjectError: No object, another kind, too deep, or an unknown field under STRICT.
-        InvalidObjectError: A field of the wrong type, or a field of Knative's that is not supported.
-    """
+    """A document as a typed object; an unknown field is an error under STRICT, one that Knative alone has always."""
     if not isinstance(document, Mapping):
         raise MalformedObjectError("the body must be an object")
     check_shape(document)

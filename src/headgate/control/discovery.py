@@ -13,9 +13,9 @@ from starlette.routing import Route
 
 import headgate
 from headgate.control.http import json_response
-from headgate.control.objects import GROUP, OWN_GROUP, RBAC_GROUP, RBAC_KINDS, VERSION, JsonObject, Kind
 from headgate.control.signing_keys import ALGORITHM
 from headgate.control.store import Store
+from headgate_api.control.objects import GROUP, OWN_GROUP, RBAC_GROUP, RBAC_KINDS, VERSION, JsonObject, Kind
 
 KUBERNETES_MINOR: Final = "32"
 """The minor version of Kubernetes whose API conventions are followed."""
@@ -150,7 +150,6 @@ def _resource(
 
 OPENID: Final = "/.well-known/openid-configuration"
 KEYS: Final = "/openid/v1/jwks"
-"""As Kubernetes has it."""
 
 
 class IdentityApi:
@@ -160,7 +159,6 @@ class IdentityApi:
         self._store = store
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         yield Route(OPENID, self._configuration, methods=["GET"])
         yield Route(KEYS, self._keys, methods=["GET"])
 

@@ -20,8 +20,8 @@ from urllib.parse import unquote, urlsplit
 
 from pyreqwest.http import Url
 
-from headgate.errors import InvalidInputError
-from headgate.limits import HOST_LABEL_CHARS_MAX, URL_CHARS_MAX
+from headgate_api.errors import InvalidInputError
+from headgate_api.limits import HOST_LABEL_CHARS_MAX, URL_CHARS_MAX
 
 # --- publish uri ----------------------------------------------------------------------------------
 # The publish URI, `/{namespace}/{broker}`: the paths of the HTTP port that take events.
@@ -33,10 +33,7 @@ RESERVED_NAMESPACES: Final = frozenset(
 
 
 def published_broker(path: str) -> str:
-    """`namespace/name` of the broker that takes events at a path, percent-decoded; empty for every other path.
-
-    A slash behind the broker does not matter.
-    """
+    """`namespace/name` of the broker that takes events at a path, percent-decoded; empty for every other path."""
     parts = path.removesuffix("/").split("/")
     if len(parts) == 3 and parts[1] and parts[2] and parts[1] not in RESERVED_NAMESPACES:
         return f"{parts[1]}/{parts[2]}"
@@ -103,16 +100,10 @@ class UrlRefusedError(InvalidInputError):
 class Endpoint:
     """A URL that the policy lets through, as far as it can be judged without resolving a name.
 
-    Attributes:
-        url: As it was read.
-        scheme: `http` or `https`.
-        host: Lower case, a name in ASCII or an address without brackets.
-        port: The URL's, else the scheme's.
-        address: The host when it is an address; it has been judged.
-        authority: Host and port as a Host header has them: without the scheme's own port.
-        target: Path and query, as a request line has them.
-        publishes: Whether its path is a broker's, if it is this server.
-        trusted: Whether it is a broker of this server: its addresses are not judged.
+    `host` is lower case, a name in ASCII or an address without brackets; as `address` it has been judged. `authority`
+    is as a Host header has it, without the scheme's own port, `target` (path and query) as a request line does. It
+    `publishes` when its path is a broker's, if it is this server, and is `trusted` when it is a broker of this server:
+    its addresses are not judged.
     """
 
     url: str
@@ -128,12 +119,10 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Listener:
-    """A port on which this server itself listens.
+    """A port on which this server itself listens; `host` is as in the settings, empty when it is an address.
 
-    Attributes:
-        host: As it is written in the settings; empty when it is an address.
-        is_at: Whether a connection to this address and the port reaches it.
-        takes_events: Whether brokers' paths are there.
+    `is_at` says whether a connection to an address and the port reaches it, `takes_events` whether brokers' paths are
+    there.
     """
 
     host: str
@@ -166,11 +155,7 @@ class UrlPolicy:
     own: tuple[Listener, ...] = ()
 
     def check(self, url: str) -> Endpoint:
-        """Judges a URL.
-
-        Raises:
-            UrlRefusedError: The policy refuses it; the message is the reason.
-        """
+        """Judges a URL; UrlRefusedError has the reason why the policy refuses it."""
         if len(url) > URL_CHARS_MAX:
             raise UrlRefusedError(f"a URL has at most {URL_CHARS_MAX} characters")
         if "#" in url:
@@ -292,11 +277,7 @@ def _meanings(address: Address) -> tuple[Address, ...]:
 
 
 def ports(text: str) -> tuple[tuple[int, int], ...]:
-    """Ranges from a comma-separated text such as `80, 443, 8000-8999`.
-
-    Raises:
-        ValueError: Something in it is no port or range.
-    """
+    """Ranges from a comma-separated text such as `80, 443, 8000-8999`; ValueError for anything else."""
     ranges = []
     for item in filter(None, (item.strip() for item in text.split(","))):
         first, dash, last = item.partition("-")

@@ -9,7 +9,7 @@ import msgspec
 
 from headgate.auth.event_policies import WILDCARD, DefaultMode
 from headgate.auth.user import subject_of
-from headgate.control.access_objects import (
+from headgate_api.control.access_objects import (
     BrokerReference,
     BrokerSelector,
     EventPolicy,
@@ -18,10 +18,10 @@ from headgate.control.access_objects import (
     SelectorRequirement,
     SenderReference,
 )
-from headgate.control.errors import Cause, forbidden, invalid, not_named, not_one_of, required, too_many
-from headgate.control.metadata import TRUE, Condition, false, summary, timed
-from headgate.control.objects import API_VERSION, Broker, Kind, ObjectKey, PolicyReference
-from headgate.limits import EVENT_POLICY_ITEMS_MAX, RBAC_TEXT_CHARS_MAX
+from headgate_api.control.errors import Cause, forbidden, invalid, not_named, not_one_of, required, too_many
+from headgate_api.control.metadata import TRUE, Condition, false, summary, timed
+from headgate_api.control.objects import API_VERSION, Broker, Kind, ObjectKey, PolicyReference
+from headgate_api.limits import EVENT_POLICY_ITEMS_MAX, RBAC_TEXT_CHARS_MAX
 
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 _NO_USERS: Final = "the server does not ask who sends events, so EventPolicies have no effect"
@@ -177,14 +177,7 @@ def _is_trigger(ref: SenderReference) -> bool:
 def policy_status(
     policy: EventPolicy, *, knows_users: bool, is_trigger: Callable[[str], bool], now: str
 ) -> EventPolicyStatus:
-    """The status of a policy, with Knative's conditions.
-
-    Args:
-        policy: As stored, with its last status.
-        knows_users: Whether the server asks clients who they are.
-        is_trigger: Whether there is a trigger `namespace/name`; may block.
-        now: RFC 3339 time for conditions that change.
-    """
+    """The status of a policy, with Knative's conditions; `now` is RFC 3339, `is_trigger` may block."""
     enabled = Condition(type="AuthenticationEnabled", status=TRUE)
     if not knows_users:
         enabled = false("AuthenticationEnabled", "AuthenticationDisabled", _NO_USERS)
@@ -212,12 +205,7 @@ def _unresolved(policy: EventPolicy, is_trigger: Callable[[str], bool]) -> Itera
 
 
 def policies_condition(policies: Sequence[EventPolicy], mode: DefaultMode | None) -> Condition:
-    """What a broker's status says about the policies that apply to it.
-
-    Args:
-        policies: With their newest statuses.
-        mode: Who may send where none applies; None where nobody is asked who he is.
-    """
+    """What a broker's status says about the policies that apply to it; without a mode nobody is asked who he is."""
     if mode is None:
         return Condition(type="EventPoliciesReady", status=TRUE, reason="AuthenticationDisabled", message=_NO_USERS)
     if not policies:

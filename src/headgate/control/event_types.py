@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headgate.control.database import Database
-from headgate.control.errors import Cause, invalid, required
-from headgate.control.metadata import TRUE, UNKNOWN, Condition, JsonObject, false, summary, timed
-from headgate.control.objects import (
+from headgate_api.control.errors import Cause, invalid, required
+from headgate_api.control.metadata import TRUE, UNKNOWN, Condition, JsonObject, false, summary, timed
+from headgate_api.control.objects import (
     API_VERSION,
     GROUP,
     Broker,
@@ -24,7 +24,7 @@ from headgate.control.objects import (
     Kind,
     decode_stored,
 )
-from headgate.limits import EVENT_TYPE_SCHEMA_CHARS_MAX, EVENT_TYPE_TEXT_CHARS_MAX
+from headgate_api.limits import EVENT_TYPE_SCHEMA_CHARS_MAX, EVENT_TYPE_TEXT_CHARS_MAX
 
 DESCRIPTION: Final = "Event Type auto-created by controller"
 """Of an EventType that Knative or Headgate has made of events, word for word as tools know it."""
@@ -93,13 +93,7 @@ def broker_of(event_type: EventType) -> str:
 
 
 def event_type_status(event_type: EventType, *, is_there: Callable[[str], bool], now: str) -> EventTypeStatus:
-    """The status of an EventType, with Knative's conditions.
-
-    Args:
-        event_type: As stored, with its last status.
-        is_there: Whether a broker `namespace/name` is served.
-        now: RFC 3339 time for conditions that change.
-    """
+    """The status of an EventType, with Knative's conditions; `now` is RFC 3339."""
     exists, reference = _reference_exists(event_type, is_there), event_type.spec.reference
     if reference is not None and not broker_of(event_type):
         message = f"only Kubernetes can look up {reference.kind} {reference.name}: a Broker can be named here"
@@ -155,11 +149,8 @@ class EventTypeTable:
     ) -> list[EventType]:
         """Those whose status is not true, with the status that is.
 
-        Args:
-            since: Those that were written after this resourceVersion; None: all.
-            namespaces: Where brokers have come or gone: all in them.
-            is_there: Whether a broker `namespace/name` is served.
-            now: RFC 3339 time for conditions that change.
+        All, or those that were written after the resourceVersion `since`, and those of the namespaces where brokers
+        have come or gone.
         """
         which: list[tuple[str, tuple[object, ...]]] = [("version > ?", (since or 0,))]
         if since is not None:

@@ -17,9 +17,12 @@ from headgate.auth.routes import PUBLISH, RBAC
 from headgate.auth.rules import AccessRule, Attributes, uncovered
 from headgate.auth.user import User
 from headgate.control.egress import UrlPolicy, UrlRefusedError, published_broker
-from headgate.control.errors import ObjectNotFoundError
 from headgate.control.event_policies import foreign_senders
-from headgate.control.objects import (
+from headgate.control.rbac_rules import AnyBinding, AnyRole, access_rules
+from headgate.control.status import destination_uri, referenced_broker, sink_of
+from headgate.control.store import Store
+from headgate_api.control.errors import ObjectNotFoundError
+from headgate_api.control.objects import (
     CREATOR_ANNOTATION,
     MODIFIER_ANNOTATION,
     Broker,
@@ -38,9 +41,6 @@ from headgate.control.objects import (
     content,
     key_of,
 )
-from headgate.control.rbac_rules import AnyBinding, AnyRole, access_rules
-from headgate.control.status import destination_uri, referenced_broker, sink_of
-from headgate.control.store import Store
 
 _SHOWN_MAX: Final = 20
 """Missing rights that a refusal names."""
@@ -48,12 +48,7 @@ _OPEN: Final = AlwaysAllow()
 
 
 class Grants:
-    """Judges authors. Its methods may block: call them in a thread.
-
-    Args:
-        policy: Knows the server's own addresses.
-        refresh: Brings the authorizer up to date.
-    """
+    """Judges authors; `refresh` brings the authorizer up to date. Its methods may block: call them in a thread."""
 
     def __init__(
         self,
@@ -73,16 +68,10 @@ class Grants:
         return not isinstance(self.authorizer, AlwaysAllow)
 
     def judge(self, author: User | None, old: Object | None, new: Object) -> None:
-        """Lets an object be written.
+        """Lets an author (None: the server itself) write `new`, its defaults set, in the place of `old` or of nothing.
 
-        Args:
-            author: Who writes; None for the server itself.
-            old: As stored; None for a new one.
-            new: As it is to be stored, its defaults set.
-
-        Raises:
-            ForbiddenError: He has not what the object would give away.
-            ObjectNotFoundError: A binding names a role that does not exist.
+        Raises ForbiddenError when he has not what the object would give away, ObjectNotFoundError when a binding names
+        a role that does not exist.
         """
         if author is None or not self.knows_users:
             return
@@ -107,20 +96,12 @@ class Grants:
                     self._judge_publish(author, broker)
 
     def judge_create(self, author: User | None, key: ObjectKey) -> None:
-        """Lets an apply make what is not there: who may patch may not therefore create, as in Kubernetes.
-
-        Raises:
-            ForbiddenError: He may not.
-        """
+        """Lets an apply make what is not there: who may patch may not therefore create, as in Kubernetes."""
         if author is not None and self.knows_users:
             check(self.authorizer, author, _attributes("create", key))
 
     def judge_url(self, author: User, namespace: str, url: str) -> None:
-        """Lets somebody send a namespace's events to a URL.
-
-        Raises:
-            ForbiddenError: It is a broker of another namespace, to which he may not publish.
-        """
+        """Lets somebody send a namespace's events to a URL: to a broker of another one if he may publish there."""
         broker = self.broker_of(url)
         if broker and broker.partition("/")[0] != namespace:
             self._judge_publish(author, broker)

@@ -23,8 +23,8 @@ from starlette.routing import Route
 
 from headgate.control.database import Database
 from headgate.control.http import json_response
-from headgate.errors import InvalidInputError
-from headgate.limits import HANDSHAKE_GRANT_S, HANDSHAKE_GRANTS_MAX, URL_CHARS_MAX
+from headgate_api.errors import InvalidInputError
+from headgate_api.limits import HANDSHAKE_GRANT_S, HANDSHAKE_GRANTS_MAX, URL_CHARS_MAX
 
 PATH: Final = "/handshake/v1/allow"
 ANY_RATE: Final = "*"
@@ -41,11 +41,7 @@ class HandshakeKeyError(InvalidInputError):
 
 
 def allowed_per_s(rate: str | None) -> float | None:
-    """`WebHook-Allowed-Rate`, requests a minute, as attempts a second; None for no bound.
-
-    Raises:
-        ValueError: It is neither a number above 0 nor an asterisk.
-    """
+    """`WebHook-Allowed-Rate`, requests a minute, as attempts a second; None for no bound. ValueError for no rate."""
     text = (rate or ANY_RATE).strip()
     if text == ANY_RATE:
         return None
@@ -89,12 +85,7 @@ class HandshakeGrants:
         return Grant(allowed_per_s(row[0])) if row is not None else None
 
     def allow(self, id_: str, key: str, rate: str | None) -> None:
-        """Keep a permission.
-
-        Raises:
-            HandshakeKeyError: The key is not the one of the id.
-            InvalidInputError: The rate is none.
-        """
+        """Keep a permission; HandshakeKeyError when the key is not the one of the id."""
         try:
             url = base64.urlsafe_b64decode(id_.encode("ascii")).decode("ascii") if len(id_) <= 2 * URL_CHARS_MAX else ""
         except (binascii.Error, ValueError):
@@ -118,7 +109,6 @@ class HandshakeGrants:
             )
 
     def routes(self) -> Iterator[Route]:
-        """Where it answers."""
         yield Route(PATH, self._allow, methods=["GET", "POST"])
 
     async def _allow(self, request: Request) -> Response:

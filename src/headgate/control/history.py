@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.errors import ExpiredError, FutureVersionError
-from headgate.control.objects import Kind, Object, ObjectKey, key_of
 from headgate.control.rows import SEALED_KINDS, bump, counter
-from headgate.limits import WATCH_BYTES_MAX, WATCH_EVENTS_MAX
+from headgate_api.control.errors import ExpiredError, FutureVersionError
+from headgate_api.control.objects import Kind, Object, ObjectKey, key_of
+from headgate_api.limits import WATCH_BYTES_MAX, WATCH_EVENTS_MAX
 
 CHANGES_PER_READ: Final = 500
 """Rows of one read: a watcher that is far behind catches up in several."""
@@ -23,14 +23,10 @@ TRIM_SLACK: Final = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write of one object.
+    """One write of one object: ADDED, MODIFIED or DELETED, which gave it the resourceVersion `version`.
 
-    Attributes:
-        type: ADDED, MODIFIED or DELETED.
-        version: The object's resourceVersion after it.
-        labels: After it.
-        labels_before: Before it; None when there was no object.
-        body: The object after it (DELETED: its last state), in its stored form.
+    Labels and body (in its stored form) are those after it, of DELETED the last ones; `labels_before` is None when
+    there was no object.
     """
 
     key: ObjectKey
@@ -55,14 +51,7 @@ def labels_text(obj: Object) -> str:
 
 
 def record(connection: sqlite3.Connection, type_: str, obj: Object, before: Object | None, body: bytes) -> None:
-    """Keep a change, and drop the oldest ones beyond the limits.
-
-    Args:
-        connection: In a transaction that may write.
-        type_: ADDED, MODIFIED or DELETED.
-        obj: As it is now; DELETED: as it was.
-        before: As it was; None for a new one.
-    """
+    """Keep a change, and drop the oldest ones beyond the limits, in a write transaction; DELETED has the last `obj`."""
     version = int(obj.metadata.resource_version)
     labels_before = labels_text(before) if before is not None else None
     connection.execute(
@@ -86,13 +75,8 @@ def record(connection: sqlite3.Connection, type_: str, obj: Object, before: Obje
 def past(connection: sqlite3.Connection, kind: Kind, at: int) -> dict[tuple[str, str], int | None]:
     """What was otherwise at a resourceVersion than it is now.
 
-    Returns:
-        Of each object changed since, by namespace and name, the row of the history that says what it was; None when it
-        was not there.
-
-    Raises:
-        ExpiredError: What it was is no longer kept.
-        FutureVersionError: There is no such version yet.
+    Of each object changed since, by namespace and name, the row of the history that says what it was; None when it was
+    not there. Raises ExpiredError when that is no longer kept, FutureVersionError for a version that is not there yet.
     """
     newest = counter(connection, "version")
     if at > newest:
@@ -118,14 +102,9 @@ def past(connection: sqlite3.Connection, kind: Kind, at: int) -> dict[tuple[str,
 
 
 def read(connection: sqlite3.Connection, kind: Kind, since: int, namespace: str | None, name: str | None) -> Changes:
-    """Changes of a kind after a resourceVersion, at most `CHANGES_PER_READ`.
+    """Changes of a kind after `since`, at most `CHANGES_PER_READ`; None for any namespace or name.
 
-    Args:
-        since: A resourceVersion; what it names is not part of the answer.
-        namespace: None for all; likewise `name`.
-
-    Raises:
-        ExpiredError: Some of them are no longer kept, or `since` lies in the future (another store's number).
+    Raises ExpiredError when some are no longer kept, or `since` lies in the future (another store's number).
     """
     newest = counter(connection, "version")
     if since < counter(connection, "history_floor") or since > newest:
@@ -174,13 +153,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Part of a list.
-
-    Attributes:
-        items: Ordered by namespace and name.
-        version: The newest resourceVersion when it was read.
-        more: Whether there is more behind the last item.
-    """
+    """Part of a list, by namespace and name; `version` is the newest resourceVersion when it was read."""
 
     items: tuple[Stored, ...]
     version: int

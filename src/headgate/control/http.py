@@ -20,7 +20,11 @@ from starlette.types import Receive
 from headgate.auth.context import USER
 from headgate.auth.user import ANONYMOUS
 from headgate.control import kubernetes_pb2 as pb
-from headgate.control.bodies import (
+from headgate.control.decode import check_shape
+from headgate.control.kube_status import failure, failure_of
+from headgate.control.patches import APPLY_PATCH
+from headgate.shares import FairThreads
+from headgate_api.control.bodies import (
     JSON_TYPES,
     YAML_TYPES,
     FieldValidation,
@@ -31,15 +35,11 @@ from headgate.control.bodies import (
     decode_yaml,
     media_type,
 )
-from headgate.control.decode import check_shape
-from headgate.control.errors import MalformedObjectError
-from headgate.control.kube_status import failure, failure_of
-from headgate.control.objects import JsonObject
-from headgate.control.patches import APPLY_PATCH
-from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
-from headgate.event.json_text import is_light
-from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
-from headgate.shares import FairThreads
+from headgate_api.control.errors import MalformedObjectError
+from headgate_api.control.objects import JsonObject
+from headgate_api.errors import HeadgateError, InvalidInputError, TooLargeError
+from headgate_api.event.json_text import is_light
+from headgate_api.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 
 JSON: Final = "application/json"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
@@ -82,10 +82,7 @@ async def read_body(request: Request, types: frozenset[str], bytes_max: int = OB
 
 
 async def while_connected(receive: Receive, work: Awaitable[_T]) -> _T | None:
-    """What the work gives; None when the client leaves before: the work has been cancelled then.
-
-    The request's body must have been read.
-    """
+    """What the work gives; None when the client left and it was cancelled. The request's body must have been read."""
     working = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_left(receive))
     try:
@@ -111,11 +108,7 @@ _MEDIA_HINTS: Final = {
 
 
 def path_id(request: Request) -> int:
-    """The number that the path calls `id`.
-
-    Raises:
-        InvalidInputError: It is no number, or none that a database of ours can hold.
-    """
+    """The number that the path calls `id`, of digits that a database of ours can hold."""
     text = request.path_params["id"]
     if not (text.isascii() and text.isdigit()) or len(text) > _ID_DIGITS_MAX:
         raise InvalidInputError(f"{text[: 2 * _ID_DIGITS_MAX]!r} is no id: ids are numbers of at most 18 digits")
@@ -148,11 +141,7 @@ _MESSAGES: Final[Mapping[str, type[Message]]] = {
 
 
 def decode_protobuf(body: bytes) -> object:
-    """A document in Kubernetes' protobuf, which kubectl sends of some kinds, as JSON has it.
-
-    Raises:
-        MalformedObjectError: It is none, or of a kind that is read as JSON or YAML alone.
-    """
+    """A document in Kubernetes' protobuf, which kubectl sends of some kinds, as JSON has it."""
     if not body.startswith(_MAGIC):
         raise MalformedObjectError("the body is no Kubernetes protobuf: it does not begin with k8s")
     try:
@@ -186,9 +175,6 @@ async def decoded(request: Request, body: bytes, validation: FieldValidation = F
     """The body as a document, YAML or JSON by its media type, within the bounds of an object.
 
     `validation` says what a member does that an object has twice; in YAML it is always refused.
-
-    Raises:
-        MalformedObjectError: It is no such document, over its bounds, or has a member twice.
     """
     decode = _DECODERS.get(media_type(request.headers.get("content-type", "")), decode_json)
 
@@ -201,7 +187,7 @@ async def decoded(request: Request, body: bytes, validation: FieldValidation = F
 
 
 async def decoded_as(request: Request, body: bytes, type_: type[_T], problem: str) -> _T:
-    """A JSON body as a type of ours; see `decode_as`."""
+    """A JSON body as a type of ours, by `decode_as`; a small one at once."""
     if is_light(body):
         return decode_as(body, type_, problem)
     return await asyncio.get_running_loop().run_in_executor(_thread(request), decode_as, body, type_, problem)

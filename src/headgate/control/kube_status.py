@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from headgate.auth.authorizer import ForbiddenError
-from headgate.control.errors import (
+from headgate.filter.cel.errors import FilterError
+from headgate_api.control.errors import (
     AlreadyExistsError,
     ApplyConflictError,
     Cause,
@@ -19,9 +20,8 @@ from headgate.control.errors import (
     ObjectNotFoundError,
     StaleObjectError,
 )
-from headgate.control.objects import Kind, Object
-from headgate.errors import HeadgateError
-from headgate.filter.cel.errors import FilterError
+from headgate_api.control.objects import Kind, Object
+from headgate_api.errors import HeadgateError
 
 _REASONS: Final = {
     400: "BadRequest",

@@ -13,8 +13,8 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from headgate.auth.user import User
-from headgate.control.errors import ApplyConflictError, FieldConflict, MalformedObjectError
-from headgate.control.objects import (
+from headgate_api.control.errors import ApplyConflictError, FieldConflict, MalformedObjectError
+from headgate_api.control.objects import (
     BROKER_LABEL,
     CREATOR_ANNOTATION,
     FILTER_ANNOTATION,
@@ -26,8 +26,8 @@ from headgate.control.objects import (
     Object,
     encode,
 )
-from headgate.errors import TooLargeError
-from headgate.limits import FIELD_MANAGER_CHARS_MAX, MANAGED_FIELDS_BYTES_MAX, OBJECT_DEPTH_MAX, UPDATE_MANAGERS_MAX
+from headgate_api.errors import TooLargeError
+from headgate_api.limits import FIELD_MANAGER_CHARS_MAX, MANAGED_FIELDS_BYTES_MAX, OBJECT_DEPTH_MAX, UPDATE_MANAGERS_MAX
 
 _Owner = TypeVar("_Owner", bound=Object | Namespace)
 APPLY: Final = "Apply"
@@ -40,13 +40,9 @@ BEFORE: Final = "before-first-apply"
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """Who writes.
+    """Who writes, by the `fieldManager` of the request; `force` lets an apply take fields from others.
 
-    Attributes:
-        name: The `fieldManager` of the request.
-        operation: `Apply` or `Update`.
-        force: Whether an apply takes fields from others.
-        user: Whose rights count; None for the server itself.
+    `user` is whose rights count; None for the server itself.
     """
 
     name: str
@@ -84,12 +80,7 @@ Managers: TypeAlias = dict[tuple[str, str], Owned]
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What an apply makes of an object, before defaults.
-
-    Attributes:
-        document: To be admitted.
-        managers: Everybody's fields; some may be gone after the admission.
-    """
+    """What an apply makes of an object: a document to admit, and all fields by owner; admission may drop some."""
 
     document: JsonObject
     managers: Managers
@@ -104,10 +95,7 @@ def managers_of(obj: Object | Namespace) -> Managers:
 
 
 def given_managers(value: object) -> Managers | None:
-    """What a client's `managedFields` say; None when they say nothing that is understood.
-
-    One empty entry gives up all ownership, as in Kubernetes.
-    """
+    """What a client's `managedFields` say; None: nothing that is understood. `[{}]` gives up all (as in Kubernetes)."""
     if not isinstance(value, list) or not value:
         return None
     if value == [{}]:
@@ -136,17 +124,7 @@ def updated(base: Managers, old: _Owner | None, new: _Owner, by: Manager, now: s
 
 
 def applied(live: Object | Namespace | None, config: Mapping[str, object], by: Manager, now: str) -> Applied:
-    """An apply.
-
-    Args:
-        live: As stored; None when there is no such object.
-        config: What is applied; its shape has been checked.
-        now: RFC 3339.
-
-    Raises:
-        MalformedObjectError: The configuration names managers.
-        ApplyConflictError: It changes what others own, and is not forced.
-    """
+    """An apply of `config`, whose shape has been checked, to a stored object, None for a new one; `now` is RFC 3339."""
     metadata = config.get("metadata")
     if not isinstance(metadata, Mapping):
         raise MalformedObjectError("metadata is missing")
@@ -191,20 +169,12 @@ def applied(live: Object | Namespace | None, config: Mapping[str, object], by: M
 
 
 def owned(obj: _Owner, managers: Managers) -> _Owner:
-    """The object with `managedFields`, as far as its fields exist; too many managers become one.
-
-    Raises:
-        TooLargeError: They take more room than they may.
-    """
+    """The object with `managedFields`, as far as its fields exist; too many managers become one."""
     return _with_entries(obj, managers, _fields(obj).keys())
 
 
 def made_by(obj: _Owner, by: Manager, now: str) -> _Owner:
-    """A new object with `managedFields`: all its fields are the writer's.
-
-    Raises:
-        TooLargeError: They take more room than they may.
-    """
+    """A new object with `managedFields`: all its fields are the writer's."""
     fields = _fields(obj)
     managers: Managers = {by.key: Owned(frozenset(fields), now)} if fields else {}
     return _with_entries(obj, managers, fields.keys())
@@ -351,11 +321,7 @@ def fields_v1(paths: Iterable[Path]) -> JsonObject:
 
 
 def paths_of(tree: object) -> frozenset[Path]:
-    """The paths of such a tree.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """The paths of such a tree; ValueError for what is none."""
     found: set[Path] = set()
     todo: list[tuple[Path, object]] = [((), tree)]
     while todo:

@@ -9,17 +9,17 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.bodies import is_namespace
 from headgate.control.database import Database
 from headgate.control.decode import check_shape
-from headgate.control.errors import InvalidNamespaceError, MalformedObjectError, NamespaceNotFoundError, QuotaError
-from headgate.control.objects import JsonObject, Metadata, Namespace, encode
 from headgate.control.rows import bump, counter
 from headgate.control.tables import Column, Row, age, partial
 from headgate.control.validate import namespace_causes
 from headgate.control.writes import kube_time
-from headgate.event.names import NAMESPACE_DEFAULT
-from headgate.limits import NAMESPACES_MAX
+from headgate_api.control.bodies import is_namespace
+from headgate_api.control.errors import InvalidNamespaceError, MalformedObjectError, NamespaceNotFoundError, QuotaError
+from headgate_api.control.objects import JsonObject, Metadata, Namespace, encode
+from headgate_api.event.names import NAMESPACE_DEFAULT
+from headgate_api.limits import NAMESPACES_MAX
 
 _UID_SPACE: Final = uuid.UUID("6f1c1f0e-6d5c-5a55-9d6b-3c0b8f2c9a11")
 _COLUMNS: Final = (
@@ -43,12 +43,7 @@ def namespace(name: str, metadata: Metadata | None = None) -> Namespace:
 
 
 def decode_namespace(document: object, name: str = "") -> Namespace:
-    """A namespace from untrusted JSON or YAML and the name in the request's path; only its metadata is kept.
-
-    Raises:
-        MalformedObjectError: It is none, or has another name.
-        InvalidNamespaceError: A name, label or annotation breaks a rule.
-    """
+    """A namespace from untrusted JSON or YAML and the name in the request's path; only its metadata is kept."""
     check_shape(document)
     if not isinstance(document, dict) or not is_namespace(document):
         raise MalformedObjectError("the body is no Namespace of v1")
@@ -116,11 +111,6 @@ class NamespaceTable:
         return tuple(kept.get(name) or namespace(name) for name in names), version
 
     def get(self, name: str) -> Namespace:
-        """One of them.
-
-        Raises:
-            NamespaceNotFoundError: There is none.
-        """
         with self._database.read() as connection:
             found = _found(connection, name)
         if found is None:
@@ -128,11 +118,7 @@ class NamespaceTable:
         return found
 
     def change(self, name: str, make: Make, *, dry_run: bool = False) -> Namespace:
-        """Put what `make` makes of a namespace in its place; an error of it changes nothing.
-
-        Raises:
-            QuotaError: There are as many as there may be.
-        """
+        """Put what `make` makes of a namespace in its place; an error of it changes nothing."""
         with self._database.write() as connection:
             old = _found(connection, name)
             new = make(old)

@@ -16,18 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from headgate.control.bodies import media_type
-from headgate.control.errors import (
-    NamespaceExistsError,
-    NamespaceForbiddenError,
-    NamespaceNotFoundError,
-    NamespaceStaleError,
-)
 from headgate.control.http import DOCUMENT_TYPES, JSON, decoded, json_response, read_body, warn
 from headgate.control.kube_status import Status, StatusDetails
 from headgate.control.managers import Manager, applied, managers_of, owned, updated
 from headgate.control.namespaces import decode_namespace, namespace_list, namespace_table
-from headgate.control.objects import Kind, Namespace
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of, patched
 from headgate.control.queries import (
     Representation,
@@ -44,8 +36,16 @@ from headgate.control.queries import (
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed
 from headgate.control.writes import difference
-from headgate.event.names import NAMESPACE_DEFAULT
-from headgate.limits import SECRETS_READ_MAX
+from headgate_api.control.bodies import media_type
+from headgate_api.control.errors import (
+    NamespaceExistsError,
+    NamespaceForbiddenError,
+    NamespaceNotFoundError,
+    NamespaceStaleError,
+)
+from headgate_api.control.objects import Kind, Namespace
+from headgate_api.event.names import NAMESPACE_DEFAULT
+from headgate_api.limits import SECRETS_READ_MAX
 
 PATH: Final = "/api/v1/namespaces"
 _LATER: Final = (Kind.EVENT_POLICY, Kind.EVENT_TYPE, Kind.SECRET, Kind.RESOURCE_QUOTA, Kind.ROLE_BINDING, Kind.ROLE)
@@ -65,7 +65,6 @@ class NamespaceApi:
         self._clock_s = clock_s
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         yield Route(PATH, self._list, methods=["GET"])
         yield Route(PATH, self._create, methods=["POST"])
         yield Route(f"{PATH}/{{name}}", self._get, methods=["GET"])

@@ -17,9 +17,9 @@ from headgate.control.schema import MIGRATIONS
 from headgate.control.specs import ServedBroker
 from headgate.control.status import served_broker
 from headgate.control.targets import SnapshotCache
-from headgate.errors import InvalidInputError
-from headgate.limits import OBJECT_READS_MAX
 from headgate.storage.sqlite import DatabaseDamagedError, DatabaseOlderError, decoding, read_only, version_of
+from headgate_api.errors import InvalidInputError
+from headgate_api.limits import OBJECT_READS_MAX
 
 _DATABASE: Final = "control.db"
 _Answer = TypeVar("_Answer")
@@ -32,11 +32,7 @@ class NoDataDirectoryError(InvalidInputError):
 
 
 class ObjectReader:
-    """Reads the objects; every method opens the file for a moment. Blocking; one thread at a time.
-
-    Raises:
-        NoDataDirectoryError: It is none.
-    """
+    """Reads the objects; every method opens the file for a moment. Blocking; one thread at a time."""
 
     def __init__(self, data: Path) -> None:
         self._path = data / _DATABASE
@@ -50,12 +46,8 @@ class ObjectReader:
     def served(self, path: str) -> ServedBroker | None:
         """The broker `namespace/name`; None when there is none that accepts events.
 
-        Raises:
-            NoDataDirectoryError: The file has no tables of Headgate.
-            DatabaseOlderError: An older Headgate wrote it.
-            DatabaseNewerError: A newer one did.
-            DatabaseDamagedError: It cannot be read.
-            StoreUnavailableError: It is locked, or not ours to read.
+        Raises NoDataDirectoryError when the file has no tables of Headgate, DatabaseOlderError, DatabaseNewerError or
+        DatabaseDamagedError when this version cannot read it, StoreUnavailableError when it is locked or not ours.
         """
         return served_broker(self._asked(lambda connection: broker_at(connection, path)))
 
@@ -64,7 +56,6 @@ class ObjectReader:
         return self._asked(lambda connection: self._cache.table(connection))
 
     def _asked(self, ask: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
-        """One question, in a transaction."""
         log = self._path.with_name(f"{_DATABASE}-wal")
         for _ in range(OBJECT_READS_MAX):
             # Where no process has it open, SQLite would make a log and an index, of a user who may be another one.

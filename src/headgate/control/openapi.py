@@ -10,9 +10,10 @@ import msgspec
 from msgspec import inspect
 
 from headgate.auth.routes import ROUTES
-from headgate.control.access_objects import RBAC_API_VERSION
-from headgate.control.bodies import MERGE_PATCH
-from headgate.control.objects import (
+from headgate.control.patches import APPLY_PATCH, JSON_PATCH
+from headgate_api.control.access_objects import RBAC_API_VERSION
+from headgate_api.control.bodies import MERGE_PATCH
+from headgate_api.control.objects import (
     API_VERSION,
     KINDS_WITH_STATUS,
     OWN_API_VERSION,
@@ -23,7 +24,6 @@ from headgate.control.objects import (
     Kind,
     Metadata,
 )
-from headgate.control.patches import APPLY_PATCH, JSON_PATCH
 
 CORE: Final = "api/v1"
 GROUPS: Final = (CORE, *dict.fromkeys(kind.root[1:] for kind in Kind if kind.group))

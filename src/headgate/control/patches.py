@@ -15,12 +15,12 @@ import msgspec
 from jsonpatch import JsonPatch, JsonPatchException, JsonPatchTestFailed
 from jsonpointer import JsonPointer, JsonPointerException
 
-from headgate.control.bodies import MERGE_PATCH
 from headgate.control.decode import check_shape
-from headgate.control.errors import MalformedObjectError
-from headgate.control.objects import JsonObject, Namespace, Object, encode
-from headgate.errors import InvalidInputError
-from headgate.limits import JSON_PATCH_OPERATIONS_MAX, OBJECT_NODES_MAX
+from headgate_api.control.bodies import MERGE_PATCH
+from headgate_api.control.errors import MalformedObjectError
+from headgate_api.control.objects import JsonObject, Namespace, Object, encode
+from headgate_api.errors import InvalidInputError
+from headgate_api.limits import JSON_PATCH_OPERATIONS_MAX, OBJECT_NODES_MAX
 
 JSON_PATCH: Final = "application/json-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
@@ -49,11 +49,7 @@ class PatchFailedError(InvalidInputError):
 
 
 def change_of(media_type: str, patch: object) -> DocumentChange:
-    """A patch as what it does, by its media type, `MERGE_PATCH` or `JSON_PATCH`.
-
-    Raises:
-        MalformedObjectError: It is no patch of this type, too deep or too large.
-    """
+    """What a patch of the type `MERGE_PATCH` or `JSON_PATCH` does; MalformedObjectError for one of a wrong shape."""
     check_shape(patch)
     if media_type == JSON_PATCH:
         return lambda document: json_patch(document, patch)
@@ -88,12 +84,7 @@ def merge_patch(target: object, patch: object) -> object:
 
 
 def json_patch(document: object, patch: object) -> object:
-    """RFC 6902: what a document becomes by a patch whose shape has been checked; the document stays as it is.
-
-    Raises:
-        MalformedObjectError: The patch is no list of operations, or has too many.
-        PatchFailedError: An operation names a place that is not there, or a test does not hold.
-    """
+    """RFC 6902: what a document becomes by a patch whose shape has been checked; the document stays as it is."""
     if not isinstance(patch, list):
         raise MalformedObjectError(
             "a JSON patch is a list of operations",

@@ -67,7 +67,6 @@ class PlanDecoder:
         self._signatures: dict[bytes, Signature] = {}
 
     def decode(self, body: bytes) -> CompiledFilter:
-        """The plan that `encode_plan` wrote."""
         plan = _PLAN.decode(body)
         return CompiledFilter(
             cel=plan.cel,
@@ -93,12 +92,7 @@ Compile = Callable[[Mapping[str, object] | None, Sequence[object]], CompiledFilt
 
 @dataclass(frozen=True, slots=True)
 class FilterCompiler:
-    """A compiler and the number that changes whenever its output may.
-
-    Attributes:
-        version: int32, not negative.
-        compile: Compiles a trigger's `spec.filter` and `spec.filters`; raises InvalidInputError.
-    """
+    """A compiler, which raises InvalidInputError; its version, an int32 from 0, changes whenever its output may."""
 
     version: int
     compile: Compile

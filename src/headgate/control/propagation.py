@@ -23,14 +23,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.errors import MalformedObjectError, ObjectNotFoundError
 from headgate.control.http import JSON
-from headgate.control.metadata import duration_s
-from headgate.control.objects import Kind
 from headgate.control.queries import user_of
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed
-from headgate.limits import PROPAGATION_BROKERS_KEPT, PROPAGATION_WAIT_SECONDS_MAX
+from headgate_api.control.errors import MalformedObjectError, ObjectNotFoundError
+from headgate_api.control.metadata import duration_s
+from headgate_api.control.objects import Kind
+from headgate_api.limits import PROPAGATION_BROKERS_KEPT, PROPAGATION_WAIT_SECONDS_MAX
 
 API_VERSION: Final = "headgate.dev/v1"
 _SHORT_WAIT: Final = re.compile(r"([0-9]{1,4})(?:\.[0-9]{1,3})?s?")
@@ -39,10 +39,8 @@ _SHORT_WAIT: Final = re.compile(r"([0-9]{1,4})(?:\.[0-9]{1,3})?s?")
 class BrokerFilter(msgspec.Struct, frozen=True, rename="camel"):
     """What sources of a broker get.
 
-    Attributes:
-        cel: True of every event that is wanted; false or an error on others (treat an error like false).
-        exact: Whether it is true of nothing else; it is wider when it would be too long.
-        triggers: How many want something.
+    `cel` is true of every event that is wanted, and false or an error (which is to be treated like false) of others. It
+    is `exact` when it is true of no other event; a filter that would be too long is made wider.
     """
 
     api_version: str
@@ -75,7 +73,6 @@ class Propagation:
         """One by broker that is being computed: who asks about the same one waits for the answer."""
 
     def routes(self) -> Iterator[Route]:
-        """Where it answers."""
         path = f"/apis/{API_VERSION}/namespaces/{{namespace}}/brokers/{{name}}/filter"
         yield Route(path, self._answer, methods=["GET"])
 
@@ -104,11 +101,7 @@ class Propagation:
         return None
 
     def _current(self, namespace: str, name: str) -> _Known:
-        """Blocking.
-
-        Raises:
-            ObjectNotFoundError: There is no such broker.
-        """
+        """Blocking."""
         table = self._store.snapshot()
         broker = table.brokers.get(f"{namespace}/{name}")
         if broker is None:

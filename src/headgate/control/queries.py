@@ -14,14 +14,14 @@ from starlette.requests import Request
 
 from headgate.auth.context import USER
 from headgate.auth.user import ANONYMOUS, User
-from headgate.control.bodies import FieldValidation
-from headgate.control.errors import InvalidOptionsError, MalformedObjectError
 from headgate.control.history import BodyTest, Selector
 from headgate.control.http import DOCUMENT_TYPES, decoded, read_body
 from headgate.control.managers import APPLY, Manager
-from headgate.control.objects import Kind
 from headgate.control.watch import ListQuery, WatchQuery
-from headgate.limits import (
+from headgate_api.control.bodies import FieldValidation
+from headgate_api.control.errors import InvalidOptionsError, MalformedObjectError
+from headgate_api.control.objects import Kind
+from headgate_api.limits import (
     CONTINUE_CHARS_MAX,
     FIELD_MANAGER_CHARS_MAX,
     LIST_PAGE_MAX,
@@ -68,11 +68,7 @@ def is_set(query: Mapping[str, str], name: str) -> bool:
 
 
 def is_dry_run(values: list[str]) -> bool:
-    """The `dryRun` parameter.
-
-    Raises:
-        MalformedObjectError: It is something other than `All`.
-    """
+    """The `dryRun` parameter, which is `All` or left out."""
     wanted = [value for value in values if value]
     if any(value != "All" for value in wanted):
         raise MalformedObjectError(f"invalid dryRun {wanted!r}", hint="use dryRun=All")
@@ -80,11 +76,7 @@ def is_dry_run(values: list[str]) -> bool:
 
 
 def field_validation(query: Mapping[str, str]) -> FieldValidation:
-    """The `fieldValidation` parameter; Strict when it is left out, for a misspelt filter must not become none.
-
-    Raises:
-        MalformedObjectError: It is none of Strict, Warn, Ignore.
-    """
+    """The `fieldValidation` parameter; Strict when it is left out, for a misspelt filter must not become none."""
     text = query.get("fieldValidation", "") or FieldValidation.STRICT
     try:
         return FieldValidation(text)
@@ -93,11 +85,7 @@ def field_validation(query: Mapping[str, str]) -> FieldValidation:
 
 
 def manager_of(request: Request, *, is_apply: bool = False) -> Manager:
-    """Who writes: the `fieldManager` parameter, else the program that the User-Agent names.
-
-    Raises:
-        InvalidOptionsError: An apply names no manager, another write is forced, or the name cannot be one.
-    """
+    """Who writes: the `fieldManager` parameter, which an apply needs, else the program that the User-Agent names."""
     name = request.query_params.get("fieldManager", "")
     force = is_set(request.query_params, "force")
     if is_apply and not name:
@@ -129,11 +117,7 @@ class WriteOptions(TypedDict):
 
 
 def write_options(request: Request, *, is_apply: bool = False) -> WriteOptions:
-    """The parameters of a write.
-
-    Raises:
-        InvalidInputError: One of them cannot be read, see the functions for each.
-    """
+    """The parameters of a write."""
     return {
         "validation": field_validation(request.query_params),
         "dry_run": is_dry_run(request.query_params.getlist("dryRun")),
@@ -163,11 +147,7 @@ class DeleteOptions(TypedDict):
 
 
 async def delete_options(request: Request) -> DeleteOptions:
-    """The parameters of a delete and the options in its body.
-
-    Raises:
-        InvalidInputError: The body is no `DeleteOptions`, or they ask for what there is not.
-    """
+    """The parameters of a delete and the options in its body."""
     body = await read_body(request, DOCUMENT_TYPES)
     try:
         found = msgspec.convert((await decoded(request, body)).document if body else {}, _Options)
@@ -182,11 +162,7 @@ async def delete_options(request: Request) -> DeleteOptions:
 
 
 def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> ListQuery:
-    """The parameters of a list.
-
-    Raises:
-        MalformedObjectError: One of them cannot be read.
-    """
+    """The parameters of a list."""
     name, wanted = field_selector(query.get("fieldSelector", ""))
     if wanted is not None:
         # Nothing lies in two namespaces; no object has the empty name.
@@ -231,11 +207,7 @@ def _version_match(query: Mapping[str, str]) -> tuple[int, str]:
 
 
 def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], form: Representation) -> WatchQuery:
-    """The parameters of a watch.
-
-    Raises:
-        MalformedObjectError: One of them cannot be read.
-    """
+    """The parameters of a watch."""
     if query.get("search"):
         raise InvalidOptionsError("search: Forbidden: a watch takes labelSelector and fieldSelector")
     objects = list_query(kind, namespace, query)
@@ -254,11 +226,7 @@ def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], for
 
 
 def include_object(query: Mapping[str, str]) -> str:
-    """The `includeObject` parameter of tables.
-
-    Raises:
-        MalformedObjectError: It is none of None, Metadata, Object.
-    """
+    """The `includeObject` parameter of tables."""
     text = query.get("includeObject", "") or "Metadata"
     if text not in ("None", "Metadata", "Object"):
         raise MalformedObjectError(f"invalid includeObject {text!r}", hint="use None, Metadata or Object")
@@ -302,11 +270,7 @@ _EXISTS: Final = re.compile(rf"\s*(!?)\s*({_NAME})\s*", re.ASCII)
 
 
 def label_selector(text: str) -> Selector | None:
-    """A predicate on labels, such as `app=x,tier!=gold,zone in (a,b),!old`; None when it wants everything.
-
-    Raises:
-        MalformedObjectError: It is no selector.
-    """
+    """A predicate on labels, such as `app=x,tier!=gold,zone in (a,b),!old`; None when it wants everything."""
     if len(text) > SELECTOR_CHARS_MAX:
         raise MalformedObjectError(f"a selector has at most {SELECTOR_CHARS_MAX} characters")
     if not text.strip():
@@ -353,11 +317,7 @@ def _unreadable(text: str, at: int) -> MalformedObjectError:
 
 
 def text_search(text: str) -> BodyTest | None:
-    """A predicate on an object: its name and its spec hold every word of a text, whatever the case; None for no words.
-
-    Raises:
-        MalformedObjectError: The text is too long.
-    """
+    """A predicate: an object's name and spec hold every word of a text, whatever the case; None for no words."""
     if len(text) > SEARCH_CHARS_MAX:
         raise MalformedObjectError(f"a search has at most {SEARCH_CHARS_MAX} characters")
     words = [word.encode("utf-8", "surrogatepass") for word in text.lower().split()]
@@ -375,11 +335,7 @@ def text_search(text: str) -> BodyTest | None:
 
 
 def field_selector(text: str) -> tuple[str | None, str | None]:
-    """The exact name and namespace that a field selector asks for, None where it asks for nothing.
-
-    Raises:
-        MalformedObjectError: It asks for another field, or not by `=`.
-    """
+    """The exact name and namespace that a field selector asks for, None where it asks for nothing."""
     if len(text) > SELECTOR_CHARS_MAX:
         raise MalformedObjectError(f"a selector has at most {SELECTOR_CHARS_MAX} characters")
     name = namespace = None

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.errors import Cause, ExceededQuotaError, QuotaExcess, forbidden, invalid, not_one_of, required
-from headgate.control.objects import Kind, ObjectKey, ResourceQuota
-from headgate.limits import QUOTA_QUANTITY_CHARS_MAX
+from headgate_api.control.errors import Cause, ExceededQuotaError, QuotaExcess, forbidden, invalid, not_one_of, required
+from headgate_api.control.objects import Kind, ObjectKey, ResourceQuota
+from headgate_api.limits import QUOTA_QUANTITY_CHARS_MAX
 
 FILTER_COST: Final = "headgate.dev/filter-cost"
 """What the compiled filters of all triggers and subscriptions cost, see `filter.compile.cost`."""
@@ -57,11 +57,7 @@ _MOST: Final = (1 << 63) - 1
 
 
 def quantity(written: int | str) -> int:
-    """A quantity of Kubernetes as a number: `10`, `5k`, `64Mi`, `1e6`.
-
-    Raises:
-        ValueError: It is none, or no whole number from 0 to 2^63-1.
-    """
+    """A quantity of Kubernetes as a number: `10`, `5k`, `64Mi`, `1e6`; ValueError for others, and above 2^63-1."""
     text = str(written)
     found = _QUANTITY.fullmatch(text) if len(text) <= QUOTA_QUANTITY_CHARS_MAX else None
     if found is None:
@@ -115,15 +111,9 @@ def lowest(quotas: Iterable[ResourceQuota]) -> dict[str, int]:
 def check_room(
     quotas: Iterable[ResourceQuota], key: ObjectKey, requested: Mapping[str, int], used: Mapping[str, int]
 ) -> None:
-    """Lets an object be written that uses more than before.
+    """Lets an object be written that uses `requested` more of each resource than its namespace uses now.
 
-    Args:
-        quotas: Of its namespace.
-        requested: How much more, by resource; as in Kubernetes, what does not grow is never refused.
-        used: What the namespace uses now, of each.
-
-    Raises:
-        ExceededQuotaError: It would be more than a quota allows.
+    As in Kubernetes, what does not grow is never refused. Raises ExceededQuotaError.
     """
     for quota in quotas:
         hard = limits_of(quota)

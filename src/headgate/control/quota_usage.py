@@ -15,18 +15,14 @@ from typing import Final, cast
 import msgspec
 
 from headgate.control.database import Database
-from headgate.control.objects import Kind, ObjectKey, ResourceQuota, ResourceQuotaStatus, decode_stored
 from headgate.control.quota_rules import COUNTED_ELSEWHERE, COUNTS, FILTER_COST, check_room
 from headgate.control.rows import counter
 from headgate.storage.files import replace_whole
+from headgate_api.control.objects import Kind, ObjectKey, ResourceQuota, ResourceQuotaStatus, decode_stored
 
 
 def admit(connection: sqlite3.Connection, key: ObjectKey, requested: dict[str, int]) -> None:
-    """Lets an object be written that uses so much more of each resource than before, in the transaction that writes it.
-
-    Raises:
-        ExceededQuotaError: It would be more than a quota of its namespace allows.
-    """
+    """Raises ExceededQuotaError when an object, written in this transaction, uses too much more of a resource."""
     limited = list(_quotas(connection, (key.namespace,)))
     if limited:
         names = {name for quota in limited for name in quota.spec.hard} & requested.keys()
@@ -42,10 +38,8 @@ class QuotaTable:
     def stale(self, since: int | None, usage: Usage | None = None, also: Collection[str] = ()) -> list[ResourceQuota]:
         """Quotas whose status is not what is used, with the status that is.
 
-        Args:
-            since: Those of namespaces in which something was written after this resourceVersion; None: all.
-            usage: Of what no object says; None: no status says it.
-            also: More namespaces to look at.
+        All, or those of namespaces in which something was written after the resourceVersion `since`, and `also`.
+        `usage` is of what no object says; None: no status says it.
         """
         with self._database.read() as connection:
             there = connection.execute("SELECT 1 FROM objects WHERE kind = ? LIMIT 1", (Kind.RESOURCE_QUOTA,))
@@ -70,7 +64,6 @@ class QuotaTable:
 
 
 def _quotas(connection: sqlite3.Connection, namespaces: Iterable[str] | None) -> Iterator[ResourceQuota]:
-    """Those of some namespaces, or all."""
     select = "SELECT body FROM objects WHERE kind = ?"
     if namespaces is None:
         found = connection.execute(select, (Kind.RESOURCE_QUOTA,)).fetchall()
@@ -129,11 +122,7 @@ class QuotaBoard:
         self._others: dict[str, Counter[str]] = {}
 
     def exchange(self, own: Usage) -> None:
-        """Says what this process has, and reads what the others have.
-
-        Raises:
-            OSError: The disk does not take it; it is tried again with the next call.
-        """
+        """Says what this process has, and reads what the others have; what raises OSError is tried by the next call."""
         self._others = usage_in(self._directory, but=self._path)
         if own != self._written:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -141,7 +130,6 @@ class QuotaBoard:
             self._written = own
 
     def others(self, resource: str, namespace: str) -> int:
-        """How much the other processes have."""
         found = self._others.get(resource)
         return found[namespace] if found is not None else 0
 

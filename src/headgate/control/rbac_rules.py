@@ -8,7 +8,7 @@ import msgspec
 
 from headgate.auth.authorizer import Binding, BindingSubject, RbacPolicy, RoleKey, SubjectKind
 from headgate.auth.rules import ANY, AccessRule
-from headgate.control.access_objects import (
+from headgate_api.control.access_objects import (
     RBAC_GROUP,
     ClusterRole,
     ClusterRoleBinding,
@@ -18,8 +18,8 @@ from headgate.control.access_objects import (
     RoleBinding,
     RoleRef,
 )
-from headgate.control.errors import Cause, forbidden, invalid, not_named, not_one_of, required, too_many
-from headgate.limits import RBAC_RULE_ITEMS_MAX, RBAC_RULES_MAX, RBAC_SUBJECTS_MAX, RBAC_TEXT_CHARS_MAX
+from headgate_api.control.errors import Cause, forbidden, invalid, not_named, not_one_of, required, too_many
+from headgate_api.limits import RBAC_RULE_ITEMS_MAX, RBAC_RULES_MAX, RBAC_SUBJECTS_MAX, RBAC_TEXT_CHARS_MAX
 
 AnyRole = RbacRole | ClusterRole
 AnyBinding = RoleBinding | ClusterRoleBinding

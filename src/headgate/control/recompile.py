@@ -14,15 +14,15 @@ from typing import Final
 import msgspec
 
 from headgate.control.database import Database
-from headgate.control.objects import DeliverySpec
 from headgate.control.plans import DUE, FilterCompiler, encode_plan
 from headgate.control.rows import bump
 from headgate.control.specs import keeps_filter_errors
 from headgate.control.targets import WrittenFilter
-from headgate.errors import InvalidInputError
 from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import PLAN_VERSION, filter_cost
-from headgate.limits import RECOMPILED_FILTERS_MAX
+from headgate_api.control.objects import DeliverySpec
+from headgate_api.errors import InvalidInputError
+from headgate_api.limits import RECOMPILED_FILTERS_MAX
 
 _DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)
 _FILTER: Final = msgspec.json.Decoder(WrittenFilter)
@@ -30,15 +30,7 @@ _FILTER: Final = msgspec.json.Decoder(WrittenFilter)
 
 @dataclass(frozen=True, slots=True)
 class StoredPlan:
-    """A target's filter with the plan that some compiler made of it.
-
-    Attributes:
-        written: The filter as JSON.
-        delivery: The target's own rules as JSON; None without.
-        plan: The plan; None when the filter does not compile.
-        error: Why it does not; empty when it does.
-        cost: What the filter costs; 0 when it does not compile.
-    """
+    """A target's filter and own rules, as JSON, and its plan; None, with an error, when the filter does not compile."""
 
     target: int
     compiler: int
@@ -111,7 +103,6 @@ class StoredPlans:
         self._compiler = compiler
 
     def left(self) -> int:
-        """How many filters were compiled by another compiler than this one."""
         with self._database.read() as connection:
             return count_left(connection, self._compiler.version)
 
@@ -120,9 +111,6 @@ class StoredPlans:
 
         Returns the last id of the slice; None when there was nothing left. The owner of the file alone calls this.
         Others wait for one short transaction a slice: filters are compiled outside of it.
-
-        Raises:
-            StoreUnavailableError: The slice could not be written.
         """
         with self._database.read() as connection:
             found = next_slice(connection, self._compiler.version, after)

@@ -13,13 +13,13 @@ import structlog
 
 from headgate.control.database import StoreUnavailableError
 from headgate.control.event_policies import applying_policies, policy_status
-from headgate.control.objects import Broker, Eventing, EventPolicy, EventType, Kind, ObjectKey, Routed, WithStatus
 from headgate.control.quota_usage import Usage
 from headgate.control.rows import KnownObjects, RowSelection
 from headgate.control.status import BrokerState, ServerUrls, broker_state, broker_status, is_served
 from headgate.control.store import Store
 from headgate.control.writes import kube_time
-from headgate.limits import QUOTA_STATUS_S
+from headgate_api.control.objects import Broker, Eventing, EventPolicy, EventType, Kind, ObjectKey, Routed, WithStatus
+from headgate_api.limits import QUOTA_STATUS_S
 
 REPORT_S: Final = 5.0
 """Between two rewrites of one trigger's status that only say more filter errors."""
@@ -30,10 +30,8 @@ _log = structlog.get_logger("headgate.control")
 class Reconciler:
     """Writes status; several may run at once. Each looks again, in its next pass, at what has changed since it read.
 
-    Args:
-        server: Where clients reach the server; None for the URL in the store alone.
-        report_s: Seconds between two rewrites of a trigger's status for reports alone.
-        usage: What namespaces use that no object says; may block. None: no status says it.
+    Without `server` clients reach it at the URL in the store. `report_s` is between two rewrites of a trigger's status
+    for reports alone. `usage` says what namespaces use that no object says, and may block; None: no status says it.
     """
 
     def __init__(
@@ -188,12 +186,7 @@ class Reconciler:
 
 @dataclass(frozen=True, slots=True)
 class StaleBrokers:
-    """What a look at brokers and EventPolicies has found.
-
-    Attributes:
-        stale: Those whose status is not true, with the status that is.
-        moved: Paths of brokers that their triggers see otherwise than before.
-    """
+    """Objects whose status is not true, with the one that is; brokers that their triggers see otherwise than before."""
 
     stale: list[Eventing]
     moved: tuple[str, ...]
@@ -224,11 +217,9 @@ class BrokerStatuses:
         return state is not None and state.served
 
     def look(self, public_url: str, now: str, *, every: bool) -> StaleBrokers:
-        """Compares with the store as it is now; may block.
+        """Compares with the store as it is now; may block. `now` is RFC 3339.
 
-        Args:
-            now: RFC 3339 time for conditions that change.
-            every: Judge each broker, whatever has changed: the public URL has, or a look has failed.
+        `every` judges each broker, whatever has changed: the public URL has, or a look has failed.
         """
         server = self._server or ServerUrls((public_url,))
         changed = self._store.refresh(self._brokers)

@@ -15,13 +15,13 @@ from headgate.auth.routes import EVENTING
 from headgate.auth.rules import AccessRule, Attributes
 from headgate.auth.user import User
 from headgate.control.discovery import AUTHENTICATION, AUTHORIZATION, LOCAL_REVIEW, REVIEWS
-from headgate.control.errors import MalformedObjectError
 from headgate.control.grants import Grants
 from headgate.control.http import DOCUMENT_TYPES, decoded, json_response, read_body
-from headgate.control.objects import OWN_API_VERSION, JsonObject
 from headgate.control.queries import user_of
 from headgate.control.store import Store
-from headgate.limits import RBAC_TEXT_CHARS_MAX, SEEN_NAMESPACES_MAX
+from headgate_api.control.errors import MalformedObjectError
+from headgate_api.control.objects import OWN_API_VERSION, JsonObject
+from headgate_api.limits import RBAC_TEXT_CHARS_MAX, SEEN_NAMESPACES_MAX
 
 _SpecT = TypeVar("_SpecT", bound=msgspec.Struct)
 
@@ -60,7 +60,6 @@ class ReviewApi:
         self._authorizer = grants.authorizer
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         handlers = {
             "SelfSubjectAccessReview": self._may_i,
             "SubjectAccessReview": self._may_somebody,
@@ -173,13 +172,7 @@ _LISTED: Final = tuple(Attributes("list", EVENTING, name) for name in ("triggers
 
 
 class SeenNamespaces(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer.
-
-    Attributes:
-        all: Whether the user may list triggers and brokers everywhere.
-        namespaces: By name, at most SEEN_NAMESPACES_MAX.
-        more: Whether there are more.
-    """
+    """The answer, at most SEEN_NAMESPACES_MAX; `all`: the user may list triggers and brokers everywhere."""
 
     all: bool = msgspec.field(name="all")
     namespaces: list[str]
@@ -194,7 +187,6 @@ class SeenNamespacesApi:
         self._grants = grants
 
     def routes(self) -> Iterator[Route]:
-        """Where it answers."""
         yield Route(f"/apis/{OWN_API_VERSION}/selfsubjectnamespaces", self._answer, methods=["GET"])
 
     async def _answer(self, request: Request) -> Response:

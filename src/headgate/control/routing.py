@@ -8,9 +8,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from headgate.control.objects import AuthSpec
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.limits import (
+from headgate_api.control.objects import AuthSpec
+from headgate_api.limits import (
     ACK_TIMEOUT_S_DEFAULT,
     BACKOFF_SECONDS_MAX,
     REPORT_TEXT_CHARACTERS_MAX,
@@ -29,14 +29,10 @@ class DeliveryRules:
     Attributes:
         retry: Attempts after the first one; None: as many as fit into RETRY_S_DEFAULT.
         backoff_policy: Wait before the n-th retry, n from 1: `linear` delay x n, `exponential` delay x 2^n (Knative).
-        timeout_s: Seconds for one attempt.
         ordered: Of one partition key one event at a time, in the order of the log.
         retry_after_max_s: What a Retry-After may make of the wait; 0 ignores it.
-        format: Binary or structured mode, or batches.
         dead_letter_uri: Where events go that cannot be delivered. None: nowhere, they are dropped and counted. Empty:
             a sink is configured that has no address, they stay in the dead-letter store.
-        parallelism: Attempts at the same time.
-        batch_size: Events of one batch at most.
         batch_wait_s: How long an event waits for others of its batch.
         filter_errors_kept: Events for which the filter is an error are dead letters.
         rate_per_s: Attempts a second at most; None for no bound.
@@ -70,12 +66,10 @@ class DeliveryRules:
 
     @property
     def has_sink(self) -> bool:
-        """Whether events that cannot be delivered become dead letters."""
         return self.dead_letter_uri is not None
 
     @property
     def filter_errors_dead_lettered(self) -> bool:
-        """Whether events for which the filter is an error become dead letters."""
         return self.filter_errors_kept and self.dead_letter_uri is not None
 
 
@@ -107,14 +101,12 @@ class Target:
         id: int32 above 0, never used for another object; kept when the object changes.
         name: `namespace/name`; a trigger and a subscription may have the same.
         broker: Identity of the broker whose events it gets (`event.names`); it need not exist (then no event comes).
-        filter: Compiled at admission.
         subscriber_uri: Absolute http or https URL; empty for a subscription.
         delivery: Complete rules: its own, else those of its broker, else defaults; for a subscription, of dead letters.
         pull: Of a subscription: its events stay in the outbox until consumers come. None for a trigger.
         needs: The generation that first held its filter.
         subscriber_ca: CA of the subscriber's host, as PEM, beside the system's; empty for none.
         subscriber_audience: Of the tokens that requests to the subscriber carry; empty for none.
-        paused: Whether its events wait.
     """
 
     id: int
@@ -158,12 +150,7 @@ class RoutingTable:
 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
-    """What the dispatcher saw of a target's filter since its last report; see `TargetFindings`.
-
-    Attributes:
-        filter_errors: An increment, as `dropped`: the store adds them up.
-        trouble: None for as before, as of `backlog`.
-    """
+    """What a dispatcher saw of a target since its last report: counts are increments, None is for as before."""
 
     target: int
     filter_errors: int
@@ -178,14 +165,10 @@ class TargetReport:
 class TargetFindings(msgspec.Struct, frozen=True):
     """What was seen of a target with its filter so far: all of its reports in one.
 
-    Attributes:
-        filter_errors: Events whose evaluation was an error.
-        last_error: Message of the last of them.
-        last_error_event: `source` and `id` of that event, as one text.
-        trouble: What is wrong with the subscriber now, as "Reason: message"; empty for nothing.
-        dropped: Events that were given up and are kept nowhere.
-        last_dropped: Which the last of them was, and why.
-        backlog: What is wrong with the backlog now, as `trouble`.
+    `last_error` is the message of the last of the `filter_errors`, `last_error_event` its event's `source` and `id` as
+    one text. `trouble` says what is wrong with the subscriber now, `backlog` what with the backlog, as "Reason:
+    message", empty for nothing. `dropped` counts events that were given up and are kept nowhere, and `last_dropped`
+    says which the last was, and why.
     """
 
     filter_errors: int = 0

@@ -12,7 +12,10 @@ from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar, cast
 
 from headgate.control.credentials import CredentialsError, credentials_of
-from headgate.control.objects import (
+from headgate.control.routing import FINDINGS, NOTHING_FOUND, TargetFindings
+from headgate.control.status import BrokerState, StatusInputs, auths_of, broker_state, sink_of
+from headgate.storage.keyring import Keyring, NoSecretsKeyError, SealedError
+from headgate_api.control.objects import (
     AuthSpec,
     Broker,
     Kind,
@@ -24,10 +27,7 @@ from headgate.control.objects import (
     encode,
     key_of,
 )
-from headgate.control.routing import FINDINGS, NOTHING_FOUND, TargetFindings
-from headgate.control.status import BrokerState, StatusInputs, auths_of, broker_state, sink_of
-from headgate.limits import SECRETS_READ_MAX
-from headgate.storage.keyring import Keyring, NoSecretsKeyError, SealedError
+from headgate_api.limits import SECRETS_READ_MAX
 
 # --- stored form ----------------------------------------------------------------------------------
 # The form of an object in control.db: its JSON, which of a Secret is encrypted as a whole.
@@ -43,11 +43,7 @@ class StoredForm:
         self.keys = keys
 
     def of(self, obj: Object) -> bytes:
-        """The bytes to be stored.
-
-        Raises:
-            NoSecretsKeyError: A Secret, and no key to encrypt it by.
-        """
+        """The bytes to be stored; NoSecretsKeyError for a Secret without a key."""
         key, body = key_of(obj), encode(obj)
         if key.kind not in SEALED_KINDS:
             return body
@@ -56,11 +52,7 @@ class StoredForm:
         return self.keys.seal(body, path=key.path, uid=obj.metadata.uid)
 
     def json(self, key: ObjectKey, stored: bytes) -> bytes:
-        """The object's JSON.
-
-        Raises:
-            SealedError: A Secret that no key opens.
-        """
+        """The object's JSON; SealedError for a Secret that no key opens."""
         if key.kind not in SEALED_KINDS:
             return stored
         if self.keys is None:
@@ -71,7 +63,6 @@ class StoredForm:
         return self.keys.open(stored, path=key.path)
 
     def object(self, key: ObjectKey, stored: bytes) -> Object:
-        """The object; raises as `json`."""
         return decode_stored(key.kind, self.json(key, stored))
 
 
@@ -167,9 +158,8 @@ def routed_rows(
 class Facts:
     """What statuses of triggers and subscriptions depend on beside them, each looked up once.
 
-    Args:
-        connection: In a transaction that does not change any of it while this is in use.
-        form: Opens Secrets; None where nobody asks for conditions about them.
+    The connection's transaction changes none of it meanwhile. `form` opens Secrets; without it there is no condition
+    about them.
     """
 
     def __init__(self, connection: sqlite3.Connection, form: StoredForm | None) -> None:
@@ -273,11 +263,7 @@ class _Secrets:
 
 
 def secret_at(connection: sqlite3.Connection, namespace: str, name: str, form: StoredForm) -> Secret | None:
-    """A Secret; None when there is none.
-
-    Raises:
-        SealedError: No key opens it.
-    """
+    """A Secret; None when there is none. SealedError when no key opens it."""
     key = ObjectKey(Kind.SECRET, namespace, name)
     body = body_at(connection, key)
     return cast(Secret, form.object(key, body)) if body is not None else None
@@ -311,11 +297,9 @@ class KnownObjects(Generic[_T]):
         return self._objects
 
     def read(self, connection: sqlite3.Connection) -> set[str]:
-        """Brings the objects up to date with a transaction.
+        """Brings the objects up to date; the paths of those created, changed or deleted since the last read.
 
-        Returns:
-            The paths of objects that were created, changed or deleted since the last read. A read that raises an error
-            is made good by the next one, which returns its paths, too.
+        A read that raises an error is made good by the next one, which returns its paths, too.
         """
         version = counter(connection, "version")
         known, since = self._objects, self._version

@@ -93,20 +93,12 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
 
 
 def is_current(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether there is nothing to migrate.
-
-    Raises:
-        DatabaseNewerError: The file was written by a newer Headgate.
-    """
+    """Whether there is nothing to migrate; DatabaseNewerError for a file of a newer Headgate."""
     return version_of(connection, path, len(MIGRATIONS)) == len(MIGRATIONS)
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> int:
-    """Bring the tables up to date, inside the caller's transaction; the version that was found, 0 for a new file.
-
-    Raises:
-        DatabaseNewerError: The file was written by a newer Headgate.
-    """
+    """Bring the tables up to date, inside the caller's transaction; the version that was found, 0 for a new file."""
     found = version_of(connection, path, len(MIGRATIONS))
     for statements in MIGRATIONS[found:]:
         for statement in statements:

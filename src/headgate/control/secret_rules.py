@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.errors import Cause, forbidden, required
-from headgate.control.objects import Secret
-from headgate.limits import SECRET_BYTES_MAX
+from headgate_api.control.errors import Cause, forbidden, required
+from headgate_api.control.objects import Secret
+from headgate_api.limits import SECRET_BYTES_MAX
 
 TYPE_DEFAULT: Final = "Opaque"
 KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}", re.ASCII)

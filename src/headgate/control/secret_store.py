@@ -13,10 +13,10 @@ from typing import Final
 import structlog
 
 from headgate.control.database import Database
-from headgate.control.objects import Kind, Secret
 from headgate.control.rows import StoredForm, bump, counter, secret_at
-from headgate.limits import SECRETS_RESEALED_MAX
 from headgate.storage.keyring import Keyring, SealedError, SecretsKeyError, key_name, uid_of
+from headgate_api.control.objects import Kind, Secret
+from headgate_api.limits import SECRETS_RESEALED_MAX
 
 
 class SecretTable:
@@ -27,20 +27,12 @@ class SecretTable:
         self._form = form
 
     def get(self, namespace: str, name: str) -> Secret | None:
-        """A Secret; None when there is none.
-
-        Raises:
-            SealedError: No key opens it.
-        """
+        """A Secret; None when there is none. SealedError when no key opens it."""
         with self._database.read() as connection:
             return secret_at(connection, namespace, name, self._form)
 
     def changed(self, since: int) -> tuple[int, frozenset[str] | None]:
-        """The newest resourceVersion, and the namespaces in which Secrets were written after an earlier one.
-
-        Returns:
-            None in the place of the namespaces when it is not known any more: it may be any.
-        """
+        """The newest resourceVersion, and namespaces where Secrets were written after `since`; None: it may be any."""
         with self._database.read() as connection:
             newest = counter(connection, "version")
             if since < counter(connection, "history_floor"):
@@ -51,21 +43,13 @@ class SecretTable:
             return newest, frozenset(namespace for (namespace,) in rows)
 
     def check_keys(self) -> None:
-        """Refuse keys by which stored Secrets cannot be read.
-
-        Raises:
-            SecretsKeyError: A key is missing.
-        """
+        """Refuse keys by which stored Secrets cannot be read."""
         with self._database.read() as connection:
             used = keys_used(connection)
         check_keys(used, self._form.keys)
 
     def reseal(self, after: int = 0) -> tuple[int | None, int]:
-        """Encrypt the next Secrets by the first key. The owner of the file alone calls this; see `next_slice`.
-
-        Raises:
-            StoreUnavailableError: The slice could not be written.
-        """
+        """Encrypt the next Secrets by the first key. The owner of the file alone calls this; see `next_slice`."""
         if self._form.keys is None:
             return None, 0
         with self._database.write() as connection:
@@ -87,11 +71,7 @@ def keys_used(connection: sqlite3.Connection) -> Counter[str]:
 
 
 def check_keys(used: Counter[str], keys: Keyring | None) -> None:
-    """Refuse keys by which stored Secrets cannot be read.
-
-    Raises:
-        SecretsKeyError: A key is missing.
-    """
+    """Refuse keys by which stored Secrets cannot be read."""
     missing = {name: count for name, count in used.items() if keys is None or name not in keys}
     if missing:
         named = ", ".join(f"{count} by {name!r}" for name, count in sorted(missing.items()))
@@ -104,12 +84,8 @@ def check_keys(used: Counter[str], keys: Keyring | None) -> None:
 def next_slice(connection: sqlite3.Connection, keys: Keyring, after: int) -> tuple[int | None, int]:
     """Encrypt the next Secrets by the first key, those of the history too; in the caller's transaction.
 
-    Args:
-        keys: The first one encrypts.
-        after: The resourceVersion to go on behind.
-
-    Returns:
-        Where to go on; None when there was nothing left. And how many were encrypted anew.
+    Goes on behind the resourceVersion `after`. Returns where to go on, None when there was nothing left, and how many
+    were encrypted anew.
     """
     rows: list[tuple[int, str, str]] = []
     heads = connection.execute(

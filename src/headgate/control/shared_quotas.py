@@ -15,15 +15,15 @@ from typing import Final
 import structlog
 
 from headgate.control.copies import ObjectCopy
-from headgate.control.objects import Kind, ResourceQuota
 from headgate.control.quota_rules import CONSUMERS, DEAD_LETTERS, READERS, STORED_BYTES, lowest
 from headgate.control.quota_usage import QuotaBoard
 from headgate.control.rows import KnownObjects
 from headgate.control.store import Store
-from headgate.errors import OverloadedError
-from headgate.limits import QUOTA_USAGE_S
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
+from headgate_api.control.objects import Kind, ResourceQuota
+from headgate_api.errors import OverloadedError
+from headgate_api.limits import QUOTA_USAGE_S
 
 _GAUGES: Final = {
     CONSUMERS: metrics.QUOTA_CONSUMERS,
@@ -35,13 +35,9 @@ _log: Final = structlog.get_logger("headgate.control")
 
 
 class SharedQuotas(ObjectCopy):
-    """The limits, and who uses how much of them.
+    """The limits, and who uses how much of them; `board` has what the other processes use, None where there are none.
 
-    Args:
-        board: What the other processes have; None where there are none.
-
-    Attributes:
-        limits: By namespace and resource the most that may be used; replaced as a whole.
+    `limits` says by namespace and resource the most that may be used, and is replaced as a whole.
     """
 
     def __init__(self, store: Store, board: QuotaBoard | None = None) -> None:
@@ -66,7 +62,6 @@ class SharedQuotas(ObjectCopy):
         return self.limits[namespace].get(resource) if namespace in self.limits else None
 
     def is_used_up(self, resource: str, namespace: str) -> bool:
-        """Whether a namespace has as much as it may."""
         limit = self.limit(resource, namespace)
         if limit is None:
             return False
@@ -97,10 +92,7 @@ class SharedQuotas(ObjectCopy):
 class QuotaPlaces:
     """Places of one resource that this process gives, counted by namespace. Lives on one event loop.
 
-    Args:
-        quotas: How many places a namespace may have; None: any number.
-        error: Is raised when a namespace has as many as it may.
-        one: What its holder may close, for people: `a reader`.
+    `error` is raised when a namespace has as many as it may; `one` names what its holder may close: `a reader`.
     """
 
     def __init__(self, quotas: SharedQuotas | None, resource: str, error: type[OverloadedError], one: str) -> None:
@@ -123,14 +115,12 @@ class QuotaPlaces:
         self._held[namespace] += 1
 
     def give_back(self, namespace: str) -> None:
-        """A place is free again."""
         self._held[namespace] -= 1
         if not self._held[namespace]:
             del self._held[namespace]
 
     @contextlib.contextmanager
     def held(self, namespace: str) -> Iterator[None]:
-        """A place is held for as long as the block lasts."""
         self.take(namespace)
         try:
             yield

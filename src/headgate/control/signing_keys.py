@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from headgate.control.database import Database
-from headgate.errors import UnavailableError
-from headgate.limits import SIGNING_KEY_EARLY_S, SIGNING_KEY_LIFE_S
 from headgate.storage.keyring import Keyring, NoSecretsKeyError
+from headgate_api.errors import UnavailableError
+from headgate_api.limits import SIGNING_KEY_EARLY_S, SIGNING_KEY_LIFE_S
 
 if TYPE_CHECKING:
     from headgate.control.rows import StoredForm
@@ -77,12 +77,7 @@ class SigningKeys:
         return [msgspec.json.decode(text) for (text,) in rows]
 
     def current(self) -> SigningKey | None:
-        """The newest key that has been published for long enough, else the only one; None when there is none yet.
-
-        Raises:
-            NoSecretsKeyError: The server has no key that would open it.
-            SealedError: It has not the one that is needed.
-        """
+        """The newest key that has been published for long enough, else the only one; None when there is none yet."""
         if self._form.keys is None:
             raise NoSecretsKeyError
         known_since = int(self._clock_s()) - SIGNING_KEY_EARLY_S

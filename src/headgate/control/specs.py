@@ -11,9 +11,15 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.errors import Cause, forbidden, invalid, not_between, not_one_of, too_many
-from headgate.control.metadata import duration_s
-from headgate.control.objects import (
+from headgate.control.routing import BackoffPolicy, DeliveryRules, Format, PullRules, PullType
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.dialects.custom import consumer_filter
+from headgate.filter.skipping.filter_value import DEFAULT, FilterValueRule, filter_value_rule
+from headgate.log.format import Codec
+from headgate_api import positions
+from headgate_api.control.errors import Cause, forbidden, invalid, not_between, not_one_of, too_many
+from headgate_api.control.metadata import duration_s
+from headgate_api.control.objects import (
     ORDER_ANNOTATION,
     ORDER_ANNOTATION_KAFKA,
     PAUSED_ANNOTATION,
@@ -26,11 +32,7 @@ from headgate.control.objects import (
     SubscriptionSpec,
     Trigger,
 )
-from headgate.control.routing import BackoffPolicy, DeliveryRules, Format, PullRules, PullType
-from headgate.filter.cel.errors import FilterError
-from headgate.filter.dialects.custom import consumer_filter
-from headgate.filter.skipping.filter_value import DEFAULT, FilterValueRule, filter_value_rule
-from headgate.limits import (
+from headgate_api.limits import (
     ACK_TIMEOUT_S_DEFAULT,
     ACK_TIMEOUT_S_MAX,
     ACK_TIMEOUT_S_MIN,
@@ -50,9 +52,7 @@ from headgate.limits import (
     TARGET_PARALLEL_DEFAULT,
     TIMEOUT_SECONDS_MAX,
 )
-from headgate.log import positions
-from headgate.log.errors import PositionError
-from headgate.log.format import Codec
+from headgate_api.positions import PositionError
 
 # --- log spec -------------------------------------------------------------------------------------
 # `spec.log`: how a broker's events are stored, with types and defaults.
@@ -64,10 +64,8 @@ _CODECS: Final = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 class LogRule:
     """What a broker asks of the chunks that hold its events.
 
-    Attributes:
-        value: How its events get their filter values.
-        bloom_bytes: Size of the Bloom filter, 16..255.
-        retention_us: How long its events are seen, microseconds; None: as long as they are in the log.
+    `value` is how events get their filter values, `bloom_bytes` the size of the Bloom filter, 16..255, `retention_us`
+    how long events are seen, microseconds; None: as long as they are in the log.
     """
 
     value: FilterValueRule
@@ -78,12 +76,7 @@ class LogRule:
 
 @dataclass(frozen=True, slots=True)
 class ServedBroker:
-    """A broker that accepts events.
-
-    Attributes:
-        identity: What its events are stored with, see `event.names`.
-        rule: How they are stored.
-    """
+    """A broker that accepts events; `identity` is what they are stored with, see `event.names`."""
 
     identity: str
     rule: LogRule
@@ -199,8 +192,7 @@ def is_ordered(metadata: Metadata) -> bool:
 def keeps_order(obj: Routed, inherited: str = "") -> bool:
     """Whether an object's events come in order: of an ordered trigger, of a subscription with one consumer at a time.
 
-    Args:
-        inherited: `order` in the delivery rules of the broker, for a trigger without rules.
+    `inherited` is `order` in the delivery rules of the broker, for a trigger without rules.
     """
     if isinstance(obj, Subscription):
         return (obj.spec.type or TYPE_DEFAULT) != "shared"
@@ -234,12 +226,10 @@ def keeps_filter_errors(delivery: DeliverySpec | None) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def delivery_rules(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_uri: str | None = None) -> DeliveryRules:
-    """Complete rules, in seconds; what is left out has a default.
+    """Complete rules, in seconds, by a validated `spec.delivery`: the trigger's, else its broker's, as a whole.
 
-    Args:
-        chosen: `spec.delivery` of the trigger, else of its broker, as a whole; validated.
-        ordered: Whether the trigger has the annotation for order; `order` counts more.
-        dead_letter_uri: Where its `deadLetterSink` is; None when it has none, empty when that has no address.
+    `ordered` says that the trigger has the annotation for order; `order` counts more. `dead_letter_uri` is None without
+    a `deadLetterSink`, empty when that has no address.
     """
     chosen = chosen if chosen is not None else DeliverySpec()
     is_batch = chosen.format == "batch"
@@ -312,11 +302,7 @@ def pull_causes(spec: SubscriptionSpec) -> Iterator[Cause]:
 
 
 def compiler_input(obj: Routed) -> tuple[JsonObject | None, Sequence[JsonObject]]:
-    """What the compiler is given: the filters as written, and what consumer metadata asks for beside them.
-
-    Raises:
-        FilterError: The consumer filter refuses the metadata.
-    """
+    """The filters as written, and what consumer metadata asks for; FilterError when the consumer filter refuses it."""
     spec = obj.spec
     tags: JsonObject | None = None
     if isinstance(obj, Subscription):

@@ -11,8 +11,11 @@ import msgspec
 
 from headgate.auth.event_policies import DefaultMode, broker_audience
 from headgate.control.event_policies import policies_condition, ready_policies
-from headgate.control.metadata import TRUE, UNKNOWN, false, info, summary, timed, warning
-from headgate.control.objects import (
+from headgate.control.routing import NOTHING_FOUND, TargetFindings
+from headgate.control.specs import ServedBroker, is_paused, keeps_order, log_rule
+from headgate.filter.tools.advice import advice
+from headgate_api.control.metadata import TRUE, UNKNOWN, false, info, summary, timed, warning
+from headgate_api.control.objects import (
     API_VERSION,
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
@@ -34,10 +37,7 @@ from headgate.control.objects import (
     Trigger,
     TriggerStatus,
 )
-from headgate.control.routing import NOTHING_FOUND, TargetFindings
-from headgate.control.specs import ServedBroker, is_paused, keeps_order, log_rule
-from headgate.event.names import identity
-from headgate.filter.tools.advice import advice
+from headgate_api.event.names import identity
 
 ERROR_CHARS_MAX: Final = 500
 """A filter error in a condition's message: errors quote events, and a status is read by people."""
@@ -45,12 +45,10 @@ ERROR_CHARS_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class ServerUrls:
-    """Where clients reach this server.
+    """Where clients reach this server: its URLs, those of TLS first; the last is to be used where TLS is no must.
 
-    Attributes:
-        urls: All its URLs, those of TLS first; the last one is the one to use where TLS is no must.
-        ca_certs: The CA by which clients know it, as PEM; empty where they know it without.
-        default_mode: Who may send to a broker without EventPolicy; None where nobody is asked who he is.
+    `ca_certs` is the CA by which clients know it, as PEM; empty where they know it without. `default_mode` says who may
+    send to a broker without EventPolicy; None where nobody is asked who he is.
     """
 
     urls: tuple[str, ...]
@@ -74,13 +72,7 @@ class ServerUrls:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSink:
-    """Where dead letters go.
-
-    Attributes:
-        uri: None without a sink; empty when the sink has no address.
-        broker: `namespace/name` of the broker that the sink refers to, else empty.
-        written: How the sink is named, for people.
-    """
+    """Where dead letters go, `written` for people; `uri` is None without a sink, empty when the sink has no address."""
 
     uri: str | None = None
     broker: str = ""
@@ -89,14 +81,9 @@ class DeadLetterSink:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """A broker as its triggers see it.
+    """A broker as its triggers see it; `sink`, `auths` and `order` are for those without delivery rules.
 
-    Attributes:
-        served: Whether its class is Headgate's.
-        reason: Of the Ready condition when it is not ready.
-        sink: For triggers without delivery rules.
-        auths: Likewise, what they authenticate by.
-        order: Likewise, in which order they get events; empty where the rules do not say.
+    `served` says whether its class is Headgate's, `reason` why it is not ready.
     """
 
     served: bool
@@ -111,18 +98,11 @@ class BrokerState:
 class StatusInputs:
     """What the status of a trigger or subscription depends on beside the object; a subscription has no subscriber.
 
-    Attributes:
-        broker: Its broker, None when there is none of that name.
-        subscriber_broker: The broker that `spec.subscriber.ref` names, None when it names none or it does not exist.
-        subscriber_uri: Where events would go; empty when the subscriber has no address.
-        needs: The generation that holds its filter.
-        plan_error: Why the stored filter no longer compiles; normally empty.
-        sink: Where its dead letters go.
-        sink_broker: The broker that the sink refers to, None when it refers to none or there is none.
-        found: What dispatchers have reported.
-        stopped: What was seen of a filter that matched regularly and has stopped; empty for nothing.
-        credentials: What is wrong with the Secrets that its deliveries authenticate by, as "Reason: message"; empty for
-            nothing, None when they need none.
+    A broker is None when none is named, or there is none of that name. `subscriber_uri` is empty when the subscriber
+    has no address. `needs` is the generation that holds its filter. `plan_error` says why the stored filter no longer
+    compiles, `stopped` what was seen of a filter that matched regularly and has stopped; empty for nothing.
+    `credentials` says what is wrong with the Secrets that its deliveries authenticate by, as "Reason: message"; empty
+    for nothing, None when they need none.
     """
 
     broker: BrokerState | None
@@ -186,10 +166,7 @@ def referenced_broker(metadata: Metadata, destination: Destination) -> str:
 def destination_uri(metadata: Metadata, destination: Destination, public_url: str) -> str:
     """The address of a destination, empty when only Kubernetes could say (C10, C15: a URI is relative to the ref).
 
-    Args:
-        metadata: Of the object that names the destination: references are relative to its namespace.
-        destination: Validated.
-        public_url: The server's own address, for references to its brokers.
+    `metadata` is of the object that names the destination: references are relative to its namespace.
     """
     if destination.ref is None:
         return destination.uri
@@ -219,13 +196,9 @@ def broker_status(
     is_there: Callable[[str], bool] = lambda _: True,
     policies: Sequence[EventPolicy] = (),
 ) -> BrokerStatus:
-    """The status of a broker (C01, C03, C04).
+    """The status of a broker (C01, C03, C04); `now`, RFC 3339, is for conditions that change.
 
-    Args:
-        broker: As stored, with its last status.
-        now: RFC 3339 time for conditions that change.
-        is_there: Whether a broker `namespace/name` is served.
-        policies: EventPolicies that apply to it, with their newest statuses.
+    `is_there` says whether a broker `namespace/name` is served. `policies` apply to it, and have their newest statuses.
     """
     sink = sink_of(broker.metadata, broker.spec.delivery, server.urls[-1])
     addresses: tuple[Address, ...] = ()
@@ -253,12 +226,7 @@ def broker_status(
 
 
 def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStatus | SubscriptionStatus:
-    """The status of a trigger or subscription (C08, C09, C10, C11, C13, C19).
-
-    Args:
-        obj: As stored, with its last status.
-        now: RFC 3339 time for conditions that change.
-    """
+    """The status of a trigger or subscription (C08, C09, C10, C11, C13, C19); `now` is RFC 3339."""
     sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)
     needed = [_broker_ready(obj, inputs), sink, *_credentials_resolved(inputs), _subscribed(inputs)]
     warnings = [_filter_healthy(inputs.found, inputs.stopped), *_kept(inputs.found), *_filter_advisable(obj)]

@@ -16,19 +16,10 @@ import msgspec
 from headgate.control import history
 from headgate.control.attention import AttentionReader
 from headgate.control.database import Database, StoreChanges
-from headgate.control.errors import ObjectNotFoundError
 from headgate.control.event_types import EventTypeTable
 from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.history import BodyTest, Page, Selector, Stored, read_page
 from headgate.control.namespaces import NamespaceTable
-from headgate.control.objects import (
-    FRONT_KINDS,
-    Kind,
-    Object,
-    ObjectKey,
-    Routed,
-    WithStatus,
-)
 from headgate.control.plans import FilterCompiler, filter_compiler
 from headgate.control.quota_usage import QuotaTable
 from headgate.control.recompile import StoredPlans
@@ -52,10 +43,19 @@ from headgate.control.status import routed_status, served_broker
 from headgate.control.target_reports import ReportTable
 from headgate.control.targets import SnapshotCache, move_public_url
 from headgate.control.writes import ObjectWriter, Write, default_broker, kube_time, load
-from headgate.errors import HeadgateError
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.storage.commit import Committer
 from headgate.storage.keyring import Keyring
+from headgate_api.control.errors import ObjectNotFoundError
+from headgate_api.control.objects import (
+    FRONT_KINDS,
+    Kind,
+    Object,
+    ObjectKey,
+    Routed,
+    WithStatus,
+)
+from headgate_api.errors import HeadgateError
 
 _T = TypeVar("_T")
 
@@ -107,16 +107,8 @@ class Store:
     ) -> Store:
         """Open the file, making or upgrading it; the broker `default/default` is there from the start.
 
-        Args:
-            path: `control.db` of the data directory.
-            compiler: Compiles filters; None is the real one.
-            targets_from: The ids of targets that are made from now on are above it.
-            committer: Makes writes durable; None: SQLite alone does.
-            keys: Of Secrets; None: none can be stored or read.
-
-        Raises:
-            StoreUnavailableError: SQLite cannot open the file.
-            DatabaseNewerError: A newer Headgate wrote the file.
+        The ids of targets that are made from now on are above `targets_from`. The committer makes writes durable; None:
+        SQLite alone does. Without `keys` no Secret can be stored or read.
         """
         database = Database(path, committer)
         store = cls(database, compiler=compiler or filter_compiler(), clock_s=clock_s, form=StoredForm(keys))
@@ -147,11 +139,6 @@ class Store:
     # --- objects ---------------------------------------------------------------------------------
 
     def get(self, key: ObjectKey) -> Object:
-        """One object.
-
-        Raises:
-            ObjectNotFoundError: There is none.
-        """
         with self._database.read() as connection:
             return load(connection, key, self._form)
 
@@ -176,18 +163,10 @@ class Store:
         at: int | None = None,
         test: BodyTest | None = None,
     ) -> Page:
-        """Objects of a kind ordered by namespace and name, as stored JSON.
+        """Objects of a kind ordered by namespace and name, as stored JSON; what is None does not restrict them.
 
-        Args:
-            namespace: None for all; likewise `name`, `limit` and the tests.
-            selector: On labels.
-            after: (namespace, name) to go on behind.
-            at: As they were at this resourceVersion; None for now.
-            test: On names and JSON.
-
-        Raises:
-            ExpiredError: What they were is no longer kept.
-            FutureVersionError: There is no such version yet.
+        Goes on behind the (namespace, name) `after`. With `at` they are as they were at this resourceVersion, and
+        ExpiredError is raised when that is no longer kept, FutureVersionError when there is no such version yet.
         """
         with self._database.read() as connection:
             past = history.past(connection, kind, at) if at is not None else {}
@@ -198,43 +177,24 @@ class Store:
         return dataclasses.replace(page, items=tuple(opened))
 
     def create(self, obj: Object, plan: CompiledFilter | None = None, *, dry_run: bool = False) -> Object:
-        """Store a new object.
+        """Store a new object, validated, with defaults; uid, resourceVersion and the like are given here.
 
-        Args:
-            obj: Validated, defaults set; uid, resourceVersion and the like are given here.
-            plan: The compiled filter of a trigger or subscription.
-            dry_run: Do everything and take it back.
-
-        Raises:
-            AlreadyExistsError: The name is taken.
-            QuotaError: There are as many as there may be.
+        A dry run does everything and takes it back.
         """
         return self._write(Kind(obj.kind), lambda writer: writer.create(obj, plan), dry_run=dry_run)
 
     def replace(self, obj: Object, plan: CompiledFilter | None = None, *, dry_run: bool = False) -> Object:
-        """Put `metadata` (labels, annotations) and `spec` of an object in the place of what is stored.
+        """Put `metadata` (labels, annotations) and `spec` of a validated object in the place of what is stored.
 
-        Args:
-            obj: Validated, defaults set; a resourceVersion or uid in it must be the stored one.
-
-        Returns:
-            The object as stored; unchanged (and nothing written) when it says what is stored already.
-
-        Raises:
-            ObjectNotFoundError: There is none of the name.
-            StaleObjectError: resourceVersion or uid are not the stored ones.
-            InvalidObjectError: An immutable field differs.
+        A resourceVersion or uid in it must be the stored one. The object as stored; nothing is written when it says
+        what is stored already.
         """
         return self._write(Kind(obj.kind), lambda writer: writer.replace(obj, plan), dry_run=dry_run)
 
     def write_all(self, writes: Sequence[Write], *, dry_run: bool = False) -> list[Object | HeadgateError]:
         """Create and replace several triggers or subscriptions in one transaction, in their order.
 
-        Args:
-            writes: Each is as in `create` or `replace`; what one of them breaks is its own affair.
-
-        Returns:
-            Of each the object as stored, or the error that `create` or `replace` would have raised.
+        Of each the object as stored, or the error that `create` or `replace` would have raised.
         """
 
         def work(writer: ObjectWriter) -> list[Object | HeadgateError]:
@@ -244,12 +204,7 @@ class Store:
         return self._transaction(work, dry_run=dry_run)
 
     def delete(self, key: ObjectKey, *, uid: str = "", resource_version: str = "", dry_run: bool = False) -> Object:
-        """Remove an object, and return its last version; a uid or resourceVersion that is given must be the stored one.
-
-        Raises:
-            ObjectNotFoundError: There is none.
-            StaleObjectError: A precondition does not hold.
-        """
+        """Remove an object, and return its last version; a given uid or resourceVersion must be the stored one."""
         return self._write(key.kind, lambda writer: writer.delete(key, uid, resource_version), dry_run=dry_run)
 
     def delete_if_there(
@@ -323,11 +278,9 @@ class Store:
             return tuple(version for obj in changed if (version := writer.put_status(obj)) is not None)
 
     def report(self, reports: Iterable[TargetReport]) -> None:
-        """Adds what a dispatcher saw; see `ReportTable.add`."""
         self.reports.add(reports)
 
     def forget_trouble(self, owns: Callable[[int], bool]) -> None:
-        """See `ReportTable.forget_trouble`."""
         self.reports.forget_trouble(owns)
 
     # --- routing ---------------------------------------------------------------------------------
@@ -369,11 +322,7 @@ class Store:
             return counter(connection, "active_generation")
 
     def set_active_generation(self, generation: int) -> None:
-        """A matcher of this generation has taken over; an older one than is in force already changes nothing.
-
-        Raises:
-            ValueError: No such generation has been desired.
-        """
+        """A matcher of this generation has taken over; an older one than is in force already changes nothing."""
         with self._database.write() as connection:
             if generation > counter(connection, "desired_generation"):
                 raise ValueError(f"generation {generation} is newer than the newest set of filters")
@@ -395,7 +344,6 @@ class Store:
     # --- watching --------------------------------------------------------------------------------
 
     def version(self) -> int:
-        """The newest resourceVersion."""
         with self._database.read() as connection:
             return counter(connection, "version")
 

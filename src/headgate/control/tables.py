@@ -7,7 +7,9 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.objects import (
+from headgate.control.secret_rules import size_bytes
+from headgate.control.specs import TYPE_DEFAULT
+from headgate_api.control.objects import (
     Broker,
     ClusterRole,
     Condition,
@@ -22,8 +24,6 @@ from headgate.control.objects import (
     Secret,
     Trigger,
 )
-from headgate.control.secret_rules import size_bytes
-from headgate.control.specs import TYPE_DEFAULT
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
 
@@ -127,12 +127,7 @@ COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
 
 
 def row(obj: Object, *, now_s: float, include: str) -> Row:
-    """An object as a row.
-
-    Args:
-        now_s: Seconds since 1970, for the age.
-        include: Kubernetes' `includeObject`: `None`, `Metadata` or `Object`.
-    """
+    """An object as a row; `now_s` (seconds since 1970) is for its age, `include` is Kubernetes' `includeObject`."""
     since = age(obj.metadata.creation_timestamp, now_s)
     cells: tuple[str, ...]
     if isinstance(obj, RbacObject):

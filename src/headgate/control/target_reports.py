@@ -9,18 +9,13 @@ from typing import Final, NamedTuple
 from headgate.control.database import Database
 from headgate.control.routing import FINDINGS, TargetFindings, TargetReport, ToldFindings
 from headgate.control.rows import bump
-from headgate.limits import REPORT_TEXT_CHARACTERS_MAX
+from headgate_api.limits import REPORT_TEXT_CHARACTERS_MAX
 
 _COLUMNS: Final = ", ".join(FINDINGS)
 
 
 class StoppedFilter(NamedTuple):
-    """A filter that matched regularly, and does no more.
-
-    Attributes:
-        needs: The generation that first held it.
-        message: What was seen, for people.
-    """
+    """A filter that matched regularly, and does no more; `needs` is the generation that first held it."""
 
     needs: int
     message: str
@@ -41,10 +36,7 @@ class ReportTable:
                     _put(connection, report.target, _found(connection, report.target).plus(report), mark)
 
     def put(self, told: Mapping[int, ToldFindings]) -> int:
-        """Puts findings, by target, in the place of what is known; for how many they were other ones.
-
-        Those of a filter that a target has no more are left out.
-        """
+        """Puts findings, by target, in the place of other ones, but not those of an earlier filter; how many it put."""
         with self._database.read() as connection:
             changed = {target: one for target, one in told.items() if _differs(connection, target, one)}
         if changed:
@@ -74,10 +66,7 @@ class ReportTable:
         return {target: StoppedFilter(needs, message) for target, needs, message in rows}
 
     def tell_stopped(self, told: Mapping[int, StoppedFilter]) -> None:
-        """Says which filters have stopped matching, by target, and no others; a filter that has changed since is not.
-
-        Writes only where there is another word.
-        """
+        """Says which filters have stopped matching, by target, and no others; one that has changed since is not."""
         known = self.stopped()
         changed = {target for target in known.keys() | told.keys() if known.get(target) != told.get(target)}
         if not changed:

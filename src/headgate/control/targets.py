@@ -1,7 +1,4 @@
-"""Routing rows of triggers and subscriptions, and the routing table made of them.
-
-Writes in the caller's transaction.
-"""
+"""Routing rows of triggers and subscriptions, written in the caller's transaction; the routing table made of them."""
 
 from __future__ import annotations
 
@@ -11,17 +8,6 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.objects import (
-    Broker,
-    DeliverySpec,
-    Kind,
-    Metadata,
-    ObjectKey,
-    Routed,
-    Subscription,
-    Trigger,
-    key_of,
-)
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
 from headgate.control.rows import NAMED, Facts, KnownObjects, bump, bump_all, counter, public_url
@@ -35,8 +21,19 @@ from headgate.control.status import (
     referenced_broker,
     sink_of,
 )
-from headgate.event.names import identity, path_of
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter, filter_cost
+from headgate_api.control.objects import (
+    Broker,
+    DeliverySpec,
+    Kind,
+    Metadata,
+    ObjectKey,
+    Routed,
+    Subscription,
+    Trigger,
+    key_of,
+)
+from headgate_api.event.names import identity, path_of
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
 _DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)
@@ -144,7 +141,6 @@ class _Route(msgspec.Struct, frozen=True):
 
     @property
     def routed(self) -> bool:
-        """Whether they can leave at all."""
         return bool(self.subscriber) or self.pull is not None
 
 
@@ -212,7 +208,6 @@ class SnapshotCache:
         self._public_url = ""
 
     def table(self, connection: sqlite3.Connection) -> RoutingTable:
-        """The routing table of the connection's transaction."""
         version = counter(connection, "routing")
         if version == self._table.version:
             return self._table

@@ -13,34 +13,28 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.admission import WRITE_ATTEMPTS_MAX, Admission, Admitted, is_theirs, kept_of, outcome_of
-from headgate.control.bodies import JSON_TYPES, FieldValidation, Read, decode_json
 from headgate.control.decode import Decoded
-from headgate.control.errors import AlreadyExistsError, MalformedObjectError, ObjectNotFoundError, StaleObjectError
 from headgate.control.grants import Grants
 from headgate.control.http import Handler, json_response, read_body
 from headgate.control.kube_status import Status, failure_of
 from headgate.control.managers import Manager
-from headgate.control.objects import APPLIED_TOGETHER, Kind, Object, ObjectKey, key_of
 from headgate.control.queries import WriteOptions, write_options
 from headgate.control.validate import refuse_erased_filter
 from headgate.control.writes import Write
-from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
-from headgate.event.json_text import may_repeat_a_member
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.limits import APPLY_BYTES_MAX, APPLY_OBJECTS_MAX, OBJECT_BYTES_MAX
+from headgate_api.control.bodies import JSON_TYPES, FieldValidation, Read, decode_json
+from headgate_api.control.errors import AlreadyExistsError, MalformedObjectError, ObjectNotFoundError, StaleObjectError
+from headgate_api.control.objects import APPLIED_TOGETHER, Kind, Object, ObjectKey, key_of
+from headgate_api.errors import HeadgateError, InvalidInputError, TooLargeError
+from headgate_api.event.json_text import may_repeat_a_member
+from headgate_api.limits import APPLY_BYTES_MAX, APPLY_OBJECTS_MAX, OBJECT_BYTES_MAX
 
 Result: TypeAlias = "Admitted | HeadgateError"
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A document that is admitted and not yet written.
-
-    Attributes:
-        place: Among the others.
-        document: As it came.
-        attempt: How often it has been written with this one.
-    """
+    """A document that is admitted and not yet written; `attempt` counts its writes."""
 
     place: int
     key: ObjectKey
@@ -75,11 +69,8 @@ class TogetherApply:
     ) -> list[Result]:
         """Apply documents in their order, all of a kind on which no other object's admission depends.
 
-        Returns:
-            Of each document what became of it, or the error that it alone would have had.
-
-        Raises:
-            UnavailableError: Nothing can be written now; objects before may have been.
+        Of each document what became of it, or the error that it alone would have had. UnavailableError alone is raised:
+        nothing can be written now, but objects before may have been.
         """
         results: dict[int, Result] = {}
         waiting: list[_Waiting] = []
@@ -129,11 +120,7 @@ class TogetherApply:
 
 
 def _of_one(error: HeadgateError) -> HeadgateError:
-    """An error that concerns one object.
-
-    Raises:
-        HeadgateError: It concerns all of them: later the same may succeed.
-    """
+    """An error that concerns one object; one that concerns all, as the same may succeed later, is raised."""
     if error.retriable:
         raise error
     return error
@@ -163,12 +150,7 @@ class ApplyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AppliedItem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one object.
-
-    Attributes:
-        name: Of the object; empty with an error.
-        outcome: `created`, `configured` or `unchanged`; empty with an error.
-    """
+    """What became of one object: `created`, `configured` or `unchanged`; name and outcome are empty with an error."""
 
     name: str = ""
     outcome: str = ""
@@ -189,7 +171,6 @@ class TogetherApi:
         self._together = TogetherApply(admission, grants)
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         for kind, name in APPLIED_TOGETHER.items():
             yield Route(f"/apis/headgate.dev/v1/namespaces/{{namespace}}/{name}", self._handler(kind), methods=["POST"])
 
@@ -218,7 +199,6 @@ class TogetherApi:
 
 
 def _items(body: bytes) -> tuple[msgspec.Raw, ...]:
-    """The objects of a body, which are read one by one."""
     try:
         request = msgspec.json.decode(body, type=ApplyRequest)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

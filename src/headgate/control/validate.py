@@ -10,7 +10,23 @@ from urllib.parse import urljoin, urlsplit
 from cryptography import x509
 
 from headgate.control.egress import RESERVED_NAMESPACES, UrlPolicy, UrlRefusedError
-from headgate.control.errors import (
+from headgate.control.event_policies import policy_causes
+from headgate.control.event_types import event_type_causes
+from headgate.control.quota_rules import quota_causes
+from headgate.control.rbac_rules import binding_causes, role_causes, role_ref_causes
+from headgate.control.secret_rules import KEY, KEY_RULE, secret_causes, secret_change_causes
+from headgate.control.specs import (
+    delivery_causes,
+    field_as_written,
+    filter_value_causes,
+    log_causes,
+    order_causes,
+    paused_causes,
+    pull_causes,
+)
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.compile.plan import CompiledFilter, scans_of
+from headgate_api.control.errors import (
     Cause,
     InvalidObjectError,
     forbidden,
@@ -20,9 +36,7 @@ from headgate.control.errors import (
     too_many,
     value_at,
 )
-from headgate.control.event_policies import policy_causes
-from headgate.control.event_types import event_type_causes
-from headgate.control.objects import (
+from headgate_api.control.objects import (
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
     FILTER_ANNOTATION,
@@ -48,22 +62,8 @@ from headgate.control.objects import (
     Subscription,
     Trigger,
 )
-from headgate.control.quota_rules import quota_causes
-from headgate.control.rbac_rules import binding_causes, role_causes, role_ref_causes
-from headgate.control.secret_rules import KEY, KEY_RULE, secret_causes, secret_change_causes
-from headgate.control.specs import (
-    delivery_causes,
-    field_as_written,
-    filter_value_causes,
-    log_causes,
-    order_causes,
-    paused_causes,
-    pull_causes,
-)
-from headgate.errors import InvalidInputError
-from headgate.filter.cel.errors import FilterError
-from headgate.filter.compile.plan import CompiledFilter, scans_of
-from headgate.limits import CA_CERTS_BYTES_MAX, FINALIZERS_MAX, OAUTH_SCOPES_MAX, URL_CHARS_MAX
+from headgate_api.errors import InvalidInputError
+from headgate_api.limits import CA_CERTS_BYTES_MAX, FINALIZERS_MAX, OAUTH_SCOPES_MAX, URL_CHARS_MAX
 
 # --- auth rules -----------------------------------------------------------------------------------
 # Validation of `spec.delivery.auth` and of CA certificates. Pure.

@@ -13,14 +13,14 @@ import msgspec
 from starlette.concurrency import run_in_threadpool
 
 from headgate.control import tables
-from headgate.control.errors import ExpiredError
 from headgate.control.history import BodyTest, Change, Page, Selector
 from headgate.control.kube_status import failure_of
-from headgate.control.objects import Kind, decode_stored
 from headgate.control.store import Store
-from headgate.errors import UnavailableError
-from headgate.limits import SECRETS_READ_MAX, WATCHES_MAX
 from headgate.shares import FairPlaces
+from headgate_api.control.errors import ExpiredError
+from headgate_api.control.objects import Kind, decode_stored
+from headgate_api.errors import UnavailableError
+from headgate_api.limits import SECRETS_READ_MAX, WATCHES_MAX
 
 POLL_S: Final = 0.05
 """Between two looks at the store's data_version, for all watches together."""
@@ -44,11 +44,7 @@ class ChangeFeed:
 
     @contextmanager
     def joined(self, namespace: str, user: str) -> Iterator[None]:
-        """Take part, as a user who watches a namespace, empty for all; the last one to leave ends the polling.
-
-        Raises:
-            PlacesTakenError: As many as may are watching.
-        """
+        """Take part, as a user who watches a namespace, empty for all; the last one to leave ends the polling."""
         try:
             with self.places.held(namespace, user):
                 if self._task is None or self._task.done():
@@ -100,16 +96,11 @@ class ChangeFeed:
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """Which objects a list holds.
+    """Which objects a list holds; `namespace`, `name`, `selector` (on labels), `limit` and `test` are None for all.
 
-    Attributes:
-        namespace: None for all; likewise `name` and `selector`, which is on labels.
-        limit: Objects in the answer; None for all of them.
-        after: (namespace, name) behind which it goes on.
-        version: resourceVersion of the first page, when this is a later one, or the requested one.
-        exact: Whether objects are wanted as they were at `version`.
-        at_least: The resourceVersion that must have been reached; 0 for any.
-        test: On names and JSON; None for all. A watch takes none.
+    `after` is the (namespace, name) behind which it goes on. `version` is the resourceVersion of the first page, when
+    this is a later one, or the requested one, as of which `exact` asks for the objects. The resourceVersion `at_least`
+    must have been reached. `test` is on names and JSON; a watch takes none.
     """
 
     kind: Kind
@@ -149,15 +140,10 @@ async def pages_of(store: Store, query: ListQuery) -> AsyncIterator[Page]:
 
 @dataclass(frozen=True, slots=True)
 class WatchQuery:
-    """What a watch is about.
+    """What a watch is about: changes behind the resourceVersion `since`; None begins with the present state, as ADDED.
 
-    Attributes:
-        since: Start behind this resourceVersion; None starts with the present state, sent as ADDED.
-        is_table: Objects come as tables of one row.
-        include_object: See `tables.row`.
-        bookmarks: Whether the watcher wants the current version from time to time.
-        initial_bookmark: Whether the end of the present state is marked.
-        timeout_s: When the watch ends, in seconds.
+    `is_table` sends objects as tables of one row. `bookmarks` send the current version from time to time,
+    `initial_bookmark` marks the end of the present state.
     """
 
     objects: ListQuery

@@ -16,12 +16,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.admission import Admission
-from headgate.control.bodies import JSON_TYPES
-from headgate.control.errors import MalformedObjectError
 from headgate.control.http import decoded, json_response, read_body
 from headgate.control.kube_status import Status, failure_of
-from headgate.control.objects import GROUP, JsonObject, Kind
-from headgate.errors import HeadgateError, InvalidInputError
+from headgate_api.control.bodies import JSON_TYPES
+from headgate_api.control.errors import MalformedObjectError
+from headgate_api.control.objects import GROUP, JsonObject, Kind
+from headgate_api.errors import HeadgateError, InvalidInputError
 
 PATH: Final = "/admission/validate"
 REVIEW_VERSION: Final = "admission.k8s.io/v1"
@@ -80,7 +80,6 @@ class AdmissionWebhook:
         self._admission = admission
 
     def routes(self) -> Iterator[Route]:
-        """Where it answers."""
         yield Route(PATH, self._validate, methods=["POST"])
 
     async def _validate(self, request: Request) -> Response:

@@ -12,14 +12,22 @@ from typing import Final
 import msgspec
 
 from headgate.control import history
-from headgate.control.errors import (
+from headgate.control.quota_rules import FILTER_COST, count_of
+from headgate.control.quota_usage import admit
+from headgate.control.rows import NAMED, Facts, RowSelection, StoredForm, body_at, bump, counter, routed_rows
+from headgate.control.status import routed_status
+from headgate.control.targets import adopt_targets, drop_target, insert_target, target_cost, update_target
+from headgate.control.validate import change_causes
+from headgate.filter.compile.plan import CompiledFilter, filter_cost
+from headgate.shares import has_share
+from headgate_api.control.errors import (
     AlreadyExistsError,
     InvalidObjectError,
     ObjectNotFoundError,
     QuotaError,
     StaleObjectError,
 )
-from headgate.control.objects import (
+from headgate_api.control.objects import (
     API_VERSION,
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
@@ -35,15 +43,8 @@ from headgate.control.objects import (
     content,
     key_of,
 )
-from headgate.control.quota_rules import FILTER_COST, count_of
-from headgate.control.quota_usage import admit
-from headgate.control.rows import NAMED, Facts, RowSelection, StoredForm, body_at, bump, counter, routed_rows
-from headgate.control.status import routed_status
-from headgate.control.targets import adopt_targets, drop_target, insert_target, target_cost, update_target
-from headgate.control.validate import change_causes
-from headgate.errors import HeadgateError, UnavailableError
-from headgate.filter.compile.plan import CompiledFilter, filter_cost
-from headgate.limits import (
+from headgate_api.errors import HeadgateError, UnavailableError
+from headgate_api.limits import (
     BROKERS_MAX,
     EVENT_POLICIES_MAX,
     EVENT_POLICIES_PER_NAMESPACE_MAX,
@@ -57,7 +58,6 @@ from headgate.limits import (
     SUBSCRIPTIONS_MAX,
     TRIGGERS_MAX,
 )
-from headgate.shares import has_share
 
 _QUOTAS: Final[Mapping[Kind, tuple[str, int]]] = {
     Kind.BROKER: ("BROKERS_MAX", BROKERS_MAX),
@@ -84,13 +84,7 @@ _GIVEN: Final = ("uid", "generate_name", "creation_timestamp", "deletion_timesta
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One of several writes of a transaction.
-
-    Attributes:
-        obj: Validated, defaults set.
-        plan: The compiled filter of a trigger or subscription.
-        is_new: Whether it is to be created; else it is put in the place of what is stored.
-    """
+    """One of several writes of a transaction: an object, validated, with its defaults, to be created or replaced."""
 
     obj: Object
     plan: CompiledFilter | None
@@ -98,12 +92,7 @@ class Write:
 
 
 class ObjectWriter:
-    """Writes of one transaction.
-
-    Args:
-        connection: In a transaction that may write.
-        compiler: Version of the compiler that made the plans.
-    """
+    """Writes of one transaction, the connection's; `compiler` is the version of the compiler that made the plans."""
 
     def __init__(self, connection: sqlite3.Connection, form: StoredForm, *, compiler: int, now_s: float) -> None:
         self._connection = connection
@@ -113,7 +102,6 @@ class ObjectWriter:
         self._known: Facts | None = None
 
     def create(self, obj: Object, plan: CompiledFilter | None) -> Object:
-        """See `Store.create`."""
         key = key_of(obj)
         self._check_quota(key)
         cost = {FILTER_COST: filter_cost(plan)} if plan is not None else {}
@@ -150,10 +138,9 @@ class ObjectWriter:
         return new
 
     def tried(self, write: Write) -> Object | HeadgateError:
-        """The object as stored, or why it is not; what fails takes nothing else of the transaction with it.
+        """The object as stored, or why it is not; an error takes nothing else of the transaction with it.
 
-        Raises:
-            UnavailableError: Nothing can be written now.
+        UnavailableError alone is raised: nothing can be written now.
         """
         self._connection.execute("SAVEPOINT object")
         try:
@@ -211,7 +198,6 @@ class ObjectWriter:
         return int(count)
 
     def replace(self, obj: Object, plan: CompiledFilter | None) -> Object:
-        """See `Store.replace`."""
         old = self._load(key_of(obj))
         _check_same(old, obj.metadata.uid, obj.metadata.resource_version)
         causes = change_causes(old, obj)
@@ -234,7 +220,6 @@ class ObjectWriter:
         return self._rerouted(new, old, plan)
 
     def delete(self, key: ObjectKey, uid: str, resource_version: str) -> Object:
-        """See `Store.delete`."""
         old = self._load(key)
         _check_same(old, uid, resource_version)
         if old.metadata.finalizers:
@@ -339,12 +324,7 @@ def default_broker() -> Broker:
 
 
 def load(connection: sqlite3.Connection, key: ObjectKey, form: StoredForm) -> Object:
-    """A stored object.
-
-    Raises:
-        ObjectNotFoundError: There is none.
-        SealedError: It is a Secret that no key opens.
-    """
+    """A stored object; SealedError for a Secret that no key opens."""
     body = body_at(connection, key)
     if body is None:
         raise ObjectNotFoundError(key.kind, key.name)

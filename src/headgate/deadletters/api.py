@@ -29,9 +29,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate import limits
 from headgate.control.http import JSON, Handler, decoded_as, json_response, path_id, read_body
-from headgate.control.objects import OWN_API_VERSION, JsonObject
 from headgate.control.routing import Target
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import (
@@ -42,14 +40,16 @@ from headgate.deadletters.store import (
     counts_of,
     most_first,
 )
-from headgate.errors import InvalidInputError, NotFoundError
-from headgate.event import rfc3339
-from headgate.event.json_format import encode_event
-from headgate.event.model import Event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import OutcomeKind, Program, program
 from headgate.filter.compile.compiler import compile_filter
 from headgate.observe import metrics
+from headgate_api import limits
+from headgate_api.control.objects import OWN_API_VERSION, JsonObject
+from headgate_api.errors import InvalidInputError, NotFoundError
+from headgate_api.event import rfc3339
+from headgate_api.event.json_format import encode_event
+from headgate_api.event.model import Event
 
 _PREFIX: Final = f"/apis/{OWN_API_VERSION}"
 LIST: Final = f"{_PREFIX}/deadletters"
@@ -74,18 +74,10 @@ class TriggerUnknownError(NotFoundError):
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which dead letters are meant; what is empty selects all.
 
-    Attributes:
-        trigger: Name of the trigger in the namespace.
-        reason: As dead letters show it: `400`, `5xx`, `timeout`, `filter-error`, ...
-        state: `sending`, `kept` or `redriving`; a redrive and a discard without it and without `ids` mean `kept`.
-        since: Died at or after, RFC 3339.
-        until: Died before, RFC 3339.
-        filter: CEL over the event, as in `spec.filter.expression`.
-        ids: These dead letters only.
-        after: Go on behind this id.
-        ceiling: Not beyond this id; 0 is the newest there is.
-        limit: Dead letters of one page.
-        rate: Dead letters a second, of a redrive.
+    `reason` is as dead letters show it: `400`, `5xx`, `timeout`, `filter-error`, ... `state` is `sending`, `kept` or
+    `redriving`; a redrive and a discard without it and without `ids` mean `kept`. They died from `since` on and before
+    `until`, RFC 3339. `filter` is CEL over the event, as in `spec.filter.expression`. A page has `limit` of them behind
+    the id `after`, none beyond the id `ceiling`; 0 is the newest there is. A redrive sends `rate` a second.
     """
 
     trigger: str = ""
@@ -102,13 +94,9 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CountsPage(msgspec.Struct, frozen=True):
-    """How many dead letters there are.
+    """How many dead letters there are; `items` has the largest counts, DEADLETTER_COUNTS_MAX at most.
 
-    Attributes:
-        items: Most first, at most DEADLETTER_COUNTS_MAX.
-        total: All of them.
-        kept: Those that wait for a person.
-        more: Whether items are left out.
+    `total` is of all, `kept` of those that wait for a person; `more` says whether items are left out.
     """
 
     items: list[DeadLetterCount]
@@ -118,7 +106,6 @@ class CountsPage(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, counts: list[DeadLetterCount]) -> CountsPage:
-        """The page of all counts."""
         bound = limits.DEADLETTER_COUNTS_MAX
         kept = sum(one.count for one in counts if one.state == DeadLetterState.KEPT)
         return cls(counts[:bound], sum(one.count for one in counts), kept, len(counts) > bound)
@@ -147,19 +134,13 @@ def routes_of(
 
 
 class DeadLettersApi:
-    """The handlers.
-
-    Args:
-        path: `deadletters.db`, which is read.
-        dead_letters: Their owner, who changes them.
-    """
+    """The handlers. They read `deadletters.db` at `path`, which `dead_letters` alone changes."""
 
     def __init__(self, path: Path, dead_letters: DeadLetters) -> None:
         self._path = path
         self._dead_letters = dead_letters
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         return routes_of(self._list, self._counts, self._show, self._known, self._redrive, self._discard)
 
     async def _list(self, request: Request) -> Response:
@@ -286,7 +267,6 @@ def _select(
 
 
 def _check_count(selection: Selection) -> None:
-    """Raises InvalidInputError for a page that is too large."""
     if not 1 <= selection.limit <= limits.DEADLETTER_PAGE_MAX or len(selection.ids) > limits.DEADLETTER_PAGE_MAX:
         raise InvalidInputError(f"a page has 1 to {limits.DEADLETTER_PAGE_MAX} dead letters")
 

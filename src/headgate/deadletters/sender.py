@@ -21,7 +21,6 @@ from typing import Final, TypeVar
 
 import structlog
 
-from headgate import limits
 from headgate.control.quota_rules import DEAD_LETTERS
 from headgate.control.routing import DeliveryRules, Target
 from headgate.control.shared_quotas import SharedQuotas
@@ -44,7 +43,6 @@ from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, Outcome
 from headgate.delivery.subscribers import Rate
 from headgate.event.hops import root_of
-from headgate.event.names import namespace_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.observe.logs import tell_failure
@@ -53,6 +51,8 @@ from headgate.outbox.writer import WhenDurable, always_durable, until_durable
 from headgate.shares import has_share
 from headgate.storage.commit import Committer
 from headgate.storage.threads import Threads
+from headgate_api import limits
+from headgate_api.event.names import namespace_of
 
 _T = TypeVar("_T")
 
@@ -67,15 +67,9 @@ class DeadLetters:
     No `GroupCommit` writes them: the store may take a part of a group, what it refuses waits for room in its order, and
     what was sent goes along, for which nobody waits.
 
-    Args:
-        path: `deadletters.db`.
-        service: Makes attempts.
-        find: The target of an id, as routing has it now, whichever dispatcher's it is.
-        shard: Which dispatcher's they are.
-        committer: Ends the transactions of the file; None for SQLite alone.
-        quotas: How many a namespace may have; None: any number.
-        when_durable: Of the outbox: a dead letter is written behind its row, whose position it is known by.
-        find_trigger: A trigger by `namespace/name`, whichever dispatcher's it is.
+    `find` gives the target of an id, `find_trigger` a trigger by `namespace/name`, as routing has them now, whichever
+    dispatcher's they are. A dead letter is written behind its row of the outbox (`when_durable`), whose position it is
+    known by. Without a `committer` SQLite alone ends transactions; without `quotas` a namespace may have any number.
     """
 
     def __init__(
@@ -148,7 +142,6 @@ class DeadLetters:
         return not (self.totals.full or self.is_over_quota(namespace))
 
     def is_over_quota(self, namespace: str) -> bool:
-        """See `DeadLetterQueue`."""
         if self._quotas is not None and self._quotas.is_used_up(DEAD_LETTERS, namespace):
             self._tell("a namespace has all the dead letters of its quota, deliveries wait", namespace=namespace)
             return True
@@ -177,16 +170,7 @@ class DeadLetters:
         return self._find_trigger(name)
 
     async def redrive(self, ids: Sequence[int], *, pace_us: int, to: Target | None = None) -> int:
-        """Send dead letters to their subscribers again, of each target one every `pace_us`.
-
-        Args:
-            ids: Which.
-            pace_us: Microseconds.
-            to: The trigger that they are from now on; None for their own one.
-
-        Returns:
-            How many.
-        """
+        """Send dead letters to their subscribers again, of each target one every `pace_us`; see `DeadLetterStore`."""
         return await self._decided(
             partial(self._store.redrive, ids, now_us=self._clocks.now_us(), pace_us=pace_us, to=to)
         )
@@ -349,7 +333,6 @@ class DeadLetters:
         return min(room, most - self._by_queue[queue])
 
     def _rate(self, target: Target) -> Rate | None:
-        """The trigger's rate limit, for what is redriven."""
         per_s = target.delivery.rate_per_s
         if per_s is None:
             return None

@@ -27,24 +27,19 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from headgate import limits
 from headgate.control.routing import Target
 from headgate.delivery.dead_letter import DeadLetter
-from headgate.event import rfc3339
-from headgate.event.model import Event
-from headgate.event.names import namespace_of
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, read_only
+from headgate_api import limits
+from headgate_api.event import rfc3339
+from headgate_api.event.model import Event
+from headgate_api.event.names import namespace_of
 
 
 class DeadLetterCount(msgspec.Struct, frozen=True):
-    """Dead letters of one trigger, of one reason, in one state.
-
-    Attributes:
-        oldest: When the first of them died, RFC 3339.
-        newest: When the last one did.
-    """
+    """Dead letters of one trigger, of one reason, in one state, that died from `oldest` to `newest`, RFC 3339."""
 
     namespace: str
     trigger: str
@@ -56,11 +51,9 @@ class DeadLetterCount(msgspec.Struct, frozen=True):
 
 
 def counts_of(paths: Iterable[Path], namespace: str | None) -> list[DeadLetterCount]:
-    """The counts of several stores, most first; blocking.
+    """The counts of several stores, most first; blocking. A `namespace` of None means all.
 
-    Args:
-        paths: Of `deadletters.db`, which need not be there; no trigger is in two of them.
-        namespace: None for all.
+    The files need not be there; no trigger is in two of them.
     """
     found = [one for path in paths if path.exists() for one in _counts(path, namespace)]
     return most_first(found)
@@ -155,15 +148,11 @@ class SendQueue(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDeadLetter(DeadLetter):
-    """A dead letter, and what is to become of it.
+    """A dead letter, and what is to become of it; its `id` grows with time, 0 before it is stored.
 
-    Attributes:
-        id: Grows with time; 0 before it is stored.
-        failures: Attempts to bring it to the sink, or to the subscriber again, that failed.
-        since_us: When the first of them ended, microseconds since 1970 UTC; 0 before.
-        due_us: When the next one may start, microseconds since 1970 UTC.
-        pace_us: Of a redrive, between the dead letter before it and this one.
-        problem: Why the last of them failed, for people.
+    `failures` counts the attempts to bring it to the sink, or to the subscriber again, that failed; `problem` says why
+    the last one did. The first one ended at `since_us` (0 before), the next one may start at `due_us`, microseconds
+    since 1970 UTC. `pace_us` stands, in a redrive, between the dead letter before it and this one.
     """
 
     id: int = 0
@@ -191,11 +180,7 @@ _INSERT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSummary:
-    """A stored dead letter without its event; what has the same name as in `StoredDeadLetter` is the same.
-
-    Attributes:
-        bytes: Of the event in the store.
-    """
+    """A stored dead letter without its event, which has `bytes`; what is named as in `StoredDeadLetter` is the same."""
 
     id: int
     target: int
@@ -228,17 +213,12 @@ class Totals:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more is taken."""
         return self.count >= limits.DEADLETTERS_MAX or self.bytes >= limits.DEADLETTERS_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An attempt after which a stored dead letter goes away.
-
-    Attributes:
-        began: Its state when the attempt began; a dead letter that is in another one now stays as it is.
-    """
+    """An attempt after which a stored dead letter goes away; one that has left the state `began` stays as it is."""
 
     id: int
     began: DeadLetterState
@@ -282,7 +262,7 @@ class DeadLetterReader:
         return _decode_event(found[0]) if found else None
 
     def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[StoredDeadLetter]:
-        """The same with all their events: for few of them."""
+        """As `summaries`, with all their events: for few of them."""
         return self._stored(f"WHERE id > ? AND {where} ORDER BY id LIMIT ?", (after, *parameters, limit))
 
     def newest(self) -> int:
@@ -291,7 +271,6 @@ class DeadLetterReader:
         return int(found or 0)
 
     def get(self, id_: int) -> StoredDeadLetter | None:
-        """One dead letter."""
         found = self._stored("WHERE id = ?", (id_,))
         return found[0] if found else None
 
@@ -304,13 +283,8 @@ class DeadLetterReader:
 class DeadLetterStore(StoreFile):
     """The file, for its owner. Blocking; one thread at a time.
 
-    Args:
-        path: `deadletters.db`, made when absent.
-        shard: Which dispatcher's; ids of dead letters are another one's nowhere.
-
-    Attributes:
-        held: Dead letters by namespace, as the last transaction left them; other threads may read it.
-        held_bytes: The same in bytes of their events.
+    `held` counts dead letters by namespace, `held_bytes` the bytes of their events, as the last transaction left them;
+    other threads may read both. No other dispatcher's dead letters have an id of this `shard`.
     """
 
     def __init__(self, path: Path, shard: Shard = WHOLE, committer: Committer | None = None) -> None:
@@ -334,7 +308,6 @@ class DeadLetterStore(StoreFile):
         self._raise_last_id(_TABLE, last_id)
 
     def positions(self) -> set[int]:
-        """Those of all dead letters."""
         return {position for (position,) in self._connection.execute("SELECT position FROM letters")}
 
     def copy(
@@ -344,12 +317,9 @@ class DeadLetterStore(StoreFile):
         place: Callable[[int, int, int], int],
         ids: range | None = None,
     ) -> None:
-        """Copy dead letters, in one transaction.
+        """Copy dead letters with their ids, all or those in `ids`, in one transaction.
 
-        Args:
-            source: Where they are; their ids stay.
-            place: The position of one by its id, its target and the position that it had.
-            ids: Of those that are copied; None for all.
+        `place` gives the position of one by its id, its target and the position that it had.
         """
         columns = [*_ATTRIBUTES, "source", "event_id", "type", "bytes"]
         target, position = columns.index("target") + 2, columns.index("position") + 2
@@ -366,16 +336,13 @@ class DeadLetterStore(StoreFile):
         self._count()
 
     def totals(self) -> Totals:
-        """How full it is."""
         return Totals(*self._connection.execute("SELECT count, bytes, kept FROM totals").fetchone())
 
     def apply(self, new: Sequence[StoredDeadLetter], gone: Sequence[Ended], changed: Sequence[Reschedule]) -> int:
         """One transaction: dead letters that go away, that are tried again, and as many new ones as there is room for.
 
-        What a person decided while an attempt was under way holds, whatever came of the attempt.
-
-        Returns:
-            How many of the new ones are on disk now, from the first on.
+        Returns how many of the new ones are on disk now, from the first on. What a person decided while an attempt was
+        under way holds, whatever came of the attempt.
         """
         run, many = self._connection.execute, self._connection.executemany
         more, more_bytes = Counter[str](), Counter[str]()
@@ -429,16 +396,13 @@ class DeadLetterStore(StoreFile):
         return [dead_letter for dead_letter in found if dead_letter is not None and dead_letter.state is queue.state]
 
     def redrive(self, ids: Sequence[int], *, now_us: int, pace_us: int, to: Target | None = None) -> int:
-        """Send dead letters to their subscribers again, of each target one every `pace_us`.
+        """Send dead letters to their subscribers again, of each target one every `pace_us`; returns how many.
 
         With `to` they are this trigger's from now on, a trigger of their namespace, and replies go to its broker. One
         that the trigger has itself, of the same match, stays as it is.
 
         They stand behind those of their target that have not been tried again yet; not behind one in back-off, which
         may wait for a day.
-
-        Returns:
-            How many there were.
         """
         run = self._connection.execute
         count, last_us = 0, dict[int, int]()

@@ -1,9 +1,6 @@
 """One attempt, whoever makes it: deliveries, replays, dead letters and redrives.
 
-    post -> hear of the subscriber -> store its reply -> judge: delivered | again after a pause | given up
-
-The callers differ in what they persist: deliveries in `dispatch.db`, dead letters in `deadletters.db`, replays in
-`replays.db`.
+post -> hear of the subscriber -> store its reply -> judge: delivered | again after a pause | given up
 """
 
 from __future__ import annotations
@@ -30,10 +27,10 @@ from headgate.delivery.retry import DELIVERED, Decision, Fate, Outcome, decide, 
 from headgate.delivery.subscribers import Subscriber, SubscriberHealth, Subscribers
 from headgate.delivery.tokens import IdentityTokens
 from headgate.delivery.webhook_handshake import Handshakes
-from headgate.event.model import Event
-from headgate.event.names import path_of
 from headgate.event.trace import context_of
 from headgate.observe.tracing import Span, Tracing, Value, destination, event_attributes
+from headgate_api.event.model import Event
+from headgate_api.event.names import path_of
 
 TURN_S: Final = 0.2
 """How often those look again who wait for somebody else's attempt, which decides whether a circuit closes."""
@@ -45,30 +42,20 @@ DEFAULT_RULES: Final = delivery_rules(None, ordered=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipient:
-    """Where attempts go, and by which rules.
+    """Where attempts go, and by which rules."""
 
-    Attributes:
-        url: Absolute.
-        target: Id of the trigger; 0 without one.
-        name: Of the trigger, `namespace/name`; empty without one.
-        replies_to: The broker that replies go to, `namespace/name`; empty where none are taken.
-        subscriber: Whose health an attempt tells of; None when it goes elsewhere.
-        sender: As whom events enter the server's own brokers; None: as the trigger.
-    """
-
-    url: str
+    url: str  # absolute
     rules: DeliveryRules = DEFAULT_RULES
-    target: int = 0
-    name: str = ""
+    target: int = 0  # id of the trigger; 0 without one
+    name: str = ""  # of the trigger, `namespace/name`; empty without one
     origin: Origin = Origin.DELIVERY
-    replies_to: str = ""
-    subscriber: Subscriber | None = None
+    replies_to: str = ""  # the broker that replies go to, `namespace/name`; empty where none are taken
+    subscriber: Subscriber | None = None  # whose health an attempt tells of; None when it goes elsewhere
     access: Access | None = None
-    sender: User | None = None
+    sender: User | None = None  # as whom events enter the server's own brokers; None: as the trigger
 
     @classmethod
     def subscriber_of(cls, subscriber: Subscriber, origin: Origin = Origin.DELIVERY) -> Recipient:
-        """A trigger's subscriber."""
         target = subscriber.target
         return cls(
             url=target.subscriber_uri,
@@ -83,29 +70,19 @@ class Recipient:
 
 
 class OutgoingMessage(NamedTuple):
-    """What one attempt sends.
-
-    Attributes:
-        event: The event, the first one of a batch: its trace goes on.
-        answered: The event that a reply descends from: of a batch the one with the most hops.
-        root: The root of that one.
-        stored_us: When the event was stored, microseconds since 1970 UTC.
-    """
+    """What one attempt sends."""
 
     headers: Headers
     body: bytes
-    event: Event
-    answered: Event
-    root: str
+    event: Event  # the event, the first one of a batch: its trace goes on
+    answered: Event  # the event that a reply descends from: of a batch the one with the most hops
+    root: str  # the root of that one
     event_count: int = 1
-    stored_us: int = 0
+    stored_us: int = 0  # when the event was stored, microseconds since 1970 UTC
 
 
 class AttemptService:
-    """Makes attempts and judges them. Lives on one event loop.
-
-    Where `handshakes` is None, no receiver is asked first.
-    """
+    """Makes attempts and judges them, on one event loop. Without `handshakes` no receiver is asked first."""
 
     def __init__(
         self,
@@ -143,14 +120,10 @@ class AttemptService:
         message: OutgoingMessage,
         heard: Callable[[Outcome], None] | None = None,
     ) -> Outcome:
-        """Make one attempt, as the recipient's sender, else as the user that the trigger is.
+        """Make one attempt, as the recipient's sender, else as the trigger. It fails where its reply cannot be stored.
 
-        Args:
-            delivery: What was tried before; of a batch the first one.
-            heard: Called with the subscriber's answer, before a reply in it is stored.
-
-        Returns:
-            How it ended; an answer whose reply could not be stored is a failed attempt.
+        `delivery` says what was tried before; of a batch it is the first one. `heard` gets the subscriber's answer
+        before a reply in it is stored.
         """
         headers, body, event, answered, root, count, stored_us = message
         current_user.set(to.sender or sender_of(to.name))
@@ -201,10 +174,7 @@ class AttemptService:
             subscriber.end()
 
     def settle(self, to: Recipient, delivery: Delivery, outcome: Outcome, at: float) -> Decision:
-        """What follows from an attempt for one of its events: written into the journal, a failure is counted.
-
-        `at` is when it ended, monotonic seconds.
-        """
+        """What follows from an attempt that ended `at` (monotonic seconds) for one event; tells the journal."""
         if judge(outcome) is Fate.DELIVERED:
             self.record(to, delivery, outcome)
             return DELIVERED
@@ -254,6 +224,5 @@ def _attempt_span(tracing: Tracing, to: Recipient, event: Event, failures: int, 
 
 
 def _end_span(span: Span, outcome: Outcome) -> None:
-    """The attempt has ended, its reply is stored."""
     attributes: dict[str, Value] = {"http.response.status_code": outcome.status} if outcome.status else {}
     span.end(attributes, error="" if judge(outcome) is Fate.DELIVERED else outcome.label)

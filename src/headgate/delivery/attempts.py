@@ -17,7 +17,6 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Protocol
 
-from headgate import limits
 from headgate.delivery import encoding
 from headgate.delivery.attempt_service import TURN_S, AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetterQueue, dead_letter_of, give_up
@@ -30,6 +29,7 @@ from headgate.delivery.verdicts import FinalCheck
 from headgate.event.hops import hops_of
 from headgate.observe import metrics
 from headgate.observe.logs import tell_failure
+from headgate_api import limits
 
 Members = list[tuple[Delivery, SharedEvent]]
 Results = list[tuple[Delivery, str]]
@@ -82,7 +82,6 @@ class Attempts:
         """Events of rows from this outbox position on were read a moment ago (by the matcher): in the page cache."""
 
     def pump(self, state: TargetState) -> None:
-        """Start what may start of this target."""
         if not state.startable:
             return  # as after nearly every attempt
         cautious, rate_per_s = self.permits.cautious(state), state.subscriber.per_s
@@ -147,7 +146,6 @@ class Attempts:
         return True
 
     def _is_ripe(self, state: TargetState) -> bool:
-        """Whether a batch of what is queued goes out now."""
         rules, queue = state.target.delivery, state.deliveries.queue
         first = queue[0]
         if len(queue) < rules.batch_size and not (state.ripe or first.failures or first.alone):
@@ -330,7 +328,6 @@ class Attempts:
             state.subscriber.answered_at = now
 
     def _delivered(self, state: TargetState, members: Members, outcome: Outcome) -> None:
-        """The subscriber took them, and its reply is stored."""
         now_us = self._clock_us()
         for delivery, event in members:
             self._service.record(state.recipient, delivery, outcome)
@@ -371,7 +368,6 @@ class Attempts:
         return results, pause_s
 
     def _failed(self, state: TargetState, results: Results, outcome: Outcome, pause_s: float) -> None:
-        """The deliveries of a failed attempt end, or back off."""
         again: list[Delivery] = []
         for delivery, result in results:
             if state.gone:

@@ -16,10 +16,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from headgate import limits
 from headgate.auth.user import subject_of
 from headgate.control.credentials import ClientTls, CredentialsError, DeliveryCredentials, credentials_of
-from headgate.control.objects import AuthSpec, Secret
 from headgate.control.routing import Target
 from headgate.control.secret_store import SecretTable
 from headgate.delivery.clock import Clocks
@@ -27,8 +25,10 @@ from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import CREDENTIALS, Outcome
 from headgate.delivery.tokens import Identity, IdentityTokens, Tokens
 from headgate.delivery.webhook_handshake import ORIGIN, Handshakes
-from headgate.errors import UnavailableError
-from headgate.event.model import Event
+from headgate_api import limits
+from headgate_api.control.objects import AuthSpec, Secret
+from headgate_api.errors import UnavailableError
+from headgate_api.event.model import Event
 
 _ID_BYTES = 18
 
@@ -60,16 +60,11 @@ Headers = Sequence[tuple[str, str]]
 
 
 class Access(NamedTuple):
-    """How requests to one place authenticate.
+    """How requests to one place authenticate."""
 
-    Attributes:
-        namespace: Of the Secrets.
-        ca_certs: CA of the place, as PEM, beside the system's; empty for none.
-    """
-
-    namespace: str
+    namespace: str  # of the Secrets
     auth: AuthSpec | None
-    ca_certs: str = ""
+    ca_certs: str = ""  # CA of the place, as PEM, beside the system's; empty for none
     identity: Identity | None = None
 
     @classmethod
@@ -81,7 +76,6 @@ class Access(NamedTuple):
 
     @classmethod
     def to_subscriber(cls, target: Target) -> Access | None:
-        """Of requests to a trigger's subscriber."""
         return cls.of(
             target.namespace, target.delivery.auth, target.subscriber_ca, _identity(target, target.subscriber_audience)
         )
@@ -100,8 +94,6 @@ def _identity(target: Target, audience: str) -> Identity | None:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """What attempts carry, with the options of their requests."""
-
     credentials: DeliveryCredentials
     options: PostOptions | None
     names: frozenset[str]
@@ -153,13 +145,10 @@ class RequestAuthentication:
         handshakes: Handshakes | None = None,
         rate_per_s: float | None = None,
     ) -> Outcome:
-        """One attempt, see `Transport.post`.
+        """One attempt, see `Transport.post`; `id_` is what is signed as the id of the message.
 
-        Args:
-            id_: What is signed as the id of the message.
-            timeout_s: For the request itself; a token has a time of its own.
-            handshakes: Ask the receiver first; None: it is not asked.
-            rate_per_s: How often it would be sent to, for the question; None for no bound.
+        `timeout_s` is for the request alone: a token has a time of its own. With `handshakes` the receiver is asked
+        first, about `rate_per_s` requests; None for no bound.
         """
         ready = self._known.get(access.namespace, {}).get(access)
         if ready is None:

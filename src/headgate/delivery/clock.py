@@ -11,18 +11,11 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The dispatcher's clocks and its dice.
+    """The dispatcher's clocks and its dice."""
 
-    Attributes:
-        now: Monotonic seconds.
-        now_us: Microseconds since 1970 UTC; may jump, as clocks of machines do.
-        chance: From 0 to 1, for the jitter of pauses.
-    """
-
-    now: Callable[[], float] = time.monotonic
-    now_us: Callable[[], int] = lambda: time.time_ns() // 1_000
-    chance: Callable[[], float] = random.random
+    now: Callable[[], float] = time.monotonic  # monotonic seconds
+    now_us: Callable[[], int] = lambda: time.time_ns() // 1_000  # microseconds since 1970 UTC; may jump
+    chance: Callable[[], float] = random.random  # from 0 to 1, for the jitter of pauses
 
 
 SYSTEM: Final = Clocks()
-"""The machine's."""

@@ -30,11 +30,11 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from headgate import limits
 from headgate.outbox.writer import WhenDurable, always_durable
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, decoding, read_only
 from headgate.storage.threads import Threads
+from headgate_api import limits
 
 _log = structlog.get_logger(__name__)
 
@@ -47,35 +47,22 @@ CREATE TABLE IF NOT EXISTS targets (
 
 
 class Tried(NamedTuple):
-    """A delivery that has failed and not ended.
+    """A delivery that has failed and not ended."""
 
-    Attributes:
-        position: Of its outbox row.
-        due_us: When the next one is due, microseconds since 1970 UTC.
-        tried_us: Microseconds from its first attempt to the last one, as far as a dispatcher ran: no clock that jumps
-            and no server that was off brings an event to its end.
-    """
-
-    position: int
+    position: int  # of its outbox row
     failures: int
-    due_us: int
-    tried_us: int
+    due_us: int  # when the next attempt is due, microseconds since 1970 UTC
+    tried_us: int  # microseconds from its first attempt to its last, while dispatchers ran: no jump of a clock counts
 
 
 @dataclass(frozen=True, slots=True)
 class TargetCursor:
-    """A target that is behind.
-
-    Attributes:
-        lag_from: Outbox position from which on it has read nothing; None when it is up to G.
-        pending: Positions below `lag_from` (or G) that have not ended, in order.
-        retries: Those of them that have failed.
-    """
+    """A target that is behind."""
 
     target: int
-    lag_from: int | None
-    pending: tuple[int, ...]
-    retries: tuple[Tried, ...] = ()
+    lag_from: int | None  # outbox position from which on it has read nothing; None when it is up to G
+    pending: tuple[int, ...]  # positions below `lag_from` (or G) that have not ended, in order
+    retries: tuple[Tried, ...] = ()  # those of them that have failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +76,19 @@ class Cursors:
 
 @dataclass(frozen=True, slots=True)
 class CursorChange:
-    """What one flush writes.
+    """What one flush writes."""
 
-    Attributes:
-        position: G.
-        watermarks: Per log partition; those not named stay.
-        done: Ids of targets that are no longer.
-    """
-
-    position: int
-    watermarks: dict[int, int]
+    position: int  # G
+    watermarks: dict[int, int]  # per log partition; those not named stay
     behind: list[TargetCursor]
-    done: list[int]
+    done: list[int]  # ids of targets that are behind no longer
 
 
 class CursorStore(StoreFile):
-    """The file `dispatch.db`, made when absent. Blocking; one thread at a time.
+    """The file `dispatch.db`, made when absent; `schema` is of further tables. Blocking; one thread at a time.
 
-    Args:
-        schema: Of further tables.
-        committer: Makes transactions durable; None for SQLite alone, which syncs one every CURSOR_SYNC_S.
-        clock: Monotonic seconds, by which it does.
+    `committer` makes transactions durable; None for SQLite alone, which syncs one every CURSOR_SYNC_S by `clock`
+    (monotonic seconds).
     """
 
     def __init__(
@@ -123,10 +102,7 @@ class CursorStore(StoreFile):
 
     @classmethod
     def read(cls, path: Path) -> Cursors:
-        """What another process last wrote to the file, which exists.
-
-        Raises OperationalError when it is busy, or has no tables yet.
-        """
+        """What another process last wrote to the file, which exists; OperationalError when it is busy or empty."""
         with read_only(path) as connection:
             connection.execute("BEGIN")  # one moment for all tables
             return _load(connection)
@@ -142,7 +118,6 @@ class CursorStore(StoreFile):
             self._write(connection, change)
 
     def _write(self, connection: sqlite3.Connection, change: CursorChange) -> None:
-        """Writes a change, in the open transaction."""
         connection.execute("REPLACE INTO position VALUES (0, ?)", (change.position,))
         connection.executemany("REPLACE INTO watermarks VALUES (?, ?)", change.watermarks.items())
         connection.executemany("DELETE FROM targets WHERE id = ?", [(target,) for target in change.done])
@@ -188,15 +163,10 @@ def _packed(positions: Iterable[int]) -> bytes:
 class Flusher:
     """Writes cursor changes, in a thread of its own.
 
-    No `GroupCommit`: nobody waits for a flush, and it takes what has changed only when it is due.
-
-    Args:
-        take: Gives what changed since it was last asked.
-        on_flush: Called on the loop after a transaction.
-        when_durable: Each change waits for the rows below its position.
-        pause_s: Between two transactions at least.
-
-    A flush that is not synced is followed by one that is, CURSOR_SYNC_S later at the latest.
+    `take` gives what changed since it was last asked. Each change waits for the outbox rows below its position
+    (`when_durable`). `on_flush` is called on the loop after a transaction; `pause_s` lie between two at least. A flush
+    that is not synced is followed by one that is, CURSOR_SYNC_S later at the latest. No `GroupCommit`: nobody waits for
+    a flush, and it takes what has changed only when it is due.
     """
 
     def __init__(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from headgate import limits
-from headgate.control.objects import OWN_API_VERSION
 from headgate.control.routing import Target
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
-from headgate.event.model import Event
-from headgate.event.names import path_of
+from headgate_api import limits
+from headgate_api.control.objects import OWN_API_VERSION
+from headgate_api.event.model import Event
+from headgate_api.event.names import path_of
 
 CODE_NO_ANSWER: Final = 500
 """Knative's code for an attempt that had no answer."""
@@ -22,34 +22,22 @@ CODE_FILTER_ERROR: Final = 422
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """An event that could not be delivered.
-
-    Attributes:
-        position: Of its outbox row.
-        trigger: `namespace/name`.
-        broker: `namespace/name`.
-        died_us: When it was given up, microseconds since 1970 UTC.
-        reason: A bounded name: the status or what else was wrong, as in the metric of failed attempts.
-        destination: URL that did not take it.
-        code: HTTP status of the last attempt; 500 when no answer came, as Knative says it.
-        data: First bytes of the last answer, or words.
-        sink: Where it goes when its trigger is gone; empty when nowhere.
-    """
+    """An event that could not be delivered."""
 
     target: int
-    position: int
+    position: int  # of its outbox row
     partition: int
     offset: int
-    trigger: str
-    broker: str
+    trigger: str  # `namespace/name`
+    broker: str  # `namespace/name`
     event: Event
-    died_us: int
-    reason: str
-    destination: str
-    code: int
-    data: bytes
+    died_us: int  # when it was given up, microseconds since 1970 UTC
+    reason: str  # a bounded name: the status or what else was wrong, as in the metric of failed attempts
+    destination: str  # URL that did not take it
+    code: int  # HTTP status of the last attempt; CODE_NO_ANSWER when no answer came
+    data: bytes  # first bytes of the last answer, or words
     attempts: int
-    sink: str = ""
+    sink: str = ""  # where it goes when its trigger is gone; empty when nowhere
 
 
 class DeadLetterQueue(Protocol):
@@ -62,10 +50,7 @@ class DeadLetterQueue(Protocol):
         """Whether a dead letter of a namespace would be taken now."""
 
     def is_over_quota(self, namespace: str) -> bool:
-        """Whether a namespace has as many dead letters as it may, by its quota or its share of the store.
-
-        Who can, does something else than to wait.
-        """
+        """Whether a namespace has as many dead letters as its quota or share allows: better not to wait then."""
 
 
 def dead_letter_of(

@@ -8,12 +8,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from headgate import limits
 from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, hops_of, with_lineage
-from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, encode_binary
-from headgate.event.json_format import encode_batch, encode_event
-from headgate.event.model import Event, holds_map
 from headgate.event.trace import TRACEPARENT, Context, context_of
+from headgate_api import limits
+from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON, encode_binary
+from headgate_api.event.json_format import encode_batch, encode_event
+from headgate_api.event.model import Event, holds_map
 
 Headers = list[tuple[str, str]]
 Wire = tuple[Headers, bytes]
@@ -57,10 +57,7 @@ def traced(headers: list[tuple[str, str]], trace: Context) -> list[tuple[str, st
 
 
 def dead(event: Event, destination: str, code: int, data: bytes) -> Event:
-    """A dead letter: the event with what went wrong, as Knative names it.
-
-    Of `data` the first bytes are taken: what Base64 makes of them has 1,024 characters at most.
-    """
+    """The event with what went wrong, as Knative names it; of `data` so much that its Base64 has 1,024 characters."""
     text = base64.b64encode(data[: limits.ERROR_BODY_BYTES_MAX]).decode()
     extensions = {**event.extensions, "knativeerrordest": destination, "knativeerrorcode": code}
     extensions.pop("knativeerrordata", None)

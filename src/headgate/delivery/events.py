@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, Protocol
 
-from headgate import limits
 from headgate.delivery.encoding import Wire, binary, structured
-from headgate.errors import UnavailableError
 from headgate.event.arrow import from_batch_all
 from headgate.event.hops import place_root, root_of
-from headgate.event.http import canonical
-from headgate.event.model import Event
 from headgate.filter.cel.evaluate import EventView
 from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
 from headgate.log.lookup import RecordLookup
 from headgate.storage.threads import Threads
+from headgate_api import limits
+from headgate_api.errors import UnavailableError
+from headgate_api.event.http import canonical
+from headgate_api.event.model import Event
 
 _OVERHEAD_BYTES: Final = 2_048
 _NEIGHBOURS: Final = 16
@@ -33,13 +33,7 @@ class EventGoneError(UnavailableError):
 
 
 class SharedEvent:
-    """An event on its way to any number of targets.
-
-    Attributes:
-        broker: Identity of the broker that accepted it.
-        append_time_us: When it was stored, microseconds since 1970 UTC.
-        root: The event that it descends from, or itself.
-    """
+    """An event on its way to any number of targets; `broker` is an identity, `root` its ancestor, or itself."""
 
     __slots__ = ("_json", "_view", "_wire", "append_time_us", "broker", "event", "root", "size_bytes")
 
@@ -57,14 +51,12 @@ class SharedEvent:
 
     @property
     def wire(self) -> Wire:
-        """Headers and body of the POST in binary mode; the data byte for byte."""
         if self._wire is None:
             self._wire = binary(self.event, self.root)
         return self._wire
 
     @property
     def wire_json(self) -> Wire:
-        """Headers and body of the POST in structured mode."""
         if self._json is None:
             self._json = structured(self.event, self.root)
         return self._json
@@ -122,7 +114,6 @@ class EventCache:
         self._bytes = 0
 
     def get(self, partition: int, offset: int) -> SharedEvent | None:
-        """The event when it is here."""
         return self._events.get((partition, offset))
 
     def keep(self, partition: int, found: Iterable[tuple[int, SharedEvent]]) -> None:
@@ -160,7 +151,6 @@ class LogEvents:
         return event
 
     def close(self) -> None:
-        """Close every file."""
         self._thread.close()
         self._hot.close()
         self._cold.close()

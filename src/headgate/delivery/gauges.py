@@ -10,14 +10,14 @@ from pathlib import Path
 
 import structlog
 
-from headgate import limits
 from headgate.delivery.events import Events
 from headgate.delivery.scheduler import Scheduler
-from headgate.errors import HeadgateError
 from headgate.filter.cel.evaluate import program
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
+from headgate_api import limits
+from headgate_api.errors import HeadgateError
 
 _log = structlog.get_logger(__name__)
 
@@ -39,7 +39,6 @@ class Gauges:
         self._clock_us = clock_us
 
     async def run(self) -> None:
-        """Sample every METRICS_WRITE_S."""
         samples = Recurring(_log, "gauges cannot be sampled", OSError, HeadgateError)
         while True:
             with samples.attempt():

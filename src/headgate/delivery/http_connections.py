@@ -19,7 +19,7 @@ from typing import Final, Protocol, cast
 import httptools
 
 from headgate.control.credentials import ClientTls, CredentialsError
-from headgate.limits import ANSWER_HEAD_BYTES_MAX, ANSWER_HEADERS_MAX, ROUTES_KEPT_MAX
+from headgate_api.limits import ANSWER_HEAD_BYTES_MAX, ANSWER_HEADERS_MAX, ROUTES_KEPT_MAX
 
 Headers = list[tuple[bytes, bytes]]
 _JOINED_BYTES_MAX: Final = 64 << 10
@@ -32,10 +32,8 @@ _CLOSED: Final = "the connection was closed before the answer was whole"
 class RequestFailedError(Exception):
     """There is no answer to a request.
 
-    Args:
-        reason: As of an `Outcome`: `refused`, `certificate`, `tls`, `connection`, `timeout` or `protocol`.
-        unsent: Whether there was no connection to send by.
-        left_s: Seconds that are left for the same request by a new connection; 0 where none may be tried.
+    `reason` is that of an `Outcome`. `unsent`: there was no connection to send by. `left_s` are left for the same
+    request by a new connection; 0 where none may be tried.
     """
 
     def __init__(self, reason: str, detail: str, *, unsent: bool = False, left_s: float = 0.0) -> None:
@@ -57,13 +55,9 @@ class AnswerSink(Protocol):
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection that a pool has opened.
+    """A connection that a pool has opened; it calls `released` when it may take another request.
 
-    Args:
-        released: Called when the connection may take another request.
-
-    Attributes:
-        idle_since_s: Loop time at which the last answer was whole; 0 before the first one.
+    `idle_since_s` is the loop time at which the last answer was whole; 0 before the first one.
     """
 
     __slots__ = (
@@ -102,15 +96,10 @@ class HttpConnection(asyncio.Protocol):
         self.idle_since_s = 0.0
 
     def send(self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float) -> asyncio.Future[None]:
-        """Sends a request. Who stops to wait for the future calls `break_off`.
+        """Sends a request; `head` ends with the empty line, `timeout_s` is from now to the answer's end.
 
-        Args:
-            head: Request line and header lines, with the empty line.
-            timeout_s: From now to the answer's end.
-
-        Returns:
-            Done when the answer is whole, or no more of it is wanted; holds a RequestFailedError when there is no whole
-            answer, and the connection is closed.
+        The future is done when the answer is whole or no more of it is wanted; it holds a RequestFailedError when there
+        is no whole answer, and the connection is closed. Who stops to wait for it calls `break_off`.
         """
         self._answer = answer
         self._bare_bytes = 0
@@ -135,10 +124,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def is_usable(self, probed: bool) -> bool:
-        """Whether a request may be sent here, as far as is known.
-
-        `probed` asks the system, too: what the peer did meanwhile may not have been heard yet.
-        """
+        """Whether a request may be sent here; `probed` asks the system what the peer did that is not heard yet."""
         if self._transport.is_closing():
             return False
         if not probed:
@@ -154,7 +140,6 @@ class HttpConnection(asyncio.Protocol):
     # --- asyncio's side -------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands, TLS included."""
         self._transport = cast(asyncio.Transport, transport)
         self._opened.add(self)
 
@@ -281,8 +266,7 @@ def _ends_by_close(headers: Headers) -> bool:
 
 
 IDLE_CONNECTION_S: Final = 4.0
-"""Shorter than the 5 s after which Node.js and uvicorn close one: a POST into a connection that is being closed is sent
-a second time, and nobody knows whether the first one was heard."""
+"""Shorter than the 5 s after which Node.js and uvicorn close one: a POST into a closing connection is sent twice."""
 _PROBED_AFTER_S: Final = 0.5
 """A connection that was idle for longer is looked at before it is used: no server closes one earlier."""
 _SWEEP_S: Final = 1.0
@@ -299,12 +283,7 @@ _UNKNOWN_CA: Final = frozenset(
 
 
 class ConnectionPool:
-    """Connections to one address.
-
-    Args:
-        tls: None for plain HTTP.
-        server_name: What the certificate must bear.
-    """
+    """Connections to one address; `tls` is None for plain HTTP, `server_name` what the certificate must bear."""
 
     __slots__ = ("_host", "_idle", "_pools", "_port", "_server_name", "_tls")
 
@@ -319,17 +298,10 @@ class ConnectionPool:
         self._idle: list[HttpConnection] = []
 
     async def send(self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float, connect_s: float) -> None:
-        """Sends a request by a connection that is there, or a new one; returns as `HttpConnection.send` is done.
+        """Sends a request by a kept connection or a new one; `timeout_s` is for all of it, `connect_s` to connect.
 
-        A kept connection that ends before a byte of an answer was most likely closed by the peer before it had read
-        the request: the same request goes at once into a new one.
-
-        Args:
-            timeout_s: For all of it.
-            connect_s: For a new connection, of that.
-
-        Raises:
-            RequestFailedError: There is no whole answer.
+        A kept connection that ends before a byte of an answer was most likely closed by the peer before it had read the
+        request: the same request goes at once into a new one. Raises RequestFailedError when there is no whole answer.
         """
         connection = self._take()
         while True:  # twice at most: a new connection is not kept
@@ -450,10 +422,7 @@ def _told(error: OSError) -> tuple[str, str]:
 
 
 def tls_context(tls: ClientTls | None) -> ssl.SSLContext:
-    """What TLS trusts and shows: the system's CAs, and what is given. Blocks for some milliseconds.
-
-    Raises CredentialsError when TLS cannot use that.
-    """
+    """What TLS trusts and shows: the system's CAs, and what is given. Blocks for some ms; raises CredentialsError."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a CA that is no root may be trusted, too

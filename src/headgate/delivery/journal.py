@@ -23,8 +23,8 @@ from typing import BinaryIO, Final
 
 import structlog
 
-from headgate import limits
 from headgate.observe.metrics import ATTEMPTS_FAILED, DELIVERIES
+from headgate_api import limits
 
 # time_us, offset, partition, target, attempt, status, reason, result, origin, detail
 _FORM: Final = struct.Struct("<qqiiHHBBBB")
@@ -109,10 +109,9 @@ _DETAILS: Final = (
     "the answer's headers are over",
     "the answer has more than",
 )
-"""What an entry may say of an attempt without an answer: a byte, which stands for words that its detail contains.
+"""What an entry may say, by one byte, of an attempt without an answer: words that its detail contains.
 
-Entries are kept: new words come at the end, and of words that contain others the longer ones come first. 0 is nothing,
-as in entries that were written before there was this byte.
+Entries are kept: new words come at the end, and the longer ones first where one contains another. 0 is nothing.
 """
 
 _log = structlog.get_logger(__name__)
@@ -133,28 +132,18 @@ _ORIGIN_CODE: Final = {origin: code for code, origin in enumerate(_ORIGINS)}
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """An attempt, or the end of a delivery.
+    """An attempt, or the end of a delivery."""
 
-    Attributes:
-        time_us: Microseconds since 1970 UTC.
-        target: The trigger's id; 0 for a replay to a URL.
-        attempt: From 1; 0 for an end.
-        status: HTTP status of the answer; 0 for none.
-        reason: Why the attempt failed; empty when it did not.
-        result: How the delivery ended; empty for an attempt.
-        detail: What was found behind the reason, in words of `_DETAILS`; empty where they have none for it.
-    """
-
-    time_us: int
+    time_us: int  # microseconds since 1970 UTC
     partition: int
     offset: int
-    target: int
-    attempt: int = 0
-    status: int = 0
-    reason: str = ""
-    result: str = ""
+    target: int  # the trigger's id; 0 for a replay to a URL
+    attempt: int = 0  # from 1; 0 for an end
+    status: int = 0  # HTTP status of the answer; 0 for none
+    reason: str = ""  # why the attempt failed; empty when it did not
+    result: str = ""  # how the delivery ended; empty for an attempt
     origin: Origin = Origin.DELIVERY
-    detail: str = ""
+    detail: str = ""  # what was found behind the reason, in words of `_DETAILS`; empty where they have none for it
 
 
 class Journal:
@@ -227,10 +216,7 @@ class Journal:
 
 
 def rewrite(sources: Sequence[Path], directory: Path, wants: Callable[[int], bool]) -> None:
-    """Write the newest entries of several journals as one; no process writes any of them.
-
-    `directory` is made when absent.
-    """
+    """Write the newest entries of several journals, which no process writes, as one in a directory that is made."""
     newest = deque[bytes](maxlen=limits.JOURNAL_BYTES_MAX // _FORM.size)
     wanted: dict[int, bool] = {}
     with ExitStack() as stack:
@@ -245,7 +231,6 @@ def rewrite(sources: Sequence[Path], directory: Path, wants: Callable[[int], boo
 
 
 def _timed(file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
-    """Time and target of each entry of a file, and the entry."""
     while len(piece := file.read(_PIECE_BYTES)) >= _FORM.size:
         for start in range(0, len(piece) - _FORM.size + 1, _FORM.size):
             time_us, target = _TIMED.unpack_from(piece, start)

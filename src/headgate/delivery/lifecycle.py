@@ -114,7 +114,6 @@ TRANSITIONS: Final[dict[tuple[DeliveryState, DeliveryEvent], DeliveryState]] = {
     (BACKING_OFF, _END): ENDED,
     (EXPIRING, _END): ENDED,
 }
-"""Every transition that there is."""
 
 _NEXT: Final = tuple(tuple(TRANSITIONS.get((state, event)) for state in DeliveryState) for event in DeliveryEvent)
 """The same by two indexes: an event moves every delivery several times, and hashing costs more than indexing."""
@@ -125,18 +124,7 @@ class TransitionError(AssertionError):
 
 
 class Delivery:
-    """One event on its way to one target.
-
-    Attributes:
-        position: Of its outbox row: the identity.
-        state: Changed by `TargetDeliveries` alone.
-        due_us: When the next one may start, microseconds since 1970 UTC; 0 at once.
-        since: See `begun`; None before the first attempt of this process has ended.
-        tried_us: Microseconds from there to the last failure.
-        key: The partition key that it has, or waits for, at an ordered target.
-        alone: It goes out in a batch of its own: another one with it was refused.
-        started_at: Start of the last attempt, monotonic seconds.
-    """
+    """One event on its way to one target."""
 
     __slots__ = (
         "alone",
@@ -154,21 +142,20 @@ class Delivery:
     )
 
     def __init__(self, position: int, partition: int, offset: int, verdict: int) -> None:
-        self.position = position
+        self.position = position  # of its outbox row: the identity
         self.partition = partition
         self.offset = offset
         self.verdict = verdict
-        self.state = QUEUED
+        self.state = QUEUED  # changed by `TargetDeliveries` alone
         self.failures = 0
-        self.due_us = 0
-        self.since: float | None = None
-        self.tried_us = 0
-        self.key: str | None = None
-        self.alone = False
-        self.started_at = 0.0
+        self.due_us = 0  # when the next one may start, microseconds since 1970 UTC; 0 at once
+        self.since: float | None = None  # see `begun`; None before the first attempt of this process has ended
+        self.tried_us = 0  # microseconds from there to the last failure
+        self.key: str | None = None  # the partition key that it has, or waits for, at an ordered target
+        self.alone = False  # it goes out in a batch of its own: another one with it was refused
+        self.started_at = 0.0  # start of the last attempt, monotonic seconds
 
     def fail(self, now: float) -> None:
-        """The last attempt has failed."""
         self.failures += 1
         self.tried_us = int((now - self.begun()) * 1e6)
 
@@ -184,39 +171,26 @@ class Delivery:
 
 
 class Attempt:
-    """Deliveries that go out in one request, and hold one permit together.
-
-    Attributes:
-        deliveries: At least one when it begins; those that end or return leave it.
-        started_at: Monotonic seconds.
-        size_bytes: Of the events that it carries, as soon as they are read.
-    """
+    """Deliveries that go out in one request, and hold one permit together."""
 
     __slots__ = ("deliveries", "size_bytes", "started_at")
 
     def __init__(self, started_at: float) -> None:
-        self.deliveries: list[Delivery] = []
-        self.started_at = started_at
-        self.size_bytes = 0
+        self.deliveries: list[Delivery] = []  # at least one when it begins; those that end or return leave it
+        self.started_at = started_at  # monotonic seconds
+        self.size_bytes = 0  # of the events that it carries, as soon as they are read
 
 
 class TargetDeliveries:
-    """The deliveries of one target that are in memory.
-
-    Attributes:
-        live: All of them by position, in the order in which they arrived.
-        queue: Those that may start, in order.
-        attempts: Those that have begun and not ended, the oldest first.
-        tried: Those of `live` that have failed.
-    """
+    """The deliveries of one target that are in memory."""
 
     __slots__ = ("_counts", "_keys", "attempts", "live", "queue", "tried")
 
     def __init__(self) -> None:
-        self.live: dict[int, Delivery] = {}
-        self.queue: deque[Delivery] = deque()
-        self.attempts: dict[Attempt, None] = {}
-        self.tried: dict[int, Delivery] = {}
+        self.live: dict[int, Delivery] = {}  # all of them by position, in the order in which they arrived
+        self.queue: deque[Delivery] = deque()  # those that may start, in order
+        self.attempts: dict[Attempt, None] = {}  # those that have begun and not ended, the oldest first
+        self.tried: dict[int, Delivery] = {}  # those of `live` that have failed
         self._counts = [0] * len(DeliveryState)
         self._keys: KeyQueues[Delivery] = KeyQueues()
 
@@ -240,7 +214,6 @@ class TargetDeliveries:
         self.queue.appendleft(delivery)
 
     def arrive(self, delivery: Delivery) -> None:
-        """A row is a delivery now."""
         self.live[delivery.position] = delivery
         if delivery.failures:
             self.tried[delivery.position] = delivery
@@ -302,7 +275,6 @@ class TargetDeliveries:
         return delivery
 
     def due(self, delivery: Delivery) -> None:
-        """Its pause is over."""
         delivery.due_us = 0
         self._requeue(delivery, _DUE)
 
@@ -339,7 +311,6 @@ class TargetDeliveries:
             delivery.since = None
 
     def unstarted(self) -> list[Delivery]:
-        """Those that are queued or wait for a key."""
         return [one for one in self.live.values() if one.state is QUEUED or one.state is WAITING_FOR_KEY]
 
     def expire(self, position: int) -> list[Delivery]:

@@ -14,19 +14,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from headgate import limits
 from headgate.delivery.lifecycle import Attempt
 from headgate.delivery.targets import TargetState
+from headgate_api import limits
 
 _SWEEP_S: Final = 0.25
 
 
 class PermitCounts:
-    """How many permits are taken on either side, and the bytes of their attempts. Sides: slow or not. Pure.
+    """How many permits are taken on either side (slow or not), and the bytes of their attempts. Pure.
 
-    Args:
-        sharers: Into how many parts the process's permits are divided, one of which this is; a part has at least
-            ATTEMPTS_PART_MIN.
+    The process's permits are divided into `sharers` parts, one of which this is; it has at least ATTEMPTS_PART_MIN.
     """
 
     def __init__(self, sharers: int = 1) -> None:
@@ -50,7 +48,6 @@ class PermitCounts:
         return self._taken[True] >= self._max[True]
 
     def available(self, slow: bool) -> bool:
-        """Whether one more may be taken."""
         taken = self._taken
         return (
             taken[slow] < self._max[slow]
@@ -59,15 +56,12 @@ class PermitCounts:
         )
 
     def acquire(self, slow: bool) -> None:
-        """One is taken."""
         self._taken[slow] += 1
 
     def charge(self, slow: bool, size_bytes: int) -> None:
-        """Its attempt carries events of this size."""
         self._bytes[slow] += size_bytes
 
     def release(self, slow: bool, size_bytes: int) -> None:
-        """One is free again."""
         self._taken[slow] -= 1
         self._bytes[slow] -= size_bytes
 
@@ -84,10 +78,7 @@ def _part(permits: int, sharers: int) -> int:
 
 
 class Permits:
-    """The permits of all targets, and the line before either side's. Lives on one event loop.
-
-    The clock is monotonic.
-    """
+    """The permits of all targets, and the line before either side's, on one event loop. The clock is monotonic."""
 
     def __init__(
         self,
@@ -107,7 +98,6 @@ class Permits:
 
     @property
     def taken(self) -> dict[bool, int]:
-        """Attempts in flight, by whether their targets are slow."""
         return self._counts.by_side
 
     def cautious(self, state: TargetState) -> bool:
@@ -131,12 +121,10 @@ class Permits:
         return attempt
 
     def charge(self, state: TargetState, attempt: Attempt, size_bytes: int) -> None:
-        """It carries so many bytes."""
         attempt.size_bytes = size_bytes
         self._counts.charge(state.slow, size_bytes)
 
     def release(self, state: TargetState, attempt: Attempt) -> None:
-        """An attempt is over: its permit is free."""
         state.deliveries.close(attempt)
         state.subscriber.end()
         if not state.deliveries.attempts:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Protocol
 
-from headgate import limits
 from headgate.control.credentials import ClientTls
 from headgate.control.egress import UrlPolicy
 from headgate.delivery.http_connections import ConnectionPools, Headers, RequestFailedError
 from headgate.delivery.resolver import Hop, Resolve, Routes
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Answer, Outcome
+from headgate_api import limits
 
 _LOCAL: Final = UrlPolicy()
 _USER_AGENT: Final = "headgate"
@@ -40,19 +40,12 @@ _TAKEN: Final = {status: Outcome(status) for status in range(200, 300)}
 
 @dataclass(frozen=True, slots=True)
 class PostOptions:
-    """What few requests need.
+    """What few requests need."""
 
-    Attributes:
-        tls: What the client trusts and shows; None for the system's CAs alone.
-        kept_bytes: How much of the body of a 2xx is kept.
-        method: Of the request; anything but POST is no delivery, and its answer no event.
-        kept_headers: Names of headers of the answer that are kept, in lower case.
-    """
-
-    tls: ClientTls | None = None
-    kept_bytes: int = 0
-    method: str = "POST"
-    kept_headers: tuple[str, ...] = ()
+    tls: ClientTls | None = None  # what the client trusts and shows; None for the system's CAs alone
+    kept_bytes: int = 0  # how much of the body of a 2xx is kept
+    method: str = "POST"  # of the request; anything but POST is no delivery, and its answer no event
+    kept_headers: tuple[str, ...] = ()  # names of headers of the answer that are kept, in lower case
 
 
 _NO_OPTIONS: Final = PostOptions()
@@ -73,10 +66,7 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """The HTTP client of all deliveries; an async context manager.
-
-    Names are resolved by the system where `resolve` is None.
-    """
+    """The HTTP client of all deliveries; an async context manager. Without `resolve` the system resolves names."""
 
     def __init__(self, policy: UrlPolicy = _LOCAL, resolve: Resolve | None = None) -> None:
         self._replies_bytes = 0
@@ -103,15 +93,9 @@ class HttpTransport:
         timeout_s: float,
         options: PostOptions | None = None,
     ) -> Outcome:
-        """One attempt.
+        """One attempt; `timeout_s` is for all of it: name, connection, sending, the answer's last byte.
 
-        Args:
-            url: Absolute http or https URL.
-            timeout_s: For all of it: resolving the name, connecting, sending, the answer's last byte.
-
-        Returns:
-            The status, or why there is none. Of a body is kept what somebody needs, the rest is read and dropped; over
-            RESPONSE_BYTES_MAX it is cut off.
+        Of a body is kept what somebody needs, the rest is read and dropped; over RESPONSE_BYTES_MAX it is cut off.
         """
         clock = self._clock
         ends, left_s = clock() + timeout_s, timeout_s

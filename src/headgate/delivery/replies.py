@@ -16,15 +16,15 @@ import time
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from headgate import limits
 from headgate.delivery.encoding import Headers
 from headgate.delivery.post import Transport
 from headgate.delivery.retry import Answer, Outcome
 from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, hops_of
-from headgate.event.http import BATCH_JSON
-from headgate.event.model import Event
 from headgate.event.trace import Context
 from headgate.observe import metrics
+from headgate_api import limits
+from headgate_api.event.http import BATCH_JSON
+from headgate_api.event.model import Event
 
 _STORED: Final = metrics.REPLIES.labels("stored")
 _TREE_IS_FULL: Final = 422
@@ -34,16 +34,11 @@ _REFUSED_AS_MALFORMED: Final = frozenset({400, 413, 415, 431})
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a reply answers.
+    """What a reply answers."""
 
-    Attributes:
-        broker: `namespace/name` of the trigger's broker; a reply goes to the one that has the name now.
-        root: The event that it descends from, or itself.
-    """
-
-    broker: str
+    broker: str  # `namespace/name` of the trigger's broker; a reply goes to the one that has the name now
     event: Event
-    root: str
+    root: str  # the event that it descends from, or itself
 
 
 class Replies(Protocol):
@@ -61,14 +56,7 @@ class IngressReplies:
         self._url = url
 
     async def store(self, to: Answered, answer: Answer, trace: Context) -> Outcome:
-        """See `Replies`.
-
-        Args:
-            trace: Of the attempt, or of the event that was delivered.
-
-        Returns:
-            Success when the reply is on disk; else a failed attempt, tried again unless its loop has come to its end.
-        """
+        """Success when the reply is on disk; else a failed attempt, tried again unless its loop has ended."""
         hops = hops_of(to.event) + 1
         if hops > limits.HOPS_MAX:
             metrics.REPLIES.labels("looped").inc()

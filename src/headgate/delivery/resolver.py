@@ -20,7 +20,6 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from headgate import limits
 from headgate.auth.context import current_user
 from headgate.auth.user import namespace_of_account
 from headgate.control.credentials import ClientTls, CredentialsError
@@ -28,6 +27,7 @@ from headgate.control.egress import Address, Endpoint, UrlPolicy, UrlRefusedErro
 from headgate.delivery.http_connections import ConnectionPool, ConnectionPools, tls_context
 from headgate.delivery.retry import CREDENTIALS, Outcome
 from headgate.shares import FairThreads
+from headgate_api import limits
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """From a host and a port to addresses as text, the best first. OSError when there are none, ValueError for no host."""
@@ -46,19 +46,12 @@ class Hop:
 
 @dataclass(slots=True)
 class Route:
-    """Where a URL leads.
+    """Where a URL leads."""
 
-    Attributes:
-        hops: Its addresses that may be connected to, the last one that worked first.
-        refusal: Why there is none.
-        fresh_until: Loop time; it is renewed then.
-        stale_until: Loop time; it does not serve any longer then.
-    """
-
-    hops: list[Hop]
-    refusal: Outcome | None
-    fresh_until: float
-    stale_until: float
+    hops: list[Hop]  # its addresses that may be connected to, the last one that worked first
+    refusal: Outcome | None  # why there is none
+    fresh_until: float  # loop time; it is renewed then
+    stale_until: float  # loop time; it does not serve any longer then
 
     def prefer(self, hop: Hop) -> None:
         """This one worked where another did not."""
@@ -68,10 +61,7 @@ class Route:
 
 
 class Routes:
-    """Routes of all URLs that are sent to. Lives on one event loop.
-
-    Names are resolved by the system where `resolve` is None.
-    """
+    """Routes of all URLs that are sent to, on one event loop. Without `resolve` the system resolves names."""
 
     def __init__(self, policy: UrlPolicy, pools: ConnectionPools, resolve: Resolve | None = None) -> None:
         self._policy = policy
@@ -109,7 +99,6 @@ class Routes:
         return task.result()
 
     async def close(self) -> None:
-        """Gives up what is being looked up."""
         for task in self._finding.values():
             task.cancel()
         await asyncio.gather(*self._finding.values(), return_exceptions=True)
@@ -204,7 +193,6 @@ class Routes:
         return await self._loop.run_in_executor(self._share(), _addresses, host, port)
 
     def _share(self) -> Executor:
-        """The threads for who asks."""
         name = current_user.get().name
         return self._threads.of(namespace_of_account(name), name)
 

@@ -8,8 +8,8 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Final
 
-from headgate import limits
 from headgate.control.routing import DeliveryRules
+from headgate_api import limits
 
 RETRY_AFTER_STATUSES: Final = frozenset({429, 503})
 """Answers whose Retry-After counts."""
@@ -60,31 +60,22 @@ class Answer:
 class Outcome:
     """How one attempt ended.
 
-    Attributes:
-        status: The HTTP status; 0 when no answer came.
-        reason: Why the attempt failed other than by its status: `dns`, `refused`, `certificate`, `tls`, `connection`,
-            `timeout`, `protocol`, `url`, `policy`, `credentials`, `handshake`, and `reply...` when the answer was a
-            reply that could not be stored. Empty otherwise.
-        detail: For people; never event data.
-        retry_after: The header as it came, of an answer for which it counts.
-        body: The first ERROR_BODY_BYTES_MAX bytes of an answer that says no.
-        reply: The event in a 200 answer that says that it holds one.
-        headers: Those of the answer that were asked for, names in lower case.
-        unsent: There was no connection to send by: another address may be tried.
+    `reason` says why it failed other than by its status: `dns`, `refused`, `certificate`, `tls`, `connection`,
+    `timeout`, `protocol`, `url`, `policy`, `credentials`, `handshake`, and `reply...` when the answer was a reply that
+    could not be stored. It is empty otherwise.
     """
 
-    status: int
+    status: int  # the HTTP status; 0 when no answer came
     reason: str = ""
-    detail: str = ""
-    retry_after: str = ""
-    body: bytes = b""
-    reply: Answer | None = None
-    unsent: bool = False
-    headers: tuple[tuple[str, str], ...] = ()
+    detail: str = ""  # for people; never event data
+    retry_after: str = ""  # the header as it came, of an answer for which it counts
+    body: bytes = b""  # the first ERROR_BODY_BYTES_MAX bytes of an answer that says no
+    reply: Answer | None = None  # the event in a 200 answer that says that it holds one
+    unsent: bool = False  # there was no connection to send by: another address may be tried
+    headers: tuple[tuple[str, str], ...] = ()  # those of the answer that were asked for, names in lower case
 
     @property
     def answered(self) -> bool:
-        """Whether somebody answered at all."""
         return self.status != 0
 
     @property
@@ -149,12 +140,9 @@ def backoff_s(spec: DeliveryRules, retry: int) -> float:
 
 
 def pause_s(spec: DeliveryRules, retry: int, outcome: Outcome, *, now_s: float, chance: float) -> float:
-    """Seconds before the retry number `retry`: the back-off, or what the subscriber asked for when that is longer.
+    """Seconds before retry number `retry` (from 1): the back-off, or what the subscriber asked for if that is longer.
 
-    Args:
-        retry: From 1.
-        now_s: Seconds since 1970, for a Retry-After that is a date.
-        chance: From 0 to 1, for the jitter.
+    `now_s` counts from 1970, for a Retry-After that is a date; `chance`, from 0 to 1, is for the jitter.
     """
     pause = backoff_s(spec, retry)
     if outcome.retry_after:
@@ -164,10 +152,7 @@ def pause_s(spec: DeliveryRules, retry: int, outcome: Outcome, *, now_s: float, 
 
 
 def left_s(spec: DeliveryRules, failures: int, due_us: int, *, now_us: int) -> float:
-    """Seconds that are left of a pause which an earlier process began; 0 or less when it is over.
-
-    It ends at `due_us`; both times are microseconds since 1970 UTC.
-    """
+    """Seconds left of a pause that an earlier process began, until `due_us` (since 1970 UTC); 0 or less when over."""
     # A clock that was set back must not make a pause of days.
     longest_s = max(backoff_s(spec, failures), spec.retry_after_max_s) * (1.0 + JITTER)
     return min((due_us - now_us) / 1e6, longest_s)

@@ -10,8 +10,6 @@ A delivery's way through the states is in `lifecycle.py`. It ends as:
     dead_lettered    no retries are left, or none would help
     failed           the same, and there is no sink
 
-An answer that is an event is stored by front within the attempt; when it cannot be, the attempt has failed.
-
 Everything runs on one event loop; a row goes from `hand` to the socket without a pause and without a task but its
 attempt's.
 """
@@ -23,7 +21,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Container, Iterator
 from typing import Final, Protocol
 
-from headgate import limits
 from headgate.control.routing import RoutingTable, Target
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.attempts import Attempts
@@ -38,6 +35,7 @@ from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.outbox.reader import Backlog
 from headgate.outbox.writer import OutboxChunk
+from headgate_api import limits
 
 _RESULTS: Final = ("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered", "expired")
 _ENDED: Final = {result: metrics.DELIVERIES.labels(result) for result in _RESULTS}
@@ -62,16 +60,7 @@ class SchedulerListener(Protocol):
 
 
 class Scheduler:
-    """All deliveries of the dispatcher. Lives on one event loop.
-
-    Args:
-        sharers: How many schedulers share the process's memory and sockets: each has that part of the limits.
-
-    Attributes:
-        rows_waiting: Rows that were handed over and not walked yet.
-        live_count: Deliveries in memory.
-        behind: Targets with deliveries in memory.
-    """
+    """All deliveries of the dispatcher, on one event loop. Each of `sharers` has that part of the process's limits."""
 
     def __init__(
         self,
@@ -103,9 +92,9 @@ class Scheduler:
         self._is_within_record = False
         self._marks: deque[tuple[float, int]] = deque()  # (time, position), one a second
         self._watermarks: dict[int, int] = {}
-        self.rows_waiting = 0
-        self.live_count = 0
-        self.behind: set[TargetState] = set()
+        self.rows_waiting = 0  # rows that were handed over and not walked yet
+        self.live_count = 0  # deliveries in memory
+        self.behind: set[TargetState] = set()  # targets with deliveries in memory
 
     @property
     def handed(self) -> int:
@@ -140,7 +129,6 @@ class Scheduler:
             self.has_room(state)
 
     def find(self, target: int) -> Target | None:
-        """A target as routing has it now."""
         return self._table.get(target)
 
     @property
@@ -290,10 +278,7 @@ class Scheduler:
     # --- deliveries out -------------------------------------------------------------------------------
 
     def end(self, state: TargetState, delivery: Delivery, result: str) -> None:
-        """The one place where a delivery reaches its terminal state, whatever it is: dead letters branch off here.
-
-        `result` is one of `_RESULTS`.
-        """
+        """The one place where a delivery reaches its terminal state; `result` is one of `_RESULTS`."""
         state.deliveries.end(delivery)
         if not state.deliveries.live:
             self.behind.discard(state)

@@ -26,29 +26,24 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from headgate import limits
 from headgate.control.routing import Target
 from headgate.delivery.clock import Clocks
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import CREDENTIALS, HANDSHAKE, UNSENT, Fate, Outcome, judge
+from headgate_api import limits
 
 _NOBODY: Final = frozenset({502, 503, 504})
 _BURST_S: Final = 0.1
 
 
 class Circuit:
-    """The breaker of one target.
-
-    Attributes:
-        failures: In a row.
-        opened: Whether it is open, or half-open.
-    """
+    """The breaker of one target."""
 
     __slots__ = ("_pause_s", "_until", "failures", "opened")
 
     def __init__(self) -> None:
-        self.failures = 0
-        self.opened = False
+        self.failures = 0  # in a row
+        self.opened = False  # whether it is open, or half-open
         self._pause_s = 0.0
         self._until = 0.0
 
@@ -85,10 +80,7 @@ class Circuit:
 
 
 class Rate:
-    """At most so many attempts a second, evenly, with bursts of what `burst_s` brings where that is more than one.
-
-    `per_s` is above 0.
-    """
+    """At most `per_s` (above 0) attempts a second, evenly; bursts of what `burst_s` brings where that is over one."""
 
     __slots__ = ("_burst_s", "_due", "per_s")
 
@@ -98,11 +90,9 @@ class Rate:
         self._due = 0.0
 
     def wait_s(self, now: float) -> float:
-        """Seconds until the next attempt may start."""
         return max(0.0, self._due - self._burst_s - now)
 
     def take(self, now: float) -> None:
-        """One starts."""
         self._due = max(self._due, now) + 1 / self.per_s
 
 
@@ -110,21 +100,7 @@ NEVER: Final = float("-inf")
 
 
 class Subscriber:
-    """The subscriber of one trigger.
-
-    Attributes:
-        target: The trigger, as routing has it now.
-        answered_at: When it last answered in good time, monotonic seconds.
-        taken_at: When it last took an event, monotonic seconds.
-        failing_since: Start of the attempts since then that are tried again; None without one.
-        refused: Attempts since then that were refused for good.
-        refused_since: Start of the first of them, monotonic seconds.
-        failures_untold: Events given up since the last log line about it.
-        told_at: When that was, monotonic seconds.
-        allowed_per_s: Attempts a second that it allows by a handshake; None for no bound.
-        trouble: What was last told to be wrong with it.
-        warned_at: When the log last had an attempt that got no answer, monotonic seconds.
-    """
+    """The subscriber of one trigger."""
 
     __slots__ = (
         "__weakref__",
@@ -145,18 +121,18 @@ class Subscriber:
     )
 
     def __init__(self, target: Target) -> None:
-        self.target = target
+        self.target = target  # the trigger, as routing has it now
         self.circuit = Circuit()
         self.in_flight = 0
-        self.answered_at = NEVER
-        self.taken_at = NEVER
-        self.failing_since: float | None = None
-        self.refused = 0
-        self.refused_since = 0.0
-        self.failures_untold = 0
-        self.told_at = self.warned_at = NEVER
-        self.trouble = ""
-        self.allowed_per_s: float | None = None
+        self.answered_at = NEVER  # when it last answered in good time, monotonic seconds
+        self.taken_at = NEVER  # when it last took an event, monotonic seconds
+        self.failing_since: float | None = None  # start of attempts since then that are tried again; None: none
+        self.refused = 0  # attempts since then that were refused for good
+        self.refused_since = 0.0  # start of the first of them, monotonic seconds
+        self.failures_untold = 0  # events given up since the last log line about it
+        self.told_at = self.warned_at = NEVER  # monotonic seconds of the last log line on events given up, on no answer
+        self.trouble = ""  # what was last told to be wrong with it
+        self.allowed_per_s: float | None = None  # attempts a second that it allows by a handshake; None for no bound
         self._rate: Rate | None = None
 
     @property
@@ -167,7 +143,6 @@ class Subscriber:
 
     @property
     def rate(self) -> Rate | None:
-        """Its rate limit, as routing has it now."""
         per_s = self.per_s
         if per_s is None:
             return None
@@ -188,7 +163,6 @@ class Subscriber:
             rate.take(now)
 
     def end(self) -> None:
-        """An attempt is over."""
         self.in_flight -= 1
 
 
@@ -199,7 +173,6 @@ class Subscribers:
         self._known: WeakValueDictionary[int, Subscriber] = WeakValueDictionary()
 
     def of(self, target: Target) -> Subscriber:
-        """The subscriber of a trigger that routing has now."""
         known = self._known.get(target.id)
         if known is None:
             known = self._known[target.id] = Subscriber(target)
@@ -214,11 +187,9 @@ _log = structlog.get_logger(__name__)
 
 
 class SubscriberHealth:
-    """The health of all targets' subscribers. Lives on one event loop.
+    """The health of all targets' subscribers, on one event loop.
 
-    Args:
-        report: Called with a target's id and what is wrong with its subscriber now, as "Reason: message"; empty for
-            nothing.
+    `report` gets a target's id and what is wrong with its subscriber now, as "Reason: message"; empty for nothing.
     """
 
     def __init__(self, report: Callable[[int, str], None], clocks: Clocks) -> None:

@@ -11,8 +11,8 @@ from headgate.delivery.attempt_service import Recipient
 from headgate.delivery.cursors import TargetCursor, Tried
 from headgate.delivery.lifecycle import BACKING_OFF, READING_KEY, Delivery, TargetDeliveries
 from headgate.delivery.subscribers import Subscriber
-from headgate.limits import RATE_WINDOW_S
 from headgate.observe import metrics
+from headgate_api.limits import RATE_WINDOW_S
 
 GIVEN_UP: Final = frozenset({"failed", "dead_lettered", "expired", "lost"})
 """Results of deliveries that were given up."""
@@ -29,7 +29,6 @@ class Rate60:
         self._before = 0
 
     def add(self, now: float) -> None:
-        """One more, at monotonic seconds."""
         window = int(now / RATE_WINDOW_S)
         if window != self._window:
             self._before = self._count if window == self._window + 1 else 0
@@ -44,26 +43,19 @@ class Rate60:
 
 
 class TargetCounts:
-    """The counters of one target.
-
-    Attributes:
-        failed: Given up: dead letters, and what was dropped.
-        filtered: Pairs that the filter refused after all.
-        filter_errors: Pairs for which the filter was an error.
-    """
+    """The counters of one target."""
 
     __slots__ = ("attempts_failed", "delivered", "failed", "filter_errors", "filtered", "rate")
 
     def __init__(self) -> None:
         self.delivered = 0
-        self.failed = 0
-        self.filtered = 0
-        self.filter_errors = 0
+        self.failed = 0  # given up: dead letters, and what was dropped
+        self.filtered = 0  # pairs that the filter refused after all
+        self.filter_errors = 0  # pairs for which the filter was an error
         self.attempts_failed = 0
         self.rate = Rate60()
 
     def end(self, result: str, now: float) -> None:
-        """A delivery has ended: see `scheduler.end`."""
         if result == "delivered":
             self.delivered += 1
             self.rate.add(now)
@@ -77,21 +69,13 @@ class TargetCounts:
 
 @dataclass(slots=True)
 class Lag:
-    """What a target has not read.
+    """What a target has not read."""
 
-    Attributes:
-        next: Outbox position to go on reading at.
-        floor: From it on every row counts; below it only those in `unread`.
-        unread: Positions below `floor` that an earlier process had handed out and not ended.
-        tried: What an earlier process had tried and is not read again yet, by position.
-        tail: Rows that came while the last piece is being read; None when they are not collected.
-    """
-
-    next: int
-    floor: int
-    unread: set[int] = field(default_factory=set)
-    tried: dict[int, Tried] = field(default_factory=dict)
-    tail: list[Delivery] | None = None
+    next: int  # outbox position to go on reading at
+    floor: int  # from it on every row counts; below it only those in `unread`
+    unread: set[int] = field(default_factory=set)  # below `floor`: what an earlier process handed out and did not end
+    tried: dict[int, Tried] = field(default_factory=dict)  # by position: what an earlier process tried, not yet reread
+    tail: list[Delivery] | None = None  # rows that came while the last piece is being read; None: not collected
 
     def wants(self, position: int) -> bool:
         """Whether the row at this position has still to be delivered."""
@@ -104,19 +88,7 @@ class Lag:
 
 
 class TargetState:
-    """A target and its deliveries.
-
-    Attributes:
-        target: As routing has it now.
-        gathering: The timer of a batch that waits for events.
-        ripe: Whether the batch has waited for long enough.
-        lag: What it has not read; None when it reads along.
-        slow: Whether it counts as one that does not answer.
-        waiting_for_permit: Whether it stands in line for a permit.
-        seconds: The metric of its namespace: end to end.
-        given_up: The metric of its namespace: deliveries that were given up.
-        stored: Whether dispatch.db has a row of it.
-    """
+    """A target and its deliveries."""
 
     __slots__ = (
         "counts",
@@ -140,13 +112,13 @@ class TargetState:
         self.subscriber = subscriber
         self.deliveries = TargetDeliveries()
         self.counts = TargetCounts()
-        self.gathering: asyncio.TimerHandle | None = None
-        self.ripe = False
-        self.lag: Lag | None = None
+        self.gathering: asyncio.TimerHandle | None = None  # the timer of a batch that waits for events
+        self.ripe = False  # whether the batch has waited for long enough
+        self.lag: Lag | None = None  # what it has not read; None when it reads along
         self.refilling = False
-        self.slow = False
+        self.slow = False  # whether it counts as one that does not answer
         self.waiting_for_permit = False
-        self.stored = False
+        self.stored = False  # whether dispatch.db has a row of it
         self.route(subscriber.target)
 
     def route(self, target: Target) -> None:

@@ -19,14 +19,14 @@ from typing import Final, NamedTuple
 import jwt
 import msgspec
 
-from headgate import limits
 from headgate.control.credentials import CredentialsError, OAuthClient
 from headgate.control.signing_keys import ALGORITHM, SigningKey, SigningKeys
 from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import Outcome
-from headgate.errors import HeadgateError
 from headgate.observe.logs import tell_failure
+from headgate_api import limits
+from headgate_api.errors import HeadgateError
 
 _ERROR: Final = re.compile(r"[a-z_]{1,64}", re.ASCII)
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}", re.ASCII)
@@ -50,18 +50,12 @@ class _Refused(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Kept:
-    """What is known of one client's token.
+    """What is known of one client's token."""
 
-    Attributes:
-        value: The token; empty while there is none.
-        got_at: When it was asked for, monotonic seconds.
-        until: When it is asked for again, monotonic seconds.
-    """
-
-    value: str
+    value: str  # the token; empty while there is none
     problem: str
-    got_at: float
-    until: float
+    got_at: float  # when it was asked for, monotonic seconds
+    until: float  # when it is asked for again, monotonic seconds
 
 
 class Tokens:

@@ -12,11 +12,11 @@ import structlog
 from headgate.control.routing import Target, TargetReport
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
-from headgate.event.names import path_of
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import FilterOutcome, OutcomeKind, program
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.observe import metrics
+from headgate_api.event.names import path_of
 
 _FILTERED: Final = {
     "matched": metrics.FILTERED.labels("matched"),
@@ -40,10 +40,7 @@ def evaluate(cel: str, event: SharedEvent) -> FilterOutcome:
 
 
 class FilterErrors:
-    """What is to be reported of each target; words for one filter error of each, because finding them costs.
-
-    Beside filter errors, what is wrong with subscribers: the same people read it, in the same place.
-    """
+    """What is to be reported of each target: filter errors, one in words, as these cost; trouble of subscribers."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()  # of filter errors: there may be one a row
@@ -82,7 +79,6 @@ class FilterErrors:
         return self._counts[target] == 1
 
     def describe(self, target: int, message: str, event: SharedEvent) -> None:
-        """Say what the error was and of which event."""
         words = f"{event.event.source} {event.event.id}"
         self._reports[target] = replace(self._of(target), last_error=message, last_error_event=words)
 
@@ -138,5 +134,4 @@ class FinalCheck:
         return result
 
     def message(self, target: Target, event: SharedEvent) -> str:
-        """Why the filter is an error."""
         return self.judge_filter(target.filter.cel, event).message

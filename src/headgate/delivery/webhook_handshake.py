@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from headgate import limits
 from headgate.control.handshake_grants import PATH, HandshakeGrants, allowed_per_s
 from headgate.control.routing import DeliveryRules
 from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import HANDSHAKE, Outcome
 from headgate.delivery.subscribers import Rate
-from headgate.errors import UnavailableError
 from headgate.observe.logs import tell_failure
+from headgate_api import limits
+from headgate_api.errors import UnavailableError
 
 ORIGIN: Final = "webhook-request-origin"
 _ANSWERS: Final = ("webhook-allowed-origin", "webhook-allowed-rate")
@@ -34,26 +34,18 @@ _LOOKED_AT: Final = 100
 
 @dataclass(slots=True)
 class _Known:
-    """What a URL answered.
+    """What a URL answered."""
 
-    Attributes:
-        problem: Why nothing may be sent; empty for leave.
-        rate: How often; None for no bound.
-        until: When it is asked again, monotonic seconds.
-    """
-
-    problem: str
-    rate: Rate | None
-    until: float
+    problem: str  # why nothing may be sent; empty for leave
+    rate: Rate | None  # how often; None for no bound
+    until: float  # when it is asked again, monotonic seconds
 
 
 class Handshakes:
-    """Permissions of all URLs. Lives on one event loop.
+    """Permissions of all URLs, on one event loop. The host of `public_url` is the origin.
 
-    Args:
-        public_url: Of this server: its host is the origin.
-        is_own: Whether a URL is a broker of this server, which needs no permission.
-        always: Whether everybody is asked, and not only whose rules say so.
+    `is_own` says whether a URL is a broker of this server, which needs no permission; with `always` everybody is asked,
+    and not only whose rules say so.
     """
 
     def __init__(
@@ -90,9 +82,7 @@ class Handshakes:
     ) -> Outcome | None:
         """Why nothing may be sent to a URL now; None when it may, and an attempt has been counted.
 
-        Args:
-            rate_per_s: How often it would be sent to; None for no bound.
-            wait_s: How long to wait for a turn at most.
+        `rate_per_s` is how often it would be sent to, None for no bound; `wait_s` how long to wait for a turn at most.
         """
         known = self._known.get(url)
         if known is None or self._clocks.now() >= known.until:

@@ -20,8 +20,8 @@ from rich.live import Live
 from rich.table import Table
 
 from headgate.demo.workload import TRIGGERS, DemoTrigger, samples
-from headgate.errors import UnavailableError
 from headgate.testing import Server, free_port
+from headgate_api.errors import UnavailableError
 
 NAMESPACE: Final = "shop"
 BROKER: Final = "events"
@@ -45,11 +45,9 @@ class Board:
         self.told = ""
 
     def accept(self) -> None:
-        """Notes one event that the broker answered with 202."""
         self.accepted += 1
 
     def deliver(self, trigger: str, event_id: str, sent_us: int) -> None:
-        """Notes one POST that reached the subscriber."""
         if event_id in self.received[trigger]:
             self.repeated += 1
         self.received[trigger].add(event_id)
@@ -80,14 +78,12 @@ class Board:
         return statistics.quantiles(self.latencies_ms, n=100, method="inclusive")[percent - 1]
 
     def headline(self) -> str:
-        """One line for logs and the table's title."""
         return (
             f"accepted {self.accepted} events, delivered {sum(map(len, self.received.values()))}, "
             f"latency POST to delivery p50 {self.percentile_ms(50):.1f} ms, p99 {self.percentile_ms(99):.1f} ms"
         )
 
     def table(self, title: str) -> Table:
-        """The whole board."""
         table = Table(title=title or None, title_justify="left")
         for name in ("trigger", "shows"):
             table.add_column(name)

@@ -27,11 +27,8 @@ class Sample:
 class DemoTrigger:
     """A trigger, whose name is also the path of its subscriber, with what is true about it.
 
-    Attributes:
-        why: What it shows.
-        filter: `spec.filter` as a user writes it.
-        wanted: Which events it must get.
-        fails: For which events its filter is an error (they are not delivered, but counted).
+    `why` is what it shows, `filter` is `spec.filter` as a user writes it. It must get the events that are `wanted`. For
+    those for which it `fails`, its filter is an error: they are not delivered, but counted.
     """
 
     name: str

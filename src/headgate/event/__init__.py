@@ -1,1 +1,1 @@
-"""CloudEvents: the model, its HTTP and JSON forms, its Arrow schema. Pure."""
+"""Forms of an event that only the server knows: rows of Arrow, records of Kafka, hops, traces."""

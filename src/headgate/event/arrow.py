@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import astuple
 
-from headgate.event import rfc3339
-from headgate.event.model import DataKind, Event, EventColumns, ExtensionValue
+from headgate_api.event import rfc3339
+from headgate_api.event.model import DataKind, Event, EventColumns, ExtensionValue
 
 EVENT_SCHEMA: Final = pa.schema(
     [
@@ -40,10 +40,7 @@ EVENT_SCHEMA: Final = pa.schema(
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event as the log holds it: with the identity of the broker that accepted it.
-
-    A msgspec struct, because a frozen dataclass takes ten times as long to make.
-    """
+    """An event and its broker's identity; a msgspec struct, as a frozen dataclass takes ten times as long to make."""
 
     broker: str
     event: Event
@@ -61,22 +58,16 @@ _KINDS: Final = tuple(DataKind)
 
 
 def columns_to_batch(groups: Sequence[tuple[str, EventColumns]]) -> pa.RecordBatch:
-    """Builds one record batch of `EVENT_SCHEMA` of events that are held by columns, in order.
-
-    Args:
-        groups: A broker's identity and its events; at least one.
-    """
+    """One record batch of `EVENT_SCHEMA` from one group or more: a broker's identity and its events, by columns."""
     brokers = [pa.repeat(pa.scalar(broker, _UTF8), len(events)) for broker, events in groups]
     columns = zip(*[events.columns for _, events in groups], strict=True)
     return _record_batch(pa.concat_arrays(brokers), [list(chain.from_iterable(parts)) for parts in columns], ())
 
 
 def to_batch(entries: Sequence[StoredEvent], produced: Sequence[str | None] = ()) -> pa.RecordBatch:
-    """Builds one record batch of `EVENT_SCHEMA`, a row an entry, in order.
+    """One record batch of `EVENT_SCHEMA`, a row an entry; there is at least one.
 
-    Args:
-        entries: At least one; a chunk is never empty.
-        produced: One an entry, for the column of that name; empty when no producer numbers its events.
+    `produced` has one an entry, or is empty when no producer numbers its events.
     """
     columns = list(zip(*[astuple(entry.event) for entry in entries], strict=True))  # in the order of Event's fields
     return _record_batch(pa.array([entry.broker for entry in entries], _UTF8), columns, produced)

@@ -18,9 +18,9 @@ from typing import Final
 import msgspec
 import xxhash
 
-from headgate.event.errors import EventError
-from headgate.event.model import Event
-from headgate.limits import ROOT_CHARS_MAX
+from headgate_api.event.errors import EventError
+from headgate_api.event.model import Event
+from headgate_api.limits import ROOT_CHARS_MAX
 
 HOPS: Final = "headgatehops"
 HOPS_HEADER: Final = "headgate-hops"

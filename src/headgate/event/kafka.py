@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from headgate.event.attributes import media_type
-from headgate.event.errors import EventError, EventTooLargeError
-from headgate.event.http import STRUCTURED_JSON, canonical, check_format, event_of_binary, is_structured
-from headgate.event.json_format import decode_event
-from headgate.event.model import Event
-from headgate.limits import EVENT_BYTES_MAX, HEADER_ATTRIBUTES_BYTES_MAX
+from headgate_api.event.attributes import media_type
+from headgate_api.event.errors import EventError, EventTooLargeError
+from headgate_api.event.http import STRUCTURED_JSON, canonical, check_format, event_of_binary, is_structured
+from headgate_api.event.json_format import decode_event
+from headgate_api.event.model import Event
+from headgate_api.limits import EVENT_BYTES_MAX, HEADER_ATTRIBUTES_BYTES_MAX
 
 Header = tuple[str, bytes | None]
 """A record's header; Kafka allows one without a value."""
@@ -23,14 +23,9 @@ CONTENT_TYPE: Final = "content-type"
 
 
 def decode_record(headers: Iterable[Header], value: bytes | None) -> Event:
-    """Reads the event of a record that any producer may have written.
+    """The event of a record that any producer may have written; EventError names the attribute and the rule.
 
-    Args:
-        headers: In order, duplicates included. Those that the binding does not define are passed over.
-        value: None is no data, in binary mode.
-
-    Raises:
-        EventError: Names the attribute and the rule.
+    Headers are in order, with duplicates; unknown ones are passed over. A value of None is no data, in binary mode.
     """
     if value is not None and len(value) > EVENT_BYTES_MAX:
         raise EventTooLargeError(f"an event must not be larger than {EVENT_BYTES_MAX} bytes")
@@ -46,11 +41,10 @@ def decode_record(headers: Iterable[Header], value: bytes | None) -> Event:
 
 
 def read_headers(headers: Iterable[Header], bytes_max: int) -> tuple[dict[str, str], str | None]:
-    """The attributes that a record's headers hold, as text, and its content type.
+    """The attributes in a record's headers, as text, and its content type.
 
-    Raises:
-        EventError: A header of the binding is there twice, has no value, or is no UTF-8.
-        EventTooLargeError: Names and values together are over `bytes_max`.
+    Raises EventError where a header of the binding is there twice, has no value or is no UTF-8; EventTooLargeError
+    where names and values together are over `bytes_max`.
     """
     attributes: dict[str, str] = {}
     content_type: str | None = None
@@ -72,11 +66,7 @@ def read_headers(headers: Iterable[Header], bytes_max: int) -> tuple[dict[str, s
 
 
 def text_of(raw: bytes | None, attribute: str) -> str:
-    """A header's value as text.
-
-    Raises:
-        EventError: It has none, or is no UTF-8.
-    """
+    """A header's value as text; raises EventError where it has none, or is no UTF-8."""
     if raw is None:
         raise EventError("the header has no value", attribute=attribute[:64])
     try:
@@ -108,21 +98,11 @@ def encode_headers(event: Event) -> list[tuple[str, bytes]]:
 
 
 # --- headers of ours ------------------------------------------------------------------------------
-# Those of a stored event's record, beside those of the CloudEvents binding, which loses what they hold.
-#
-# | header | what it holds |
-# |---|---|
-# | `headgate_broker` | identity of the broker that accepted the event |
-# | `headgate_data_kind` | how the value is to be read: a number of `DataKind` |
-# | `headgate_time_us` | the event's time in microseconds since 1970 UTC; absent without a time that has them |
-# | `headgate_extensions` | the extensions as a JSON object with their types; absent without extensions |
-# | `headgate_produced` | NUMBER:PRODUCER where the producer numbers its events |
-#
-# They hold the text of the log's columns of those names (`event/arrow.py`), so that Spark reads the same from both.
+# Those of a stored event's record, beside those of the CloudEvents binding, which loses what they hold. They hold the
+# text of the log's columns of those names (`event/arrow.py`), so that Spark reads the same from both.
 
-
-BROKER: Final = "headgate_broker"
-DATA_KIND: Final = "headgate_data_kind"
-TIME_US: Final = "headgate_time_us"
-EXTENSIONS: Final = "headgate_extensions"
-PRODUCED: Final = "headgate_produced"
+BROKER: Final = "headgate_broker"  # identity of the broker that accepted the event
+DATA_KIND: Final = "headgate_data_kind"  # how the value is to be read: a number of `DataKind`
+TIME_US: Final = "headgate_time_us"  # the event's time in microseconds since 1970 UTC; absent without one
+EXTENSIONS: Final = "headgate_extensions"  # as a JSON object with their types; absent without extensions
+PRODUCED: Final = "headgate_produced"  # NUMBER:PRODUCER where the producer numbers its events

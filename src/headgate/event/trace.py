@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.event.model import Event
+from headgate_api.event.model import Event
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"

@@ -17,17 +17,18 @@ from headgate.auth.event_policies import EventForbiddenError
 from headgate.auth.user import ANONYMOUS
 from headgate.control.egress import published_broker
 from headgate.control.specs import ServedBroker
-from headgate.errors import HeadgateError, InvalidInputError
-from headgate.event.errors import EventTooLargeError
 from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, outside_root
-from headgate.event.http import BATCH_JSON, decode_request
-from headgate.event.json_text import is_light
-from headgate.event.names import namespace_of
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context
 from headgate.ingress.errors import HeadersTooLargeError, MethodNotAllowedError, TooManyHopsError, send_problem
 from headgate.ingress.intake import NO_LINEAGE, NO_TRACE, Intake, Lineage, count_refusal
 from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
-from headgate.limits import (
+from headgate.shares import FairPlaces
+from headgate_api.errors import HeadgateError, InvalidInputError
+from headgate_api.event.errors import EventTooLargeError
+from headgate_api.event.http import BATCH_JSON, decode_request
+from headgate_api.event.json_text import is_light
+from headgate_api.event.names import namespace_of
+from headgate_api.limits import (
     BATCH_BYTES_MAX,
     BODIES_READING_BYTES_MAX,
     EVENT_BYTES_MAX,
@@ -35,7 +36,6 @@ from headgate.limits import (
     REQUEST_HEAD_BYTES_MAX,
     ROOT_CHARS_MAX,
 )
-from headgate.shares import FairPlaces
 
 _ALLOW: Final = (b"allow", b"POST, OPTIONS")
 _EMPTY: Final = (b"content-length", b"0")
@@ -63,9 +63,8 @@ class Ingress:
     A batch is accepted or refused whole. Only when its events have partition keys of several partitions can a failing
     disk leave a part of it stored; the answer is 503 then and the producer's retry stores the whole.
 
-    Args:
-        fallback: Takes every request that is not for a publish URI.
-        token: What the server's own deliveries show; empty: none are its own.
+    `fallback` takes every request that is not for a publish URI. The server's own deliveries show the `token`; empty:
+    none are its own.
     """
 
     def __init__(self, intake: Intake, fallback: ASGIApp, token: bytes = b"") -> None:
@@ -185,12 +184,7 @@ class Ingress:
 
 
 async def _read_on(first: bytes, receive: Receive, limit_bytes: int, grow: Callable[[int], None]) -> bytes | None:
-    """Reads a body that comes in pieces, for each of which it needs room; None when the client leaves before its end.
-
-    Raises:
-        EventTooLargeError: It is over the limit.
-        PlacesTakenError: Its sender or its namespace has too many bytes of bodies under way.
-    """
+    """Reads a body that comes in pieces, each of which needs room; None when the client leaves before its end."""
     pieces = [first]
     size_bytes = len(first)
     while True:
@@ -221,7 +215,6 @@ def _hops(value: bytes) -> int:
 
 
 def _trace(headers: Mapping[bytes, bytes]) -> dict[str, str]:
-    """The context that a request came with."""
     return context(headers[_TRACEPARENT].decode("latin-1"), headers.get(_TRACESTATE, b"").decode("latin-1"))
 
 

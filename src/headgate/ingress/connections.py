@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from headgate import limits
 from headgate.auth.credentials import client_of
 from headgate.observe.metrics import CONNECTIONS_CLOSED
+from headgate_api import limits
 
 _EVICTED: Final = CONNECTIONS_CLOSED.labels("idle")
 _REFUSED: Final = CONNECTIONS_CLOSED.labels("refused")
@@ -58,10 +58,7 @@ class Connections:
         return self._count
 
     def acquire(self, connection: Evictable, address: str) -> ConnectionSlot | None:
-        """A slot for a new connection, idle at first; None when all are taken and no connection is idle.
-
-        `address` is empty where the client has none.
-        """
+        """A slot for a connection, idle at first, of `address` ("" for none); None: all are taken and none is idle."""
         name = client_of(address)
         client = self._clients.get(name) or _Client(name)
         if client.count >= limits.CONNECTIONS_A_CLIENT_MAX:
@@ -87,7 +84,6 @@ class Connections:
         return slot
 
     def begin_request(self, slot: ConnectionSlot) -> None:
-        """A request has begun."""
         self._idle.pop(slot, None)
         slot.client.idle.pop(slot, None)
 

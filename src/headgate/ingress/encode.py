@@ -12,29 +12,26 @@ import pyarrow as pa
 
 from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, columns_to_batch, time_range_us, to_batch
-from headgate.event.http import canonical
-from headgate.event.model import Event, EventColumns
-from headgate.event.names import namespace_of
 from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.ingress.errors import StoredEventFormatError
-from headgate.limits import BLOOM_BYTES_MIN, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX
 from headgate.log.commit import Appender, ChunkCommit
 from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.format import Codec
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded
+from headgate_api.event.http import canonical
+from headgate_api.event.model import Event, EventColumns
+from headgate_api.event.names import namespace_of
+from headgate_api.limits import BLOOM_BYTES_MIN, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Events that stay together on their way into a chunk, and how their broker wants them stored.
+    """Events that stay together on their way into a chunk, and how their broker (an identity) wants them stored.
 
-    Attributes:
-        broker: Its identity.
-        events: At least one.
-        produced: Values of the column `produced`, one an event, when their producer numbers them; else empty.
-        size_bytes: What they count in the namespace's quota of stored bytes.
+    There is at least one. `produced` has a value of that column for each, where their producer numbers them, else
+    nothing; `size_bytes` is what they count in the namespace's quota of stored bytes.
     """
 
     broker: str
@@ -130,10 +127,7 @@ def _add_values(entries: Entries, values: list[str | None], also: list[str | Non
 
 
 def check_events(partition: Partition) -> None:
-    """Refuse a partition whose events were stored with columns that mean something else.
-
-    Raises StoredEventFormatError.
-    """
+    """Refuse a partition whose events were stored with columns that mean something else (StoredEventFormatError)."""
     with PartitionReader(partition, start=0) as reader, suppress(CorruptChunkError):  # readers report damage
         chunk = reader.read()
         if chunk is not None and not chunk.schema.equals(EVENT_SCHEMA, check_metadata=True):

@@ -9,7 +9,7 @@ import msgspec
 from starlette.types import Send
 
 from headgate.auth.event_policies import EventForbiddenError
-from headgate.errors import (
+from headgate_api.errors import (
     FatalError,
     HeadgateError,
     InvalidInputError,
@@ -17,8 +17,8 @@ from headgate.errors import (
     TooLargeError,
     UnavailableError,
 )
-from headgate.event.errors import EventError
-from headgate.limits import RETRY_AFTER_OVERLOAD_S, RETRY_AFTER_UNAVAILABLE_S
+from headgate_api.event.errors import EventError
+from headgate_api.limits import RETRY_AFTER_OVERLOAD_S, RETRY_AFTER_UNAVAILABLE_S
 
 
 class BrokerReplacedError(UnavailableError):
@@ -72,11 +72,8 @@ CONTENT_TYPE: Final = b"application/problem+json"
 class ProblemDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """The body of a refusal.
 
-    Attributes:
-        type: "urn:headgate:problem:" and the code.
-        title: The status in words.
-        attribute: The CloudEvents attribute that breaks a rule, or "data".
-        index: The event's position in its batch.
+    `type` is "urn:headgate:problem:" and the code, `title` the status in words; `attribute` is the CloudEvents
+    attribute that breaks a rule, or "data"; `index` is the event's position in its batch.
     """
 
     type: str

@@ -12,11 +12,11 @@ from typing import Final, NoReturn
 
 from headgate.auth.event_policies import EventForbiddenError, EventPolicyAuthority
 from headgate.auth.user import User
-from headgate.errors import TooLargeError
-from headgate.event.model import Event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
-from headgate.limits import EVENT_POLICY_S_MAX, EVENT_POLICY_TURN_S
+from headgate_api.errors import TooLargeError
+from headgate_api.event.model import Event
+from headgate_api.limits import EVENT_POLICY_S_MAX, EVENT_POLICY_TURN_S
 
 _TEXT_CHARS_MAX: Final = 200
 """Of an attribute in a message."""
@@ -37,16 +37,7 @@ class EventGate:
         self._clock_s = clock_s
 
     async def admit(self, sender: User, broker: str, events: Sequence[Event]) -> None:
-        """Lets the events of one request pass, or none of them.
-
-        Args:
-            broker: `namespace/name`.
-            events: At least one.
-
-        Raises:
-            EventForbiddenError: One of them is not admitted; it names that one.
-            EventPolicyTimeError: To judge all of them takes too long.
-        """
+        """Lets the events of one request pass, or none of them: EventForbiddenError names the one that may not."""
         filters = self._filters(sender, broker)
         if filters is None:
             return
@@ -75,10 +66,7 @@ class EventGate:
                 _refuse(sender, broker, event, None)
 
     def _filters(self, sender: User, broker: str) -> tuple[str, ...] | None:
-        """One of these must be true of each event; None: every event is admitted.
-
-        Raises EventForbiddenError when none is.
-        """
+        """One of these must be true of each event; None: every event is admitted. EventForbiddenError: none is."""
         found = self._authority.policies.admission(sender, broker)
         if found.every:
             return None

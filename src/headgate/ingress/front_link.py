@@ -26,27 +26,22 @@ import msgspec
 import pyarrow as pa
 import structlog
 
-from headgate.errors import HeadgateError
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import Entries, Forwarded
 from headgate.ingress.producers import Producers
-from headgate.limits import FRONT_LINK_BYTES_MAX, FRONT_LINK_S_MAX
 from headgate.log.commit import ChunkCommit
 from headgate.log.errors import LogUnavailableError
 from headgate.log.format import Codec
 from headgate.log.writer import Encoded
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import FRONT_LINK_BYTES_MAX, FRONT_LINK_S_MAX
 
 _log = structlog.get_logger(__name__)
 _LENGTHS: Final = struct.Struct("<II")
 
 
 class AppendChunk(msgspec.Struct, array_like=True, tag=0, frozen=True):
-    """Store a chunk.
-
-    Attributes:
-        filter_values: See `log.writer.Encoded`, as all that follow.
-        sizes: About its bytes, by namespace.
-    """
+    """Store a chunk, see `log.writer.Encoded`; `sizes` is about its bytes, by namespace."""
 
     front: int
     epoch: int
@@ -59,12 +54,9 @@ class AppendChunk(msgspec.Struct, array_like=True, tag=0, frozen=True):
 
 
 class AskProducer(msgspec.Struct, array_like=True, tag=1, frozen=True):
-    """Which of a producer's events are stored?
+    """Which of a producer's events are stored? When the answer comes, what `front` sent before is, or never will be.
 
-    Attributes:
-        front: Who asks; all that it sent before is stored, or never will be, when the answer comes.
-        broker: The broker's identity.
-        producer: Its name; empty for no more than a sign of life.
+    `broker` is the broker's identity; an empty `producer` asks for no more than a sign of life.
     """
 
     front: int
@@ -76,10 +68,8 @@ class AskProducer(msgspec.Struct, array_like=True, tag=1, frozen=True):
 class FrontAnswer(msgspec.Struct, array_like=True, frozen=True):
     """The answer to either.
 
-    Attributes:
-        problem: Why nothing was done; empty when it was.
-        first: The offset of the chunk's first event.
-        newest: By partition, the producer's newest number.
+    `problem` says why nothing was done, empty when it was; `first` is the offset of the chunk's first event, `newest`
+    the producer's newest number by partition.
     """
 
     problem: str = ""
@@ -133,10 +123,7 @@ class OwnerLink:
         self.epoch = max(self.epoch + 1, time.time_ns())
 
     def newest(self, broker: str, producer: str) -> dict[int, int]:
-        """The numbers of a producer in the other front's partitions; blocks.
-
-        Raises FrontUnavailableError when it does not answer.
-        """
+        """The numbers of a producer in the other front's partitions; blocks. Raises FrontUnavailableError."""
         connection = FrontConnection(self.socket)
         try:
             return connection.call(AskProducer(self.front, self.epoch, broker, producer)).newest
@@ -174,7 +161,6 @@ class RemotePartition:
         self._owner.newest("", "")
 
     def close(self) -> None:
-        """Ends the connection; no call is under way."""
         self._connection.close()
 
 
@@ -186,10 +172,7 @@ class FrontConnection:
         self._socket: socket.socket | None = None
 
     def call(self, message: Message, body: memoryview | bytes = b"") -> FrontAnswer:
-        """Sends a message and waits for its answer, FRONT_LINK_S_MAX at most.
-
-        Raises FrontUnavailableError when there is none, or it says that nothing was done.
-        """
+        """Sends a message and waits FRONT_LINK_S_MAX for its answer; FrontUnavailableError also if nothing was done."""
         head = encode(message)
         body = memoryview(body)
         try:

@@ -9,22 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from headgate import limits
 from headgate.auth.user import User
-from headgate.control.errors import UnknownBrokerError
 from headgate.control.specs import ServedBroker
-from headgate.errors import HeadgateError
-from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.hops import ATTRIBUTES, forgery, with_lineage
-from headgate.event.model import Event, may_have_extension
-from headgate.event.names import namespace_of, path_of
 from headgate.event.trace import context_of, with_context
 from headgate.ingress.errors import TooManyDescendantsError
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producing
 from headgate.ingress.publish_quota import PublishQuotas
-from headgate.limits import DECODE_WAITING_BYTES_MAX, PUBLISH_EVENTS_MAX
 from headgate.observe.metrics import (
     BROKER_EVENTS_ACCEPTED,
     EVENTS_ACCEPTED,
@@ -34,18 +27,23 @@ from headgate.observe.metrics import (
 )
 from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
 from headgate.shares import FairPlaces, FairThreads
+from headgate_api import limits
+from headgate_api.control.errors import UnknownBrokerError
+from headgate_api.errors import HeadgateError
+from headgate_api.event.errors import EventError, EventTooLargeError
+from headgate_api.event.model import Event, may_have_extension
+from headgate_api.event.names import namespace_of, path_of
+from headgate_api.limits import DECODE_WAITING_BYTES_MAX, PUBLISH_EVENTS_MAX
 
 _OWN: Final = frozenset(ATTRIBUTES)
 NO_TRACE: Final[Mapping[str, str]] = {}
 
 
 class Lineage(NamedTuple):
-    """Where events come from.
+    """Where events come from: how many brokers they have been through, and the event that they descend from.
 
-    Attributes:
-        hops: How many brokers they have been through.
-        root: The event that they descend from; empty when that is not known. Only the server's own deliveries say one
-            that is of this server, see `outside_root`.
+    `root` is empty when that is not known. Only the server's own deliveries say one that is of this server, see
+    `outside_root`.
     """
 
     hops: int = 0
@@ -69,10 +67,7 @@ class Descendants:
         self._counts: OrderedDict[str, int] = OrderedDict()
 
     def take(self, tree: str, count: int) -> None:
-        """Counts new descendants of an event in a namespace, before they are stored: many wait for the disk together.
-
-        Raises TooManyDescendantsError beyond DESCENDANTS_MAX.
-        """
+        """Counts new descendants of an event, before they are stored, as many wait for the disk together."""
         grown = self._counts.get(tree, 0) + count
         if grown > limits.DESCENDANTS_MAX:
             raise TooManyDescendantsError(
@@ -93,13 +88,9 @@ class Descendants:
 class Intake:
     """The one way of events into the log.
 
-    Args:
-        served: The broker "namespace/name", None when there is none that accepts events; called for every request, so
-            it must be cheap.
-        tracing: Makes spans; None for none.
-        quotas: What namespaces may store; None: no quota counts.
-        clock_s: Monotonic seconds.
-        gate: Knows who may send which events; None: everybody everything.
+    `served` gives the broker "namespace/name", None when there is none that accepts events; it is called for every
+    request, so it must be cheap. Without `quotas` no quota counts; without a `gate` everybody may send everything.
+    `clock_s` is monotonic.
     """
 
     def __init__(
@@ -129,12 +120,7 @@ class Intake:
         return self._gate is not None
 
     async def admit(self, broker: ServedBroker, events: Sequence[Event], sender: User) -> None:
-        """Lets a sender's events pass, all of one request.
-
-        Raises:
-            EventForbiddenError: One of them may not be sent to the broker by him; it names that one.
-            EventPolicyTimeError: To judge all of them takes too long.
-        """
+        """Lets a sender's events pass, all of one request; raises as `EventGate.admit` does."""
         if self._gate is not None:
             await self._gate.admit(sender, path_of(broker.identity), events)
 
@@ -150,13 +136,8 @@ class Intake:
     ) -> Sequence[Event]:
         """Decodes what is too large for the event loop, in a thread that gives turns by namespace and sender.
 
-        Args:
-            decode: Decodes it; no step of it may be a long one, as the loop waits for each.
-            size_bytes: Of the body.
-
-        Raises:
-            PlacesTakenError: Bodies of DECODE_WAITING_BYTES_MAX wait already, or the sender's share of them.
-            EventError: Whatever `decode` raises.
+        No step of `decode` may be a long one, as the loop waits for each. PlacesTakenError: bodies of
+        DECODE_WAITING_BYTES_MAX wait already, or the sender's share of them.
         """
         namespace = namespace_of(broker.identity)
         with self._undecoded.held(namespace, sender, size_bytes):
@@ -166,11 +147,7 @@ class Intake:
     def check_quota(self, broker: ServedBroker, producing: Producing | None = None) -> None:
         """Lets a request go on to be decoded and stored, at once; what is refused costs as little as can be.
 
-        Args:
-            producing: The stream of a producer that numbers its events, which ends with what is refused.
-
-        Raises:
-            PublishQuotaError: The broker's namespace has exceeded its quota.
+        `producing` is the stream of a producer that numbers its events, which ends with what is refused.
         """
         if self._quotas is None or (quota := self._quotas.get(broker.identity)) is None:
             return
@@ -194,25 +171,15 @@ class Intake:
         producing: Producing | None = None,
         first: int = 0,
     ) -> int:
-        """Stores the events of one request; returns when all of them are on disk.
+        """Stores the events of one request; returns, once all of them are on disk, how many were stored before.
 
         At most PUBLISH_EVENTS_MAX events are enqueued before anything is awaited; others may wait for other requests.
+        `size_bytes` is about the memory that they take while they wait, `started_s` is by `clock_s`, `trace` the
+        context that the request came with. `producing` is the stream of a producer that numbers its events, `first` the
+        first one's number.
 
-        Args:
-            events: Decoded, at least one.
-            size_bytes: About the memory that they take while they wait.
-            started_s: When the request began, by `clock_s`.
-            trace: The context that the request came with.
-            producing: The stream of a producer that numbers its events; None for any other.
-            first: The first event's number.
-
-        Returns:
-            How many of them were stored before.
-
-        Raises:
-            EventError: An event has an attribute that is the broker's own.
-            TooManyDescendantsError: Too many have come of the event that they descend from.
-            HeadgateError: They are not stored, see `EventPartitions.store` and `Partitions.store_numbered`.
+        Raises as `EventPartitions.store` and `store_numbered` do, EventError for an attribute that is the broker's own,
+        and TooManyDescendantsError.
         """
         if may_have_extension(events, _OWN):
             _refuse_forged(events)
@@ -290,7 +257,6 @@ def count_refusal(error: HeadgateError) -> None:
 
 
 def _refuse_forged(events: Sequence[Event]) -> None:
-    """Refuses the first event that has an attribute of the broker's own."""
     for index, event in enumerate(events):
         if (error := forgery(event)) is not None:
             raise error if len(events) == 1 else error.at(index)

@@ -18,21 +18,21 @@ from typing import Final, Protocol
 import xxhash
 
 from headgate.control.specs import LogRule, ServedBroker
-from headgate.errors import HeadgateError
-from headgate.event.http import canonical
-from headgate.event.model import Event, may_have_extension
-from headgate.event.names import namespace_of
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.producers import NumberedEntries, Producing, produced
-from headgate.limits import (
+from headgate.log.commit import SubmitChain
+from headgate.shares import FairPlaces
+from headgate_api.errors import HeadgateError
+from headgate_api.event.http import canonical
+from headgate_api.event.model import Event, may_have_extension
+from headgate_api.event.names import namespace_of
+from headgate_api.limits import (
     COMMIT_QUEUE_BYTES_MAX,
     COMMIT_QUEUE_EVENTS_MAX,
     PARTITION_TURN_EVENTS_MAX,
     PARTITION_TURN_UNDER_WAY,
 )
-from headgate.log.commit import SubmitChain
-from headgate.shares import FairPlaces
 
 _KEY: Final = frozenset(["partitionkey"])
 
@@ -45,21 +45,14 @@ class EventAppender(Protocol):
     """
 
     async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
-        """Stores the events of one request; returns when all of them are durable. Waits for nothing before it has them.
+        """Stores the events of one request, by partition; returns their offsets in order when all are durable.
 
-        They can be read then. In Kafka a batch can be read some milliseconds later: Kafka writes the end of a
-        transaction into its partitions after it has answered for it.
+        Waits for nothing before it has them. They can be read then. In Kafka a batch can be read some milliseconds
+        later: Kafka writes the end of a transaction into its partitions after it has answered for it.
 
         What goes to one partition becomes readable as a whole or not at all, whatever fails, this process included.
-        Calls for one partition take effect in the order in which they were answered: who waits for the answer keeps
-        his order.
-
-        Args:
-            parts: Events by partition; at least one.
-            size_bytes: About the memory that all of them take while they wait.
-
-        Returns:
-            The offsets of the events, by partition, in their order.
+        Calls for one partition take effect in the order in which they were answered: who waits for the answer keeps his
+        order. `size_bytes` is about the memory that all of them take while they wait.
 
         Raises:
             OverloadedError: Too much waits already; nothing is stored.
@@ -73,17 +66,10 @@ class EventAppender(Protocol):
     async def append_numbered(
         self, producing: Producing, parts: Mapping[int, NumberedEntries], size_bytes: int
     ) -> None:
-        """Stores events of a producer that numbers them; returns when all of them are durable.
+        """Stores events of a producer that numbers them, which are not stored yet; returns when all are durable.
 
         Nothing is waited for before they are enqueued. What fails ends the stream's chain: nothing is stored behind it.
-
-        Args:
-            parts: By partition; events that are not stored yet.
-            size_bytes: About the memory that all of them take while they wait.
-
-        Raises:
-            ProducerReplacedError: The producer has another stream; nothing is stored.
-            HeadgateError: As `append`.
+        Raises as `append` does, and ProducerReplacedError, with nothing stored, where the producer has another stream.
         """
         ...
 
@@ -114,11 +100,7 @@ class WaitingEvents:
         self._places = FairPlaces("waiting-events", "COMMIT_QUEUE_EVENTS_MAX", COMMIT_QUEUE_EVENTS_MAX, "events")
 
     def enter(self, broker: str, count: int, size_bytes: int) -> tuple[str, int]:
-        """Events of a broker begin to wait; gives what `leave` takes. Large ones count as several.
-
-        Raises:
-            PlacesTakenError: The namespace has its share.
-        """
+        """Events of a broker begin to wait; gives what `leave` takes. Large ones count as several."""
         size = max(count, size_bytes * COMMIT_QUEUE_EVENTS_MAX // COMMIT_QUEUE_BYTES_MAX)
         namespace, waiting = namespace_of(broker), len(self._places)
         if waiting > COMMIT_QUEUE_EVENTS_MAX // 2:  # before that nobody can have his share
@@ -127,15 +109,11 @@ class WaitingEvents:
         return namespace, size
 
     def leave(self, namespace: str, size: int) -> None:
-        """They are stored, or were refused."""
         self._places.take(namespace, "", -size)
 
 
 class EmbeddedAppender:
-    """Appends to the partitions of one log. A part is one submit, which no chunk divides.
-
-    It closes the partitions; their owner closes the writers.
-    """
+    """Appends to the partitions of one log, and closes them, not their writers. No chunk divides what is one part."""
 
     def __init__(self, commits: Sequence[EventLog]) -> None:
         self._commits = commits
@@ -204,9 +182,7 @@ def partition_of_key(key: str | bytes, count: int) -> int:
 class EventPartitions:
     """The partitions of a store, and which of them an event goes to.
 
-    Args:
-        count: How many partitions it has. The number is part of the keys' mapping: it may not change lightly.
-        own: Those that events without a key go to; None for all.
+    `count` is part of the keys' mapping: it may not change lightly. Events without a key go to `own`; None for all.
     """
 
     def __init__(self, appender: EventAppender, count: int, own: Sequence[int] | None = None) -> None:
@@ -223,17 +199,7 @@ class EventPartitions:
         return partition_of_key(key, self._count)
 
     async def store(self, broker: ServedBroker, events: Sequence[Event], size_bytes: int) -> None:
-        """Stores the events of one request; returns when all of them are on disk.
-
-        Args:
-            events: At least one.
-            size_bytes: About the memory that they take while they wait.
-
-        Raises:
-            OverloadedError: A queue is full. Nothing is stored, unless it is a PartlyStoredError.
-            UnavailableError: The log does not take events.
-            PartlyStoredError: The batch was split by partition key and only a part of it is stored.
-        """
+        """Stores the events of one request; returns when all are on disk. Raises as `EventAppender.append` does."""
         if len(events) == 1:
             index = self._index(events[0])
             index = self._in_turn(1) if index is None else index
@@ -252,21 +218,10 @@ class EventPartitions:
     async def store_numbered(
         self, producing: Producing, rule: LogRule, first: int, events: Sequence[Event], size_bytes: int
     ) -> int:
-        """Stores those events of a producer that are not stored yet; returns when all of them are on disk.
+        """Stores those events of a producer that are not stored yet; returns how many were, once all are on disk.
 
-        Nothing is waited for before they are enqueued: calls take effect in the order in which they begin.
-
-        Args:
-            first: Number of the first event, the others follow.
-            events: At least one.
-            size_bytes: About the memory that they take while they wait.
-
-        Returns:
-            How many were stored before.
-
-        Raises:
-            ProducerReplacedError: The producer has another stream; nothing is stored.
-            OverloadedError, UnavailableError, PartlyStoredError: As in `store`; the stream's chain has ended.
+        Nothing is waited for before they are enqueued: calls take effect in the order in which they begin. `first` is
+        the number of the first event, the others follow. Raises as `EventAppender.append_numbered` does.
         """
         producing.check_in_force()
         own = self.of_key(producing.producer)
@@ -328,12 +283,7 @@ class Partitions(EventPartitions):
 
 
 async def all_stored(parts: Sequence[Awaitable[int]]) -> list[int]:
-    """Waits for the parts of one request; returns the offset of the first event of each.
-
-    Raises:
-        PartlyStoredError: Some are stored and others are not.
-        HeadgateError: None is stored.
-    """
+    """Waits for the parts of one request; returns the first offset of each. PartlyStoredError: only some are stored."""
     if len(parts) == 1:
         return [await parts[0]]
     outcomes = await asyncio.gather(*parts, return_exceptions=True)

@@ -5,7 +5,7 @@ acknowledged, and not stored twice. Three things make one number enough:
 
 * an event goes to the same partition whenever it comes (by its key, else by its producer);
 * a producer has one stream at a time: a new one ends the old one and waits until nothing of it is under way;
-* within a stream nothing is stored behind what failed (`log.commit.Line`).
+* within a stream nothing is stored behind what failed (`log.commit.SubmitChain`).
 
 With several fronts the stream is at the front that writes its producer's own partition. What it stores in partitions of
 other fronts they know as well as what is in their own, and are asked when a stream begins.
@@ -29,16 +29,16 @@ import msgspec
 import pyarrow as pa
 import structlog
 
-from headgate.errors import ConflictError, InvalidInputError
-from headgate.event.names import namespace_of
 from headgate.ingress.encode import Entries
-from headgate.limits import PRODUCER_CHARS_MAX, PRODUCERS_MAX, PRODUCERS_POLL_S, PRODUCERS_SNAPSHOT_EVENTS
 from headgate.log.commit import SubmitChain
 from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import FileOps, replace_file
 from headgate.log.reader import PartitionReader
 from headgate.shares import Shares
+from headgate_api.errors import ConflictError, InvalidInputError
+from headgate_api.event.names import namespace_of
+from headgate_api.limits import PRODUCER_CHARS_MAX, PRODUCERS_MAX, PRODUCERS_POLL_S, PRODUCERS_SNAPSHOT_EVENTS
 
 FILE: Final = "producers"
 """Names of the snapshots begin so, in the directory of the partitions; the number of their front follows."""
@@ -67,13 +67,7 @@ class ProducerStreams(Protocol):
     async def open(self, broker: str, producer: str, user: str = "") -> Producing:
         """A producer's stream begins; the one that it had ends, and nothing of it is under way any more.
 
-        Args:
-            user: The name of who opens it, and takes the room for it.
-
-        Raises:
-            InvalidInputError: The name is too long.
-            OverloadedError: There are too many.
-            UnavailableError: What is known of the producer cannot be asked for.
+        `user` opens it, and takes the room for it. UnavailableError: what is known of the producer cannot be asked for.
         """
         ...
 
@@ -98,12 +92,9 @@ class NumberedEntries:
 class Producing:
     """One stream of a producer; made by `ProducerStreams.open`.
 
-    Attributes:
-        broker: The broker's identity: one created again knows no number of the one before it.
-        newest: By partition, the newest number stored.
-        chain: Of everything that the stream submits.
-        replaced: Is set when another stream has taken its place.
-        under_way: What it has submitted and is not known to be stored or not.
+    `broker` is the broker's identity: one created again knows no number of the one before it. `newest` has the newest
+    number stored, by partition; everything that the stream submits is in the `chain`. `replaced` is set when another
+    stream has taken its place; `under_way` is what it has submitted and is not known to be stored or not.
     """
 
     owner: ProducerStreams
@@ -122,7 +113,6 @@ class Producing:
         return max(self.newest.values(), default=-1) + 1
 
     def is_stored(self, partition: int, number: int) -> bool:
-        """Whether an event was stored before."""
         return number <= self.newest.get(partition, -1)
 
     def submitted(self, partition: int, number: int, done: asyncio.Future[int]) -> None:
@@ -253,12 +243,10 @@ class Producers:
         done.add_done_callback(settle)  # before whoever waits for it goes on
 
     def close(self, producing: Producing) -> None:
-        """The stream has ended; what of it is under way is still stored, and waited for by the next one."""
         producing.closed = True
         self._forget(producing)
 
     def settle(self, producing: Producing, partition: int, number: int, done: asyncio.Future[int]) -> None:
-        """What a stream has submitted is stored, or will not be."""
         producing.under_way.discard(done)
         if not done.cancelled() and done.exception() is None:
             producing.newest[partition] = max(number, producing.newest.get(partition, -1))
@@ -274,10 +262,7 @@ class Producers:
     # --- disk -----------------------------------------------------------------------------------------
 
     async def keep(self, ends: Callable[[], Mapping[int, int]]) -> None:
-        """Writes down what is known whenever much has been stored, until it is cancelled.
-
-        `ends` gives the next offset of each partition.
-        """
+        """Writes down what is known whenever much has been stored; `ends` gives the next offset of each partition."""
         written = sum(ends().values())
         while True:
             await asyncio.sleep(PRODUCERS_POLL_S)
@@ -295,13 +280,9 @@ class Producers:
         return True
 
     async def snapshot(self, positions: Mapping[int, int]) -> None:
-        """Writes down what is known.
+        """Writes down what is known; where the disk does not take it (OSError), the last snapshot stays.
 
-        Args:
-            positions: Behind the last event of each partition, read before this call.
-
-        Raises:
-            OSError: The disk does not take it; the last one stays.
+        `positions` are behind the last event of each partition, read before this call.
         """
         # What was stored below those positions and is not known yet is under way still.
         waiting = self._forwarded.union(*(producing.under_way for producing in self._open.values()))

@@ -27,7 +27,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from headgate.ingress.connections import Connections, ConnectionSlot
-from headgate.limits import (
+from headgate.observe.logs import Recurring
+from headgate.observe.metrics import REQUESTS_REFUSED, TLS_HANDSHAKES_FAILED
+from headgate_api.limits import (
     ACCEPT_PAUSE_S,
     FRONT_DRAIN_S_MAX,
     KEEP_ALIVE_S,
@@ -40,8 +42,6 @@ from headgate.limits import (
     TLS_SHUTDOWN_S_MAX,
     WRITE_STALLED_S_MAX,
 )
-from headgate.observe.logs import Recurring
-from headgate.observe.metrics import REQUESTS_REFUSED, TLS_HANDSHAKES_FAILED
 
 _log = structlog.get_logger(__name__)
 
@@ -306,7 +306,6 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
             self.data_received(b"")
 
     def evict(self) -> None:
-        """Closes a connection on which no request has begun."""
         self.transport.close()
 
     def _watch(self) -> None:
@@ -358,10 +357,8 @@ def http_config(
 ) -> Config:
     """How uvicorn serves ingress: nothing per request but the protocol and the application.
 
-    Args:
-        protocol: Makes the protocol of a new connection from what uvicorn gives; None for plain HTTP with connections
-            of its own.
-        proxies: Addresses and networks whose header X-Forwarded-For says where a client is.
+    `protocol` makes that of a new connection from what uvicorn gives; None for plain HTTP with connections of its own.
+    `proxies` are the addresses and networks whose header X-Forwarded-For says where a client is.
     """
     return Config(
         app,

@@ -19,10 +19,10 @@ from headgate.control.quota_rules import PUBLISH_BYTES, PUBLISH_EVENTS, RATES, S
 from headgate.control.quota_usage import QuotaBoard
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
-from headgate.errors import OverloadedError
-from headgate.event.names import namespace_of
-from headgate.limits import QUOTA_BURST_S, QUOTA_REFUSAL_S, QUOTA_RETRY_AFTER_S_MAX
 from headgate.observe.metrics import QUOTA_BYTES, QUOTA_EVENTS, QUOTA_REFUSED
+from headgate_api.errors import OverloadedError
+from headgate_api.event.names import namespace_of
+from headgate_api.limits import QUOTA_BURST_S, QUOTA_REFUSAL_S, QUOTA_RETRY_AFTER_S_MAX
 
 
 class PublishQuotaError(OverloadedError):
@@ -88,13 +88,7 @@ class TokenBucket:
 
 
 class PublishQuota:
-    """The quota of one namespace in one front. Lives on the front's event loop.
-
-    Args:
-        limits: Limits by resource, one at least.
-        fronts: How many fronts share them.
-        now_s: Monotonic seconds.
-    """
+    """The quota of one namespace in one of the `fronts` that share its limits. Lives on the front's event loop."""
 
     def __init__(
         self, namespace: str, limits: Mapping[str, int], fronts: int, now_s: float, before: PublishQuota | None
@@ -128,7 +122,6 @@ class PublishQuota:
             self._bytes.take(size_bytes)
 
     def stored(self, events: int, size_bytes: int) -> None:
-        """Shows what was stored."""
         self._counted[0].inc(events)
         self._counted[1].inc(size_bytes)
 
@@ -139,10 +132,8 @@ _LIMITED: Final = (*RATES, STORED_BYTES)
 class PublishQuotas(SharedQuotas):
     """The quotas of all namespaces in one front.
 
-    Args:
-        clock_s: Monotonic seconds.
-        board: What the other fronts of this server have; None where nobody else stores anything.
-        stored: The bytes that a namespace has in the partitions of this front; None where nobody counts them.
+    `board` has what the other fronts of this server store, None where nobody else does; `stored` the bytes of a
+    namespace in the partitions of this front, None where nobody counts them.
     """
 
     def __init__(
@@ -164,10 +155,7 @@ class PublishQuotas(SharedQuotas):
         return self._limited.get(namespace_of(identity)) if self._limited else None
 
     def check(self, quota: PublishQuota) -> None:
-        """Lets a request in, before its events are decoded.
-
-        Raises PublishQuotaError when the namespace has stored as much as it may, for now or in all.
-        """
+        """Lets a request in, before its events are decoded; PublishQuotaError: enough is stored, for now or in all."""
         namespace = quota.namespace
         try:
             quota.check(self._clock_s())

@@ -17,16 +17,19 @@ from headgate.auth.context import current_user
 from headgate.auth.event_policies import EventForbiddenError
 from headgate.auth.user import User
 from headgate.control.specs import ServedBroker
-from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
-from headgate.event.errors import EventError, EventTooLargeError
-from headgate.event.model import Event
-from headgate.event.names import full_name, namespace_of, path_of
 from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.ingress.errors import BrokerReplacedError
 from headgate.ingress.intake import Intake, count_refusal
 from headgate.ingress.producers import ProducerStreams, Producing
 from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
-from headgate.limits import (
+from headgate.rpc.service import NO_MESSAGE, PUBLISHER, RpcCall, Service, attended
+from headgate.rpc.wire import Publishing, parsed, publishing
+from headgate.shares import FairPlaces
+from headgate_api.errors import HeadgateError, InvalidInputError, TooLargeError
+from headgate_api.event.errors import EventError, EventTooLargeError
+from headgate_api.event.model import Event
+from headgate_api.event.names import full_name, namespace_of, path_of
+from headgate_api.limits import (
     DECODE_EVENTS_INLINE,
     EVENT_BYTES_MAX,
     PUBLISH_EVENTS_MAX,
@@ -34,13 +37,10 @@ from headgate.limits import (
     PUBLISH_STREAMS_MAX,
     RPC_BYTES_UNCOUNTED,
 )
-from headgate.rpc.cloudevents_pb2 import CloudEvent
-from headgate.rpc.errors import ProtocolError, problem
-from headgate.rpc.events import from_messages
-from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
-from headgate.rpc.service import NO_MESSAGE, PUBLISHER, RpcCall, Service, attended
-from headgate.rpc.wire import Publishing, parsed, publishing
-from headgate.shares import FairPlaces
+from headgate_api.rpc.cloudevents_pb2 import CloudEvent
+from headgate_api.rpc.errors import ProtocolError, problem
+from headgate_api.rpc.events import from_messages
+from headgate_api.rpc.headgate_pb2 import PublishRequest, PublishResponse
 
 _NUMBER_MAX: Final = (1 << 64) - 2
 """The next one, `next_sequence`, is still a uint64."""
@@ -186,7 +186,6 @@ class _Stream:
             await self._call.write(PublishResponse(refused=refused))
 
     async def until_replaced(self) -> None:
-        """Ends the stream when its producer has opened another one."""
         if self._producing is not None:
             await self._producing.replaced.wait()
             self._producing.check_in_force()

@@ -19,8 +19,6 @@ import msgspec
 import pyarrow as pa
 import structlog
 
-from headgate.event.names import namespace_of
-from headgate.limits import QUOTA_USAGE_S, STORED_BYTES_SNAPSHOT_S
 from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import FileOps, replace_file
@@ -28,6 +26,8 @@ from headgate.log.reader import PartitionReader
 from headgate.log.recovery import list_segments
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe.logs import Recurring
+from headgate_api.event.names import namespace_of
+from headgate_api.limits import QUOTA_USAGE_S, STORED_BYTES_SNAPSHOT_S
 
 FILE: Final = "stored-bytes"
 """Names of the snapshots begin so, in the directory of the partitions; the number of their front follows."""
@@ -88,12 +88,7 @@ class StoredBytes:
         return self._total[namespace]
 
     def add(self, partition: int, segment: int, sizes: Mapping[str, int], position: int) -> None:
-        """A chunk is stored.
-
-        Args:
-            segment: First offset of the segment that it is in.
-            position: Offset behind it.
-        """
+        """A chunk is stored, in the segment of that first offset; it ends at `position`."""
         with self._adding:
             counted = self._counted[partition]
             into = counted.segments.setdefault(segment, {})
@@ -128,7 +123,6 @@ class StoredBytes:
             _log.error("what namespaces store cannot be written down", error=str(error))
 
     def _trim(self) -> None:
-        """Forgets the segments below what each partition keeps."""
         with self._adding:
             for partition, counted in self._counted.items():
                 first = self._writers[partition].first_offset

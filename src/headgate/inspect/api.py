@@ -20,11 +20,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.http import json_response
-from headgate.control.objects import API_VERSION, JsonObject, Kind, ObjectKey
 from headgate.control.queries import user_of
 from headgate.control.store import Store
-from headgate.errors import InvalidInputError
-from headgate.event import rfc3339
 from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.find import EventSearch, OtherBroker
 from headgate.inspect.flows import FlowKey
@@ -32,10 +29,13 @@ from headgate.inspect.records import Records
 from headgate.inspect.trace import Tracer
 from headgate.inspect.views import broker_json, timeline_json, trace_json, why_json
 from headgate.inspect.why import Why
-from headgate.limits import INSPECT_THREADS, INSPECTIONS_MAX, WHY_TRIGGERS_MAX
-from headgate.log import positions
-from headgate.log.errors import PositionError
 from headgate.shares import FairPlaces, FairThreads
+from headgate_api import positions
+from headgate_api.control.objects import API_VERSION, JsonObject, Kind, ObjectKey
+from headgate_api.errors import InvalidInputError
+from headgate_api.event import rfc3339
+from headgate_api.limits import INSPECT_THREADS, INSPECTIONS_MAX, WHY_TRIGGERS_MAX
+from headgate_api.positions import PositionError
 
 _T = TypeVar("_T")
 _PREFIX: Final = f"/apis/{API_VERSION}/namespaces/{{namespace}}"

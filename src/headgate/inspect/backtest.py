@@ -19,24 +19,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.errors import ObjectNotFoundError
 from headgate.control.http import JSON, decoded_as, json_response, read_body, while_connected
 from headgate.control.object_reader import ObjectReader
-from headgate.control.objects import OWN_API_VERSION, Kind
 from headgate.control.queries import user_of
 from headgate.control.specs import ServedBroker
 from headgate.control.store import Store
-from headgate.errors import InvalidInputError
-from headgate.event import rfc3339
-from headgate.event.names import namespace_of
 from headgate.filter.compile.request import condition
-from headgate.inspect.backtest_result import BacktestPage, BacktestRequest, HourCount, TriggerOverlap
-from headgate.limits import BACKTEST_SHARE_MIN, BACKTEST_TRIGGERS_MAX, BACKTESTS_MAX
-from headgate.log import positions
-from headgate.log.errors import PositionError
 from headgate.scan.counting import HOUR_US, CountPage, CountRequest, EventCounter
 from headgate.scan.source import EARLIEST, NEXT, ReadableLog, start_offsets
 from headgate.shares import FairPlaces
+from headgate_api import positions
+from headgate_api.backtest import BacktestPage, BacktestRequest, HourCount, TriggerOverlap
+from headgate_api.control.errors import ObjectNotFoundError
+from headgate_api.control.objects import OWN_API_VERSION, Kind
+from headgate_api.errors import InvalidInputError
+from headgate_api.event import rfc3339
+from headgate_api.event.names import namespace_of
+from headgate_api.limits import BACKTEST_SHARE_MIN, BACKTEST_TRIGGERS_MAX, BACKTESTS_MAX
+from headgate_api.positions import PositionError
 
 _FILTER: Final = "filter"
 _AGAINST: Final = "against"
@@ -45,10 +45,7 @@ _NEXT_HINT: Final = "give back what the server gave as next"
 
 @dataclass(frozen=True, slots=True)
 class _Progress:
-    """Where a backtest is: what `next` says.
-
-    The count of the filter `of` goes from `first` to `end`, and is at `at`, by partition.
-    """
+    """What `next` says: the count of the filter `of` goes from `first` to `end`, and is at `at`, by partition."""
 
     of: str
     first: Mapping[int, int]
@@ -77,17 +74,7 @@ class Backtests:
         self._places = FairPlaces("backtests", "BACKTESTS_MAX", BACKTESTS_MAX)
 
     async def page(self, broker: str, request: BacktestRequest, user: str = "") -> BacktestPage:
-        """The next piece.
-
-        Args:
-            broker: `namespace/name`.
-            request: The same for all pages, but for `next`.
-
-        Raises:
-            PositionError: A place is none of this log.
-            InvalidInputError: Something else of the request makes no sense.
-            UnreadableEventsError: A chunk is damaged, or a record is none of ours.
-        """
+        """The next piece, of the broker `namespace/name`; PositionError if a place in the request is another log's."""
         with self._places.held(namespace_of(broker), user):
             return await self._page(broker, request, user)
 

@@ -13,20 +13,20 @@ from dataclasses import dataclass
 
 import msgspec
 
-from headgate.control.objects import Broker, JsonObject, ObjectKey
 from headgate.control.specs import retention_us
 from headgate.control.status import identity_of
 from headgate.control.store import Store
-from headgate.errors import NotFoundError
 from headgate.event.arrow import StoredEvent, from_batch
-from headgate.event.json_format import encode_event
-from headgate.event.model import DataKind
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.tools.candidates import EventKeys
 from headgate.inspect.explanation import time_text
 from headgate.inspect.flows import Flow, FlowKey, ObservedSchema
 from headgate.inspect.log_follower import LogFollower
-from headgate.limits import (
+from headgate_api.control.objects import Broker, JsonObject, ObjectKey
+from headgate_api.errors import NotFoundError
+from headgate_api.event.json_format import encode_event
+from headgate_api.event.model import DataKind
+from headgate_api.limits import (
     CATALOGUE_JUDGE_S_MAX,
     CATALOGUE_SAMPLE_BYTES_MAX,
     CATALOGUE_SAMPLE_S_MAX,
@@ -43,17 +43,11 @@ class FlowNotFoundError(NotFoundError):
 class CatalogueItem(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Events of one type from one source. What stands behind `not_json` is there for the one that is asked for.
 
-    Attributes:
-        first_seen: When the first of them was stored since `since`, RFC 3339.
-        last_seen: When the last one was.
-        not_json: Of them, those whose media type says JSON and whose data is none: no filter finds anything in it.
-        rate: Events a second in the last quarter of an hour, or since `since`.
-        example: The newest of them that can be read, in the JSON format; absent where it is too large.
-        schema: Of the JSON data of some of them, see `ObservedSchema`; absent where there is none.
-        sampled: How many those are.
-        wanted_by: Triggers and subscriptions whose filter takes the example: `namespace/name`, by name.
-        wanted_by_left_out: How many more there are.
-        judged: Whether there was time to ask all filters.
+    The rate is a second in the last quarter of an hour, or since `since`. `not_json` are those whose media type says
+    JSON and whose data is none: no filter finds anything in it. The example is the newest that can be read, in the JSON
+    format; absent where it is too large. The schema is that of the JSON data of `sampled` of them, see
+    `ObservedSchema`. `wanted_by` are triggers and subscriptions whose filter takes the example, by name; `judged` says
+    whether there was time to ask all filters.
     """
 
     type: str
@@ -72,14 +66,10 @@ class CatalogueItem(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
 
 
 class CatalogueView(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer.
+    """The answer: events since `since`, RFC 3339, empty for an empty log; most events first.
 
-    Attributes:
-        since: From when on events are counted, RFC 3339; empty for an empty log.
-        complete: Whether that is all that was in the log.
-        events: Events of the broker that were counted.
-        left_out: Of them, those of further types and sources than CATALOGUE_ITEMS_MAX.
-        items: Most events first.
+    `complete` says whether that is all that was in the log. Of the events `left_out` are of further types and sources
+    than CATALOGUE_ITEMS_MAX.
     """
 
     broker: str
@@ -125,12 +115,7 @@ class Catalogues:
         return self._view(broker, [one.item() for one in found], left_out)
 
     def read_flow(self, key: ObjectKey, flow: FlowKey) -> CatalogueView:
-        """One item of the catalogue of a broker, with what its events look like and who wants them.
-
-        Raises:
-            ObjectNotFoundError: There is no such broker.
-            FlowNotFoundError: It has had no such events, or not for long.
-        """
+        """One item of the catalogue of a broker, with what its events look like and who wants them."""
         broker = self._broker(key)
         known = next((one for one in self._flows(broker)[0] if one.key == flow), None)
         if known is None:

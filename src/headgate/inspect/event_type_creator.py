@@ -10,16 +10,16 @@ from typing import Final
 import structlog
 
 from headgate.control.admission import Admission
-from headgate.control.errors import ObjectNotFoundError
 from headgate.control.event_types import event_type_of
-from headgate.control.objects import Broker, Kind, ObjectKey
 from headgate.control.rows import KnownObjects
 from headgate.control.status import identity_of
-from headgate.errors import HeadgateError
 from headgate.inspect.flows import FlowKey
 from headgate.inspect.log_follower import LogFollower, unwaited
-from headgate.limits import EVENT_TYPES_AGAIN_S, EVENT_TYPES_CREATE_S
 from headgate.observe.logs import Recurring
+from headgate_api.control.errors import ObjectNotFoundError
+from headgate_api.control.objects import Broker, Kind, ObjectKey
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import EVENT_TYPES_AGAIN_S, EVENT_TYPES_CREATE_S
 
 _log = structlog.get_logger(__name__)
 _Place = tuple[str, FlowKey]
@@ -46,7 +46,6 @@ class EventTypeCreator:
         self._refusals = Recurring(_log, "an EventType cannot be made", HeadgateError)
 
     async def run(self) -> None:
-        """Work until it is cancelled."""
         turns = Recurring(_log, "EventTypes cannot be made", HeadgateError, OSError)
         while True:
             with turns.attempt():

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from headgate.control.objects import Condition, Trigger
 from headgate.deadletters.store import DeadLetterState
 from headgate.delivery.journal import JournalEntry, Origin
-from headgate.event import rfc3339
-from headgate.event.status import status_text
 from headgate.filter.tools.trace import Trace
 from headgate.inspect.find import FoundEvent, OtherBroker
 from headgate.inspect.records import KeptDeadLetter
+from headgate_api.control.objects import Condition, Trigger
+from headgate_api.event import rfc3339
+from headgate_api.event.status import status_text
 
 
 class EventFate(StrEnum):
@@ -36,14 +36,10 @@ class EventFate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttemptSummary:
-    """What is known of the attempts.
+    """What is known of the attempts; the next one is due at `next_us`, since 1970 UTC, 0 when that is not known.
 
-    Attributes:
-        next_us: When the next one is due, microseconds since 1970 UTC; 0 when it is not known.
-        code: HTTP status of the last one, 0 when it is not known, or no answer came.
-        reason: Why the last one failed; empty when it is not known.
-        detail: What was found behind the reason, as the journal has it.
-        answer: What it said, shortened.
+    Of the last one: `code` is the HTTP status, 0 when it is not known or no answer came; `reason` why it failed, empty
+    when that is not known; `detail` what was found behind the reason; `answer` what it said, shortened.
     """
 
     failed: int
@@ -58,15 +54,12 @@ class AttemptSummary:
 class EventExplanation:
     """What became of an event for a trigger, and why.
 
-    Attributes:
-        trace: What the filter says of the event, part by part, where that matters.
-        attempts: Of a delivery that has not ended, or of a dead letter.
-        result: How a delivery has ended, as the journal has it: `delivered`, `dead_lettered`, `failed`, ...; "" when it
-            has not, or nobody knows it any more.
-        history: Attempts for the trigger that the journal still knows, replays and dead letters among them.
-        next: Where to go on searching: partition to offset; set with NOT_FOUND only.
-        other: The newest event of the id that another broker has accepted; with `next` only.
-        searched_to_us: Append time of the oldest chunk that was searched; 0 when there was none.
+    `trace` is what the filter says of the event, part by part, where that matters. `attempts` are of a delivery that
+    has not ended, or of a dead letter. `result` is how a delivery has ended, as the journal has it, empty when it has
+    not, or nobody knows it any more. `history` are attempts that the journal still knows, replays and dead letters
+    among them. With NOT_FOUND `next` is where to go on searching, partition to offset, and `other` the newest event of
+    the id that another broker has accepted. `searched_to_us` is the append time of the oldest chunk that was searched;
+    0 for none.
     """
 
     fate: EventFate
@@ -83,12 +76,9 @@ class EventExplanation:
 
 @dataclass(frozen=True, slots=True)
 class BrokerExplanation:
-    """What became of an event for the triggers of its broker.
+    """What became of an event for a page of its broker's triggers; `after` is the name to go on behind, if any.
 
-    Attributes:
-        event: The event as it was found; or why it was not, which is then the whole answer.
-        triggers: A page of the broker's triggers: names, and what became of the event for each.
-        after: The name to go on behind; empty at the end.
+    `event` is as it was found; or why it was not, which is then the whole answer.
     """
 
     event: EventExplanation | FoundEvent

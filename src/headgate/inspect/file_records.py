@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from headgate.deadletters.store import DeadLetterReader
 from headgate.delivery.cursors import Cursors, CursorStore, TargetCursor
 from headgate.delivery.journal import JournalEntry, entries
-from headgate.errors import UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, from_batch
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.find import EventSearch, FoundEvent, InspectedLog, LogPage, SearchedPiece
@@ -34,7 +33,6 @@ from headgate.inspect.records import (
     Unfinished,
     asked_for,
 )
-from headgate.limits import CLOCK_SLACK_S
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.log.search import holding, newest_first
@@ -42,6 +40,8 @@ from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
 from headgate.storage.files import DispatcherDirectory, directories_of
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore
+from headgate_api.errors import UnavailableError
+from headgate_api.limits import CLOCK_SLACK_S
 
 _ID, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("id", "source"))
 
@@ -144,7 +144,6 @@ def _found(partition: int, chunk: Chunk, search: EventSearch) -> Iterator[FoundE
 
 
 def _event(partition: int, chunk: Chunk, row: int) -> FoundEvent:
-    """The event of a row of a chunk's batch."""
     offset, stored, header = chunk.first_offset + row, from_batch(chunk.batch, row), chunk.header
     return FoundEvent(partition, offset, chunk.append_time_us, stored, header.first_offset, header.record_count)
 
@@ -168,7 +167,6 @@ class FileRecords:
         self.dispatchers = tuple(DispatcherRecords(own, log.on_corrupt) for own in directories)
 
     def of(self, target: int) -> DispatcherRecords:
-        """What the dispatcher of a target has written."""
         return self.dispatchers[dispatcher_of(target, len(self.dispatchers))]
 
     def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
@@ -179,10 +177,7 @@ class FileRecords:
 
 
 class DeliveryRecords:
-    """What a dispatcher has written of its deliveries. Blocking; any number of calls at the same time.
-
-    `attempts` is the directory of its journal.
-    """
+    """What a dispatcher has written of its deliveries; its journal is in `attempts`. Blocking; for any thread."""
 
     def __init__(self, own: DispatcherDirectory, attempts: Path) -> None:
         self._own = own
@@ -215,10 +210,7 @@ class DeliveryRecords:
         return list(entries(self._attempts, partition, offset))
 
     def of_rows(self, rows: Sequence[MatchRow], cursors: Cursors) -> list[RowRecord]:
-        """What is known of the deliveries of rows of one event.
-
-        `cursors` are as they were before the rows were looked for. UnavailableError: a file is busy.
-        """
+        """What is known of the deliveries of rows of one event; cursors were read before the rows were looked for."""
         if not rows:
             return []
         behind = {one.target: one for one in cursors.targets}
@@ -242,7 +234,6 @@ class DispatcherRecords(DeliveryRecords):
         self._outbox = Partition(own.outbox, on_corrupt)
 
     def of_event(self, found: FoundEvent, target: int | None) -> EventRecords:
-        """What it knows of an event; see `Records.of_event`."""
         cursors = self.cursors()
         # Before its rows are looked for: what is below the watermark now has its rows.
         is_matched = found.offset < self.watermark(found.partition, cursors)

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from headgate.event.arrow import StoredEvent
 from headgate.event.hops import hops_of, root_of
-from headgate.event.names import namespace_of
-from headgate.limits import WHY_BYTES_MAX, WHY_CHUNKS_MAX, WHY_SECONDS_MAX
+from headgate_api.event.names import namespace_of
+from headgate_api.limits import WHY_BYTES_MAX, WHY_CHUNKS_MAX, WHY_SECONDS_MAX
 
 OtherBroker = tuple[int, int]
 """Partition and offset of an event of the id that another broker has accepted."""
@@ -24,13 +24,9 @@ OtherBroker = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class EventSearch:
-    """What is searched for.
+    """What is searched for: the newest event of an id and, where it is not empty, a source, stored since `since_us`.
 
-    Attributes:
-        source: The event's source; empty finds the newest event of the id.
-        since_us: Nothing older, microseconds since 1970 UTC.
-        before: Where an earlier call ended: its `next`.
-        other: Its `other`.
+    `before` and `other` are what an earlier call gave as `next` and `other`. Times are microseconds since 1970 UTC.
     """
 
     id: str
@@ -48,13 +44,7 @@ class EventSearch:
 
 @dataclass(frozen=True, slots=True)
 class FoundEvent:
-    """An event in the log.
-
-    Attributes:
-        append_time_us: When it was stored, microseconds since 1970 UTC.
-        chunk_first_offset: Of its chunk; of Kafka its own.
-        chunk_record_count: Of its chunk; 1 of Kafka.
-    """
+    """An event in the log, stored at `append_time_us`, microseconds since 1970 UTC; on Kafka each is its own chunk."""
 
     partition: int
     offset: int
@@ -72,13 +62,10 @@ class FoundEvent:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a call found.
+    """What a call found: the newest event in the piece that was searched; of another broker when all was searched.
 
-    Attributes:
-        found: The newest event in the piece that was searched; of another broker only when all was searched.
-        next: Where to go on searching; empty when there is nothing more.
-        other: The newest event of another broker, to be given to the next call.
-        searched_to_us: Append time of the oldest chunk that was searched; 0 when there was none.
+    `next` is where to go on searching; empty when there is nothing more. `other` is the newest event of another broker,
+    for the next call. `searched_to_us` is the append time of the oldest chunk that was searched; 0 for none.
     """
 
     found: FoundEvent | None
@@ -89,13 +76,10 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class SearchedPiece:
-    """A piece of a partition that was searched for an event.
+    """A piece of a partition that was searched; with it, everything of the partition from `first_offset` on.
 
-    Attributes:
-        first_offset: Everything of the partition from it on has been searched.
-        append_time_us: When its oldest event was stored, microseconds since 1970 UTC.
-        size_bytes: That were read.
-        events: Those of the id and the source, the newest first; some may stand at or behind `EventSearch.before`.
+    Its oldest event was stored at `append_time_us`. The events are those of the id and the source, the newest first;
+    some may stand at or behind `EventSearch.before`.
     """
 
     partition: int
@@ -107,12 +91,7 @@ class SearchedPiece:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Events of one partition that were read together.
-
-    Attributes:
-        batch: A row each; columns of `EVENT_SCHEMA`.
-        size_bytes: That were read.
-    """
+    """Events of one partition that were read together: a row each, with the columns of `EVENT_SCHEMA`."""
 
     batch: pa.RecordBatch
     size_bytes: int

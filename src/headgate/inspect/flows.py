@@ -10,8 +10,8 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from headgate.control.objects import JsonObject
-from headgate.limits import (
+from headgate_api.control.objects import JsonObject
+from headgate_api.limits import (
     CATALOGUE_BROKERS_MAX,
     CATALOGUE_ITEMS_MAX,
     CATALOGUE_RATE_S,
@@ -34,14 +34,10 @@ class FlowKey(NamedTuple):
 
 
 class Flow:
-    """What is known of a type from a source.
+    """What is known of a type from a source: how many events, and when the first and the last one were stored.
 
-    Attributes:
-        count: Events.
-        first_us: When the first one was stored, microseconds since 1970 UTC.
-        last_us: When the last one was.
-        not_json: Of them, those whose media type says JSON and whose data is none.
-        places: Partition and offset of some of them, one of a chunk, the newest last.
+    `not_json` are those whose media type says JSON and whose data is none. `places` are partition and offset of some,
+    one of a chunk, the newest last.
     """
 
     __slots__ = ("_minutes", "count", "first_us", "last_us", "not_json", "places")
@@ -69,7 +65,6 @@ class Flow:
             self._minutes[minute] = self._minutes.get(minute, 0) + count
 
     def copy(self) -> Flow:
-        """What it is now."""
         same = Flow(self.first_us)
         same.count, same.not_json = self.count, self.not_json
         same.last_us, same.places = self.last_us, self.places.copy()
@@ -126,12 +121,9 @@ class FlowSketch:
         first: int,
         not_json: Sequence[int] = (),
     ) -> None:
-        """Take up the events of a chunk.
+        """Take up the events of a chunk, from the offset `first` on; `kinds` is broker, type and source of each.
 
-        Args:
-            kinds: Broker, type and source of each, in order.
-            first: The offset of the first one.
-            not_json: The places in `kinds` of those whose media type says JSON and whose data is none.
+        `not_json` are the places in `kinds` of those whose media type says JSON and whose data is none.
         """
         rows = {kind: row for row, kind in enumerate(kinds)}
         wrong = Counter(kinds[row] for row in not_json)
@@ -151,11 +143,9 @@ class FlowSketch:
                 flow.not_json += wrong[kind]
 
     def of(self, broker: str) -> BrokerFlows:
-        """The flows of a broker, by its identity."""
         return self._brokers.get(broker) or BrokerFlows()
 
     def brokers(self) -> Iterator[tuple[str, BrokerFlows]]:
-        """All of them, by identity."""
         yield from list(self._brokers.items())
 
 
@@ -191,7 +181,6 @@ class ObservedSchema:
         self._left = SCHEMA_NODES_MAX
 
     def see(self, value: object) -> None:
-        """One more value, decoded from JSON."""
         self.count += 1
         self._see(self._root, value, 0)
 

@@ -31,13 +31,16 @@ import pyarrow.compute as pc
 import structlog
 import xxhash
 
-from headgate.errors import HeadgateError, UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.event.attributes import media_type
 from headgate.event.hops import ROOT
-from headgate.event.model import DataKind
 from headgate.inspect.flows import FlowSketch
-from headgate.limits import (
+from headgate.log.errors import UnreadableEventsError
+from headgate.observe.logs import Recurring
+from headgate.scan.source import SearchableLog, StoredPage, read_pages
+from headgate_api.errors import HeadgateError, UnavailableError
+from headgate_api.event.attributes import media_type
+from headgate_api.event.model import DataKind
+from headgate_api.limits import (
     FOLLOW_BEHIND_MAX,
     FOLLOW_DUTY,
     FOLLOW_POLL_S,
@@ -45,9 +48,6 @@ from headgate.limits import (
     FOLLOWED_BYTES_MAX,
     INDEXED_EVENTS_MAX,
 )
-from headgate.log.errors import UnreadableEventsError
-from headgate.observe.logs import Recurring
-from headgate.scan.source import SearchableLog, StoredPage, read_pages
 
 _T = TypeVar("_T")
 _BLOCK: Final = 1 << 16
@@ -115,12 +115,9 @@ class EventIndex:
         self._low: dict[int, int] = {}
 
     def put(self, partition: int, first: int, ids: Sequence[str], roots: Sequence[str | None] = ()) -> None:
-        """Take up events that were stored one behind the other.
+        """Take up events that were stored one behind the other from the offset `first` on.
 
-        Args:
-            first: The offset of the first one.
-            ids: Theirs, in order.
-            roots: What they descend from, in order; empty when none descends from another one.
+        `roots` is what they descend from, in order; empty when none descends from another one.
         """
         given_up = max(0, self.low(partition) - first)
         first, ids, roots = first + given_up, ids[given_up:], roots[given_up:]
@@ -147,7 +144,6 @@ class EventIndex:
         return iter(()) if column is None else column.find(root, low, high, newest_first=False)
 
     def give_up(self, partition: int, below: int) -> None:
-        """Forget the events below an offset."""
         self._low[partition] = max(below, self.low(partition))
         for columns in (self._ids, self._roots):
             if partition in columns:
@@ -193,7 +189,6 @@ class LogFollower:
         self._is_complete = True
 
     async def run(self) -> None:
-        """Follow until it is cancelled."""
         turns = Recurring(_log, "the log cannot be followed, searches take longer", HeadgateError, OSError)
         while True:
             took_s = 0.0

@@ -45,12 +45,7 @@ class PullState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PullTrace:
-    """What a subscription has done with an event.
-
-    Attributes:
-        deliveries: How often it was handed out; 0 when that is not known any more.
-        consumer: Who has it; empty when nobody does.
-    """
+    """What a subscription has done with an event, `deliveries` times (0: no longer known), and who has it, if any."""
 
     state: PullState
     deliveries: int = 0
@@ -59,10 +54,7 @@ class PullTrace:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A delivery that has not ended.
-
-    `due_us` is when the next one is due, microseconds since 1970 UTC; 0 where it waits for its turn.
-    """
+    """A delivery that has not ended; the next attempt is at `due_us`, since 1970 UTC, 0 where it waits for its turn."""
 
     failed: int = 0
     due_us: int = 0
@@ -84,12 +76,9 @@ class KeptDeadLetter(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RowRecord:
-    """A row of an event, and what is known of its delivery.
+    """A row of an event, and what is known of its delivery: what it waits for, None when it has ended.
 
-    Attributes:
-        unfinished: What it waits for; None when it has ended.
-        dead_letter: While it is kept.
-        pull: As a subscription's cursor says; of a trigger it means nothing.
+    `pull` is as a subscription's cursor says; of a trigger it means nothing.
     """
 
     row: MatchRow
@@ -99,13 +88,10 @@ class RowRecord:
 
 
 class EventRecords(msgspec.Struct, frozen=True):
-    """What a dispatcher knows of one event.
+    """What a dispatcher knows of one event: rows in order; attempts and ends that the journal knows, the oldest first.
 
-    Attributes:
-        is_matched: Whether the matcher has passed the event: all of its rows are there, or were.
-        is_trimmed: Whether rows of the event may have been there that cannot be read any more.
-        rows: Of all targets, or of the one that was asked for, in order.
-        attempts: What the journal still knows of attempts and ends, the oldest first.
+    `is_matched` says that the matcher has passed the event: all of its rows are there, or were. `is_trimmed` says that
+    rows of the event may have been there that cannot be read any more.
     """
 
     is_matched: bool
@@ -122,7 +108,6 @@ class KnownEvent:
     dispatchers: int
 
     def of(self, target: int) -> EventRecords:
-        """What the dispatcher of a target knows."""
         return self.records[dispatcher_of(target, self.dispatchers)]
 
     @property
@@ -155,8 +140,5 @@ class Records(Protocol):
     def log(self) -> InspectedLog: ...
 
     def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
-        """What is known of an event, for one target; None for all of them.
-
-        UnavailableError: a file is busy, or a dispatcher does not answer.
-        """
+        """What is known of an event, for one target or all; UnavailableError when a file or a dispatcher is busy."""
         ...

@@ -10,7 +10,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.control.objects import Broker, Kind, ObjectKey
 from headgate.control.specs import retention_us
 from headgate.control.status import identity_of
 from headgate.control.store import Store
@@ -19,7 +18,8 @@ from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.hops import ROOT, place_root, root_of
 from headgate.inspect.find import EventSearch, FoundEvent, InspectedLog, LogPage, SearchResult, find_event
 from headgate.inspect.records import KeptDeadLetter, MatchRow, PullTrace, Records
-from headgate.limits import TREE_BYTES_MAX, TREE_EVENTS_MAX, TREE_SECONDS_MAX
+from headgate_api.control.objects import Broker, Kind, ObjectKey
+from headgate_api.limits import TREE_BYTES_MAX, TREE_EVENTS_MAX, TREE_SECONDS_MAX
 
 _EXTENSIONS: Final = EVENT_SCHEMA.get_field_index("extensions")
 _PLACE: Final = re.compile(r"([0-9]{1,4})-([0-9]{1,19})-[0-9a-f]{8}")
@@ -27,12 +27,7 @@ _PLACE: Final = re.compile(r"([0-9]{1,4})-([0-9]{1,19})-[0-9a-f]{8}")
 
 @dataclass(frozen=True, slots=True)
 class EventTree:
-    """An event's relatives in its broker, itself left out.
-
-    Attributes:
-        events: The root first, then in the order of storing; at most TREE_EVENTS_MAX.
-        complete: Whether the log was searched to its end.
-    """
+    """An event's relatives in its broker, the root first, then as they were stored; `complete`: all was searched."""
 
     events: tuple[FoundEvent, ...]
     complete: bool
@@ -84,13 +79,9 @@ def _related(page: LogPage, written: str, found: FoundEvent) -> list[FoundEvent]
 
 @dataclass(frozen=True, slots=True)
 class MatchTrace:
-    """A row of the outbox and what followed.
+    """A row of the outbox and what followed; the key is None for what is deleted.
 
-    Attributes:
-        key: The trigger or subscription; None when it is deleted.
-        attempts: What is still known of them, the oldest first; ends, replays and dead letters among them.
-        dead_letter: While it is kept.
-        pull: Of a subscription.
+    Attempts are those that are still known, the oldest first; ends, replays and dead letters among them.
     """
 
     row: MatchRow
@@ -102,13 +93,9 @@ class MatchTrace:
 
 @dataclass(frozen=True, slots=True)
 class EventTrace:
-    """Everything that is known of one stored event.
+    """Everything that is known of one stored event; `evaluated` says whether the matcher has passed it.
 
-    Attributes:
-        evaluated: Whether the matcher has passed it.
-        matches: Every trigger and subscription that it was matched for, in order.
-        tree: What the event descends from, and what has come of it.
-        others: Attempts without a row, the oldest first: replays to a URL, or to a trigger of today.
+    `others` are attempts without a row, the oldest first: replays to a URL, or to a trigger of today.
     """
 
     found: FoundEvent

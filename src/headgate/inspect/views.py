@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headgate.control.objects import JsonObject
 from headgate.delivery.journal import JournalEntry, Origin
-from headgate.event.json_format import encode_event
-from headgate.event.names import path_of
-from headgate.event.status import status_text
 from headgate.filter.tools.trace import Trace
 from headgate.inspect.explanation import DELIVERED, AttemptSummary, BrokerExplanation, EventExplanation, time_text
 from headgate.inspect.find import FoundEvent, OtherBroker, SearchResult
 from headgate.inspect.records import KeptDeadLetter
 from headgate.inspect.trace import EventTrace, MatchTrace
-from headgate.log import positions
+from headgate_api import positions
+from headgate_api.control.objects import JsonObject
+from headgate_api.event.json_format import encode_event
+from headgate_api.event.names import path_of
+from headgate_api.event.status import status_text
 
 _ORIGINS = {
     Origin.DELIVERY: "attempt {attempt}",
@@ -27,18 +27,12 @@ _ORIGINS = {
 
 
 class TimelineEntry(msgspec.Struct, frozen=True, omit_defaults=True, rename={"dead_letter": "deadLetter"}):
-    """Something that happened to an event.
+    """Something that happened to an event; `says` has it as a sentence.
 
-    Attributes:
-        time: When, RFC 3339.
-        what: `stored`, `matched`, `attempt`, `ended`, `dead-letter`, or `related` for an event of the same tree.
-        says: The same as a sentence.
-        kind: `Trigger` or `Subscription`, where it is about one that exists.
-        name: `namespace/name` of it.
-        attempt: From 1.
-        result: How a delivery ended: `delivered`, `dead_lettered`, `failed`, ...
-        dead_letter: Its id.
-        event: Id, source, type, hops and place of a related event.
+    `what` is `stored`, `matched`, `attempt`, `ended`, `dead-letter`, or `related` for an event of the same tree. Kind
+    and name are of the trigger or subscription, where it is about one that exists. `attempt` is from 1, `result` how a
+    delivery ended (`delivered`, `dead_lettered`, `failed`, ...), `dead_letter` an id. `event` has id, source, type,
+    hops and place of a related event.
     """
 
     time: str

@@ -21,13 +21,10 @@ from itertools import islice
 
 import msgspec
 
-from headgate.control.objects import Broker, Kind, ObjectKey, Trigger, decode_stored
 from headgate.control.routing import Target
 from headgate.control.status import identity_of
 from headgate.control.store import Store
 from headgate.delivery.journal import JournalEntry
-from headgate.event import rfc3339
-from headgate.event.names import path_of
 from headgate.filter.cel.engine import OutcomeKind
 from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.compile.plan import Verdict
@@ -52,6 +49,9 @@ from headgate.inspect.explanation import (
 )
 from headgate.inspect.find import EventSearch, FoundEvent, SearchResult, find_event
 from headgate.inspect.records import KnownEvent, Records, RowRecord, Unfinished
+from headgate_api.control.objects import Broker, Kind, ObjectKey, Trigger, decode_stored
+from headgate_api.event import rfc3339
+from headgate_api.event.names import path_of
 
 
 class Why:
@@ -62,7 +62,6 @@ class Why:
         self._store = store
 
     def of_trigger(self, key: ObjectKey, search: EventSearch) -> EventExplanation:
-        """What became of an event for a trigger."""
         trigger = self._store.get(key)
         assert isinstance(trigger, Trigger)
         path, table = key.path, self._store.snapshot()
@@ -79,10 +78,7 @@ class Why:
         return self._explain(trigger, target, _Asked(found, self._records.of_event(found, target.id)), trace)
 
     def of_broker(self, key: ObjectKey, search: EventSearch, *, after: str, limit: int) -> BrokerExplanation:
-        """What became of an event for the triggers of a broker, a page of them.
-
-        `after` is the name of the trigger behind which the page begins.
-        """
+        """What became of an event for the triggers of a broker, a page of them behind the name `after`."""
         broker = self._store.get(key)
         assert isinstance(broker, Broker)
         found = self._find(identity_of(broker), search)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN, BLOOM_HASHES_MAX, BLOOM_MASKS_KEPT_MAX
+from headgate_api.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN, BLOOM_HASHES_MAX, BLOOM_MASKS_KEPT_MAX
 
 _U32 = 0xFFFFFFFF
 _STEP = 0x9E3779B1
@@ -22,13 +22,7 @@ independent hashes give 0.21 % (10 values, 16 bytes): around so small a ring man
 
 
 class Bloom(NamedTuple):
-    """The filter of one chunk.
-
-    Attributes:
-        bits: The filter's bytes; empty when no record has a value (then nothing is stored).
-        hash_count: k, 1..16; 0 when `bits` is empty.
-        unfiltered: True when a record has no filter value.
-    """
+    """The filter of one chunk: empty, with 0 hashes, when no record has a value. `unfiltered`: a record has none."""
 
     bits: bytes
     hash_count: int
@@ -54,15 +48,7 @@ def hash_count(bits_count: int, distinct_count: int) -> int:
 
 
 def build(values: Iterable[str | None], size_bytes: int) -> Bloom:
-    """Build a chunk's filter from the filter values of its records.
-
-    Args:
-        values: One per record, repeats welcome (they are dropped first); None and "" mean "no value".
-        size_bytes: Bytes of the filter, 16..255.
-
-    Raises:
-        ValueError: `size_bytes` is out of range.
-    """
+    """The filter of a chunk, from its records' values; None and "" mean none. ValueError for a size out of 16..255."""
     if not BLOOM_BYTES_MIN <= size_bytes <= BLOOM_BYTES_MAX:
         raise ValueError(f"a Bloom filter has {BLOOM_BYTES_MIN}..{BLOOM_BYTES_MAX} bytes, not {size_bytes}")
     distinct = set(values)

@@ -1,7 +1,7 @@
 """Group commit: what waits while a group is stored becomes the next group, so many submits share one fsync.
 
-Accumulating (on the event loop) and storing (in a thread) are two things, with one bounded queue between.
-`ChunkCommit` stores chunks of the log, `store/kafka/` transactions.
+Accumulating (on the event loop) and storing (in a thread) are two things, with one bounded queue between. The log and
+`store/kafka/` use it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError, own_copy
-from headgate.limits import COMMIT_BATCH_BYTES_MAX, COMMIT_CHUNK_EVENTS_MAX
 from headgate.log.errors import LogUnavailableError
 from headgate.log.writer import Encoded
 from headgate.observe.metrics import CHUNK_RECORDS
 from headgate.storage.threads import Threads
+from headgate_api.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError, own_copy
+from headgate_api.limits import COMMIT_BATCH_BYTES_MAX, COMMIT_CHUNK_EVENTS_MAX
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=Sized)
@@ -31,10 +31,7 @@ R = TypeVar("R")
 
 
 class SubmitChain:
-    """Submits that may not overtake each other: once one has failed, those behind it fail as well, untried.
-
-    `problem` says why the first of them failed; None while none has. Whoever sets it ends the chain.
-    """
+    """Submits that may not overtake each other: once one has failed (`problem`), those behind it fail, untried."""
 
     __slots__ = ("problem",)
 
@@ -52,11 +49,7 @@ class SubmitChain:
 
 
 class Room:
-    """What may wait in one queue, or in several that share it: so many events, of so many bytes.
-
-    Args:
-        behind: What they wait for, in words of an error.
-    """
+    """What may wait in one queue, or in several that share it; `behind` says in an error what they wait for."""
 
     def __init__(self, behind: str, items_max: int, bytes_max: int) -> None:
         self._behind = behind
@@ -66,12 +59,7 @@ class Room:
         self._bytes = 0
 
     def enter(self, count: int, size_bytes: int) -> None:
-        """Events begin to wait, all or none.
-
-        Raises:
-            TooLargeError: They alone are more than may wait.
-            OverloadedError: Too much waits now.
-        """
+        """Events begin to wait, all or none; TooLargeError when there is never room for them, OverloadedError now."""
         if count > self._items_max or size_bytes > self._bytes_max:
             raise TooLargeError(
                 f"{count} events of {size_bytes} bytes at once are over the queue's "
@@ -146,19 +134,13 @@ class GroupCommit(Generic[T, R]):
     def enqueue(self, items: T, size_bytes: int, chain: SubmitChain | None = None) -> asyncio.Future[R]:
         """Have items stored, behind all that were enqueued before. The items of one submit stay together, in order.
 
-        Cancelled before its group is begun, a submit stores nothing; later, it stores all.
+        Returns what is done when the items are durable, with what `store` gives for them. It fails with OverloadedError
+        when there is no room now, TooLargeError when there never is, LogUnavailableError when it is closing, or has not
+        stored one before it in its chain; nothing was stored then. Else with what `store` has raised, for this submit
+        alone.
 
-        Args:
-            items: At least one; not changed until they are stored.
-            size_bytes: About the bytes that they take.
-            chain: Of this submit; None when it depends on no other.
-
-        Returns:
-            Is done when the items are durable, with what `store` gives for them.
-
-            Or it fails: with OverloadedError when there is no room now, TooLargeError when there never is,
-            LogUnavailableError when it is closing, or has not stored one before it in its chain; nothing was stored
-            then. Else with what `store` has raised, for this submit alone.
+        At least one item, none changed until they are stored. Cancelled before its group is begun, a submit stores
+        nothing; later, it stores all.
         """
         if not len(items):
             raise ValueError("a submit has at least one item")
@@ -228,7 +210,6 @@ class GroupCommit(Generic[T, R]):
         self._room.leave(len(submit.items), submit.size_bytes)
 
     def _stored(self, group: list[_Submit[T, R]], done: Future[Sequence[R]]) -> None:
-        """A group is stored, or not: its submits learn so."""
         error = done.exception()
         if error is None:
             for submit, result in zip(group, done.result(), strict=True):
@@ -252,20 +233,14 @@ class Appender(Protocol):
         ...
 
     def probe(self) -> None:
-        """Proves that chunks can be stored now.
-
-        Raises:
-            LogUnavailableError: They cannot.
-        """
+        """Proves that chunks can be stored now; raises LogUnavailableError when they cannot."""
         ...
 
 
 class ChunkCommit(GroupCommit[T, int]):
     """Stores submits as chunks of a partition. Each gets the offset of its first item, the others follow.
 
-    Args:
-        writer: Called in one thread, never twice at a time. Its owner closes it, after `close()`.
-        encode: Makes a chunk of the items of several submits, in order. Pure; called in that thread.
+    `writer` and the pure `encode` are called in one thread. The writer's owner closes it, after `close()`.
     """
 
     def __init__(
@@ -312,7 +287,6 @@ class ChunkCommit(GroupCommit[T, int]):
             self._problem = ""
 
     async def close(self) -> None:
-        """Refuse new submits, store those that wait, end the thread; idempotent."""
         await super().close()
         self._threads.close()
 

@@ -13,10 +13,10 @@ from typing import Literal
 
 import structlog
 
-from headgate.limits import DAMAGES_KEPT
 from headgate.log.errors import CorruptChunkError
 from headgate.log.segment_index import SegmentIndexes
 from headgate.observe import metrics
+from headgate_api.limits import DAMAGES_KEPT
 
 OnCorrupt = Literal["stop", "skip"]
 _log = structlog.get_logger(__name__)
@@ -37,11 +37,7 @@ class Partition:
         return self.on_corrupt == "skip"
 
     def pass_over(self, error: CorruptChunkError, first_offset: int, next_offset: int) -> None:
-        """Logs, once for each place, which records are skipped.
-
-        Raises:
-            CorruptChunkError: The error, where readers stop.
-        """
+        """Logs, once for each place, which records are skipped; raises the error where readers stop."""
         if not self.skips:
             raise error
         place = error.path, error.byte
@@ -71,7 +67,6 @@ class LogDirectory:
     indexes: SegmentIndexes = field(default_factory=SegmentIndexes, repr=False, compare=False)
 
     def partition(self, number: int) -> Partition:
-        """The partition of a number."""
         return Partition(self.directory / str(number), self.on_corrupt, self.reported, self.indexes)
 
     def partitions(self) -> list[int]:

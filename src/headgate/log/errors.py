@@ -6,7 +6,14 @@ import errno
 from pathlib import Path
 from typing import Final
 
-from headgate.errors import ConflictError, FatalError, HeadgateError, InvalidInputError, NotFoundError, UnavailableError
+from headgate_api.errors import (
+    ConflictError,
+    FatalError,
+    HeadgateError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LATER: Final = "try again later; the server's log names the file"
@@ -40,12 +47,6 @@ class LogSchemaError(InvalidInputError):
     code = "log-schema"
 
 
-class PositionError(InvalidInputError):
-    """A position that this log cannot have given."""
-
-    code = "position"
-
-
 class OffsetNotKeptError(NotFoundError):
     """No record with this offset: retention removed it, or it was never written."""
 
@@ -53,7 +54,7 @@ class OffsetNotKeptError(NotFoundError):
 
 
 class UnreadableEventsError(HeadgateError):
-    """What stands in the store is not what was stored: nothing of it is handed out."""
+    """What stands in the store is not what was stored; nothing of it is handed out."""
 
     code = "unreadable"
 

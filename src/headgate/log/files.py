@@ -36,15 +36,12 @@ class FileOps:
         os.fsync(fd)
 
     def ftruncate(self, fd: int, size_bytes: int) -> None:
-        """Cut a file."""
         os.ftruncate(fd, size_bytes)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file."""
         path.unlink()
 
     def close(self, fd: int) -> None:
-        """Close a descriptor."""
         os.close(fd)
 
 

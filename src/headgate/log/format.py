@@ -1,7 +1,4 @@
-"""The bytes of segments and chunks: packed, unpacked and checked, as in docs/spec/log-format.md. Pure.
-
-Everything is little-endian. A checksum is CRC-32C.
-"""
+"""The bytes of segments and chunks, as in docs/spec/log-format.md: little-endian, checksums are CRC-32C. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +10,15 @@ from typing import Final, NamedTuple
 import google_crc32c
 import pyarrow as pa
 
-from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN, BLOOM_HASHES_MAX, CHUNK_BODY_BYTES_MAX, SCHEMA_BYTES_MAX
 from headgate.log.bloom import Bloom
 from headgate.log.errors import LogSchemaError
+from headgate_api.limits import (
+    BLOOM_BYTES_MAX,
+    BLOOM_BYTES_MIN,
+    BLOOM_HASHES_MAX,
+    CHUNK_BODY_BYTES_MAX,
+    SCHEMA_BYTES_MAX,
+)
 
 SEGMENT_VERSION: Final = 1
 SEGMENT_MAGIC: Final = b"HGS%d" % SEGMENT_VERSION
@@ -62,10 +65,7 @@ class ChunkHeader(NamedTuple):
         bloom_bytes: Stored Bloom bytes: 0 or 16..255.
         hash_count: k of the filter, 0 without one.
         unfiltered: The chunk holds a record without filter value.
-        first_offset: Offset of row 0.
-        record_count: Rows, at least 1.
         body_bytes: Size of the Arrow message, a multiple of 8.
-        append_time_us: Microseconds since 1970 UTC.
         time_us_min: Smallest event time; NO_TIME_MIN when no record has one.
         time_us_max: Largest event time; NO_TIME_MAX when no record has one.
         bloom_crc: CRC-32C of the Bloom filter, 0 without one: who skips the chunk by it reads nothing else.
@@ -107,7 +107,6 @@ class ChunkHeader(NamedTuple):
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of the whole chunk."""
         return CHUNK_HEADER_BYTES + ((self.bloom_bytes + 7) & ~7) + self.body_bytes
 
 
@@ -125,11 +124,7 @@ def segment_offset(path: Path) -> int | None:
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Refuse what one record batch message cannot carry.
-
-    Raises:
-        LogSchemaError: A column is dictionary-encoded (dictionaries travel in messages of their own).
-    """
+    """Refuse dictionary-encoded columns by LogSchemaError: dictionaries travel in messages of their own."""
 
     def has_dictionary(kind: pa.DataType) -> bool:
         if pa.types.is_dictionary(kind):
@@ -159,11 +154,7 @@ def segment_header_bytes(schema_bytes: int) -> int:
 
 
 def unpack_segment_header(data: bytes) -> tuple[pa.Schema, int]:
-    """The schema and the position of the first chunk, from at least the whole header of a file.
-
-    Raises:
-        FormatError: The header is cut off or damaged.
-    """
+    """The schema and the position of the first chunk, from at least the whole header of a file; raises FormatError."""
     size = segment_size_promised(data)
     if len(data) < size:
         raise FormatError("the segment header is cut off")
@@ -181,12 +172,7 @@ def unpack_segment_header(data: bytes) -> tuple[pa.Schema, int]:
 
 
 def segment_size_promised(data: bytes) -> int:
-    """Size of the whole segment header, from its first 16 bytes.
-
-    Raises:
-        FormatError: The 16 bytes are cut off or damaged.
-        NewerFormatError: They are of a version to come.
-    """
+    """Size of the whole segment header, from its first 16 bytes; FormatError, NewerFormatError for a later version."""
     if len(data) < SEGMENT_FIXED_BYTES:
         raise FormatError("the segment header is cut off")
     magic, schema_size, _ = _SEGMENT.unpack_from(data)
@@ -231,11 +217,7 @@ def pack_chunk(
     time_range_us: tuple[int, int] | None,
     codec: Codec,
 ) -> tuple[bytes, pa.Buffer]:
-    """Make a chunk's bytes without copying the body.
-
-    Returns:
-        (header and Bloom filter with its padding, body): written one behind the other they are the chunk.
-    """
+    """Header and Bloom filter with its padding, and the body, uncopied: one behind the other they are the chunk."""
     padded = bloom.bits.ljust((len(bloom.bits) + 7) & ~7, b"\0")
     low, high = time_range_us or (NO_TIME_MIN, NO_TIME_MAX)
     head = _CHUNK.pack(
@@ -259,11 +241,7 @@ def pack_chunk(
 
 
 def unpack_chunk_header(data: bytes) -> ChunkHeader:
-    """Read and check a chunk header, from at least the chunk's first 64 bytes.
-
-    Raises:
-        FormatError: Cut off, wrong checksum, or a field that the format does not allow.
-    """
+    """Read and check a chunk header, from at least the chunk's first 64 bytes; raises FormatError."""
     head = data[:60]
     if len(data) < CHUNK_HEADER_BYTES:
         raise FormatError("the chunk header is cut off")
@@ -297,11 +275,7 @@ def encode_body(batch: pa.RecordBatch, codec: Codec) -> pa.Buffer:
 
 
 def decode_body(body: pa.Buffer, schema: pa.Schema, record_count: int) -> pa.RecordBatch:
-    """Read a chunk's body.
-
-    Raises:
-        FormatError: The message cannot be read or has another number of rows.
-    """
+    """Read a chunk's body; FormatError when the message cannot be read or has another number of rows."""
     try:
         batch = pa.ipc.read_record_batch(body, schema)
     except (pa.ArrowException, OSError, EOFError) as error:
@@ -312,21 +286,13 @@ def decode_body(body: pa.Buffer, schema: pa.Schema, record_count: int) -> pa.Rec
 
 
 def check_bloom(header: ChunkHeader, bits: bytes) -> None:
-    """Compare a Bloom filter with its chunk's header.
-
-    Raises:
-        FormatError: Cut off, or a wrong checksum.
-    """
+    """Compare a Bloom filter with its chunk's header; raises FormatError."""
     if google_crc32c.value(bits) != header.bloom_crc or len(bits) != header.bloom_bytes:
         raise FormatError("the checksum of the filter is wrong")
 
 
 def check_payload(header: ChunkHeader, payload: bytes) -> None:
-    """Compare a payload with its header.
-
-    Raises:
-        FormatError: Cut off, or a wrong checksum.
-    """
+    """Compare a payload with its header; raises FormatError."""
     if len(payload) != header.payload_bytes:
         raise FormatError("the chunk is cut off")
     if google_crc32c.value(payload) != header.payload_crc:

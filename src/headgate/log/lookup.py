@@ -1,26 +1,21 @@
-"""Random access to records by partition and offset, with a bounded cache of decoded chunks.
-
-Made for the dispatcher, which reads records just written, mostly in order and several times each.
-"""
+"""Random access to records, mostly new ones, in order and several times each; a bounded cache of decoded chunks."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 
-from headgate.limits import LOOKUP_CACHE_BYTES_MAX, LOOKUP_CHUNK_OVERHEAD_BYTES
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.errors import OffsetNotKeptError
 from headgate.log.reader import Chunk
 from headgate.log.segments import Segments
+from headgate_api.limits import LOOKUP_CACHE_BYTES_MAX, LOOKUP_CHUNK_OVERHEAD_BYTES
 
 
 class RecordLookup:
     """Finds records of a log. Not for several threads at once.
 
-    Args:
-        cache_bytes_max: Of the chunks that stay decoded, stored bytes and LOOKUP_CHUNK_OVERHEAD_BYTES each; one chunk
-            is always kept.
+    Decoded chunks stay up to `cache_bytes_max`, stored bytes and LOOKUP_CHUNK_OVERHEAD_BYTES each; one is always kept.
     """
 
     def __init__(self, log: LogDirectory, *, cache_bytes_max: int = LOOKUP_CACHE_BYTES_MAX) -> None:
@@ -31,12 +26,7 @@ class RecordLookup:
         self._recent: OrderedDict[tuple[int, int], Chunk] = OrderedDict()
 
     def chunk(self, partition: int, offset: int) -> Chunk:
-        """The whole chunk that holds this offset.
-
-        Raises:
-            OffsetNotKeptError: Retention removed it, or it is not durable yet.
-            CorruptChunkError: It is damaged.
-        """
+        """The whole chunk that holds this offset; raises OffsetNotKeptError also when it is not durable yet."""
         held = self._partitions.get(partition)
         if held is None:
             held = self._partitions[partition] = _Partition(self.log.partition(partition))
@@ -56,7 +46,6 @@ class RecordLookup:
         return chunk
 
     def close(self) -> None:
-        """Close every file and forget every chunk."""
         for held in self._partitions.values():
             held.close()
         self._partitions.clear()

@@ -1,8 +1,7 @@
 """The reader of a partition: records in order, in any process.
 
-A reader sees exactly what is durable: it follows the published next offset and never passes it. Chunks without a wanted
-filter value are skipped without reading their bodies; damaged ones by the partition's policy. Bounded memory: one
-chunk, and 64 KiB read ahead.
+It follows the published next offset and never passes it. Chunks without a wanted filter value are skipped without
+reading their bodies; damaged ones by the partition's policy. Bounded memory: one chunk, and 64 KiB read ahead.
 """
 
 from __future__ import annotations
@@ -24,12 +23,8 @@ _READER_SEGMENTS_OPEN = 2
 class Chunk:
     """Records that were written together, or, where a reader starts inside them, those from its start on. Immutable.
 
-    Attributes:
-        header: The stored header, of the whole chunk.
-        first_offset: Offset of row 0 of `batch`.
-        record_count: Rows of `batch`.
-        byte: Where in `path` the chunk starts.
-        body: The stored Arrow message of the whole chunk, its checksum compared.
+    `header` and `body`, the stored Arrow message with its checksum compared, are of the whole chunk, which starts at
+    `byte` in `path`.
     """
 
     __slots__ = ("_batch", "body", "byte", "first_offset", "header", "path", "record_count", "schema")
@@ -62,11 +57,7 @@ class Chunk:
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """The records, decoded at the first use.
-
-        Raises:
-            CorruptChunkError: The checksum is right, but Arrow cannot read the message.
-        """
+        """The records, decoded at the first use; CorruptChunkError when Arrow cannot read them."""
         if self._batch is None:
             try:
                 whole = decode_body(self.body, self.schema, self.header.record_count)
@@ -80,10 +71,6 @@ class Chunk:
 class PartitionReader:
     """Reads one partition forward; it need not exist yet. Not for several threads at once.
 
-    Args:
-        start: First offset to read, 0 or more; below the first offset kept, reading begins there. It may lie inside a
-            chunk.
-
     Attributes:
         position: Offset of the next record to be read; grows over skipped chunks too.
         records_missed: Records that retention removed before this reader came to them.
@@ -93,11 +80,7 @@ class PartitionReader:
 
     @classmethod
     def open_at_time(cls, partition: Partition, time_us: int) -> PartitionReader:
-        """Read from the first chunk on that was appended at or after `time_us`; the end, when there is none.
-
-        Raises:
-            CorruptChunkError: A chunk on the way is damaged. Not where damage is passed over.
-        """
+        """Read from the first chunk on that was appended at or after `time_us`; the end, when there is none."""
         self = cls(partition, start=0)
         try:
             self.position = self._segments.offset_at_time(time_us, self.committed_offset())
@@ -141,18 +124,14 @@ class PartitionReader:
     ) -> Chunk | None:
         """The next chunk that may hold what is wanted, from `position` on.
 
+        None at the end of what is durable (call again when `committed_offset()` has grown), or after `chunks_max`
+        skipped ones. Raises CorruptChunkError for a damaged chunk, unless damage is passed over; `position` stays.
+
         Args:
             wanted: Filter values; a chunk whose filter excludes all of them is passed over. None: every chunk. Give the
                 same frozenset again and its values are hashed once.
             match_unfiltered: Chunks with a record without filter value are wanted too.
             passes: Looks at a chunk's header and the bytes of its filter; False: it is passed over.
-            chunks_max: How many chunks may be skipped before this returns.
-
-        Returns:
-            None at the end of what is durable (call again when `committed_offset()` has grown), or after `chunks_max`.
-
-        Raises:
-            CorruptChunkError: The chunk at `position` is damaged; `position` stays. Not where damage is passed over.
         """
         while True:
             try:
@@ -248,7 +227,6 @@ class LogEnds:
         self._readers: dict[int, PartitionReader] = {}
 
     def partitions(self) -> list[int]:
-        """Numbers of the partitions there are."""
         return self._log.partitions()
 
     def end_offset(self, partition: int) -> int:
@@ -256,11 +234,9 @@ class LogEnds:
         return self._reader(partition).committed_offset()
 
     def first_offset(self, partition: int) -> int:
-        """First offset kept."""
         return self._reader(partition).first_offset()
 
     def close(self) -> None:
-        """Close the files."""
         for reader in self._readers.values():
             reader.close()
 

@@ -33,14 +33,7 @@ _SCAN_PIECE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How far the chunks of a segment are good.
-
-    Attributes:
-        end: Byte behind the last good chunk.
-        next_offset: Offset behind the last good record.
-        append_time_us: Of the last good chunk; NO_APPEND_TIME without one.
-        problem: Why the byte at `end` starts no good chunk; empty at the end of the file.
-    """
+    """How far the chunks of a segment are good: up to the byte `end`. `problem` says what stands there, if anything."""
 
     end: int
     next_offset: int
@@ -50,14 +43,12 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A partition after recovery.
+    """A partition after recovery, with its last segment. Without `schema` the writer starts a new one.
 
     Attributes:
-        segment: The last segment; None when there is none.
-        schema: Its schema; None: the writer does not go on with it, but starts a new one.
-        data_start: Byte of its first chunk.
+        data_start: Byte of the segment's first chunk.
         end: Byte behind its last chunk.
-        append_time_us: Append time of the last chunk, NO_APPEND_TIME without one.
+        append_time_us: Of the last chunk, NO_APPEND_TIME without one.
         cut_bytes: Bytes of a torn tail that were removed.
     """
 
@@ -81,12 +72,7 @@ def list_segments(directory: Path) -> list[tuple[int, Path]]:
 
 
 def read_segment_header(path: Path, fd: int) -> tuple[pa.Schema, int]:
-    """Schema and position of the first chunk.
-
-    Raises:
-        CorruptChunkError: The header is cut off or damaged.
-        NewerLogError: A newer Headgate wrote the file.
-    """
+    """Schema and position of the first chunk; raises CorruptChunkError, or NewerLogError for a newer Headgate's."""
     try:
         size = segment_size_promised(read_at(fd, SEGMENT_FIXED_BYTES, 0))
         return unpack_segment_header(read_at(fd, size, 0))
@@ -97,11 +83,7 @@ def read_segment_header(path: Path, fd: int) -> tuple[pa.Schema, int]:
 
 
 def read_chunk(fd: int, position: int, *, with_payload: bool) -> ChunkHeader | None:
-    """Read and check a chunk; None exactly at the end of the file.
-
-    Raises:
-        FormatError: No good chunk stands there.
-    """
+    """Read and check a chunk; None exactly at the end of the file, FormatError where no good chunk stands."""
     data = read_at(fd, CHUNK_HEADER_BYTES, position)
     if not data:
         return None
@@ -116,8 +98,7 @@ def read_chunk(fd: int, position: int, *, with_payload: bool) -> ChunkHeader | N
 def walk(path: Path, fd: int, position: int, offset: int, *, with_payload: bool = True) -> Walk:
     """Follow good chunks from `position`, whose first record must have `offset`.
 
-    Raises:
-        CorruptChunkError: A chunk with good checksums has another offset than the one before it promises.
+    Raises CorruptChunkError when a chunk with good checksums has another offset than the one before it promises.
     """
     append_time_us = NO_APPEND_TIME
     while True:
@@ -135,13 +116,11 @@ def walk(path: Path, fd: int, position: int, offset: int, *, with_payload: bool 
 
 
 def chunk_behind(fd: int, position: int, offset: int) -> tuple[int, ChunkHeader] | None:
-    """The good chunk behind the bad one at `position`, whose first record would have `offset`.
+    """Byte and header of the good chunk behind the bad one at `position`, whose first record would have `offset`.
 
-    A bad chunk with a good header gives the start of the next one, and nothing else is searched: its records may hold
-    bytes that look like chunks. Behind a bad header every multiple of 8 is searched.
-
-    Returns:
-        The byte where it starts, and its header; None when the bad one is a torn tail.
+    None when the bad one is a torn tail. A bad chunk with a good header gives the start of the next one, and nothing
+    else is searched: its records may hold bytes that look like chunks. Behind a bad header every multiple of 8 is
+    searched.
     """
     try:
         bad = unpack_chunk_header(read_at(fd, CHUNK_HEADER_BYTES, position))
@@ -177,16 +156,10 @@ def recover(partition: Partition, files: FileOps, published_offset: int) -> Reco
     """Find the end of a partition, cut a torn tail, remove a last segment that was never finished.
 
     A tail is torn where nothing of it was published: publishing comes behind the sync. Published records that cannot be
-    read are damage, and their offsets are never given out again.
+    read are damage, and their offsets are never given out again. Raises CorruptChunkError when a bad chunk or segment
+    header has a good chunk behind it, or published records are gone; not where damage is passed over.
 
-    Args:
-        partition: What is opened; no other process writes it.
-        published_offset: Next offset that the file `committed` held before, 0 when unknown.
-
-    Raises:
-        CorruptChunkError: A bad chunk has a good one behind it, a segment header is damaged before good chunks, or
-            published records are gone. Not where damage is passed over.
-        OSError: The disk does not answer.
+    `published_offset` is the next offset that the file `committed` held before, 0 when unknown.
     """
     directory = partition.directory
     segments = list_segments(directory)

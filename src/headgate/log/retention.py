@@ -35,17 +35,9 @@ def retain(
     """Remove segments that are too old or too many; may run while another thread appends.
 
     A segment is as old as its newest record. The last segment always stays, and so does every record at or above
-    `floor_offset` (the retention floor). The first offset is published first, then the files are removed.
-
-    Args:
-        now_us: Microseconds since 1970 UTC.
-        floor_offset: Offset below which records may go.
-        age_us_max: Older segments go; None: age does not matter.
-        bytes_max: The oldest segments go until the rest is not above it; None: size does not matter.
-
-    Raises:
-        OSError: A file cannot be removed; what went before it is gone, a later call goes on.
-        CorruptChunkError: A segment's age cannot be read.
+    `floor_offset` (the retention floor). The first offset is published first, then the files are removed. With None,
+    age or size does not matter. After an OSError a later call goes on where this one stopped. Raises CorruptChunkError
+    when a segment's age cannot be read.
     """
     files = files or FileOps()
     segments = list_segments(writer.directory)
@@ -74,9 +66,6 @@ def time_of_newest(partition: Partition, bytes_max: int) -> int | None:
     """When the first of a partition's newest segments, `bytes_max` together, was begun; None when all are as few.
 
     The last segment counts whole, however large it is. Microseconds since 1970 UTC.
-
-    Raises:
-        CorruptChunkError: The segment cannot be read.
     """
     segments = list_segments(partition.directory)
     total, found = 0, None

@@ -17,13 +17,9 @@ def newest_first(
 ) -> Iterator[Chunk]:
     """The durable chunks of a partition, the last one first; the partition need not exist.
 
-    Args:
-        before: Only records below this offset, which is a chunk's first one or behind the last one.
-        not_before_us: Stop at a chunk that was appended earlier: microseconds since 1970 UTC.
-        wanted: Filter values; chunks whose filter excludes all of them are passed over without being read.
-
-    Raises:
-        CorruptChunkError: The way to a chunk is damaged, or its payload. Not where damage is passed over.
+    Stops at a chunk that was appended before `not_before_us`. `before` is a chunk's first offset or behind the last
+    one. Chunks whose filter excludes all `wanted` values are passed over without being read. Raises CorruptChunkError
+    at damage, or on the way to a chunk; not where damage is passed over.
     """
     probes = None if wanted is None else [hash_value(value) for value in wanted if value]
     with closing(Segments(partition)) as segments:
@@ -47,11 +43,7 @@ def newest_first(
 
 
 def holding(partition: Partition, offsets: Iterable[int]) -> Iterator[Chunk]:
-    """The chunks that hold records, each once where their offsets are in order, whichever; what is gone is left out.
-
-    Raises:
-        CorruptChunkError: A chunk, or the way to it, is damaged. Not where damage is passed over.
-    """
+    """The chunks that hold records, each once where offsets are in order, but not what is gone. As `newest_first`."""
     last: Chunk | None = None
     with closing(Segments(partition)) as segments:
         for offset in offsets:

@@ -1,7 +1,7 @@
 """Sparse indexes of segments, in memory: offset, position and time of a chunk every INDEX_STRIDE_BYTES.
 
-Kafka keeps such an index in a file beside each segment. Ours is made by whoever walks over the headers. All readers of
-a log in a process share it, so only the first one walks the whole way.
+Whoever walks over the headers makes them. All readers of a log in a process share them, so only the first one walks the
+whole way.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from pathlib import Path
 
-from headgate.limits import INDEX_STRIDE_BYTES, SEGMENT_INDEXES_MAX
+from headgate_api.limits import INDEX_STRIDE_BYTES, SEGMENT_INDEXES_MAX
 
 
 class SegmentIndex:
-    """Where some chunks of one segment are. Any thread may call its methods.
-
-    Durable chunks never move, so an entry stays true for as long as the file is there.
-    """
+    """Where some chunks of one segment are; for any thread. Durable chunks never move, so an entry stays true."""
 
     def __init__(self, first_offset: int, data_start: int) -> None:
         self._lock = threading.Lock()

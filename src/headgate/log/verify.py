@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headgate.errors import NotFoundError
 from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import Committed, read_at
@@ -30,6 +29,7 @@ from headgate.log.format import (
 )
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import NO_APPEND_TIME, find_chunk, list_segments, read_segment_header
+from headgate_api.errors import NotFoundError
 
 _ALL = (1 << 63) - 1
 
@@ -39,14 +39,9 @@ class PartitionReport:
     """What a partition holds and what is wrong with it.
 
     Attributes:
-        next_offset: Offset behind the last durable record.
-        bytes: Of all segments.
-        chunks: Good ones; `records` are theirs.
-        chunks_without_filter: Good chunks that store no Bloom filter.
         tail_bytes: Bytes behind the last durable record: an append in the making, or a torn one that opening will cut.
         append_time_us: Of the first and the last good chunk; None without one.
         codecs: Good chunks by compression.
-        problems: Empty when all is well.
     """
 
     directory: Path
@@ -63,7 +58,6 @@ class PartitionReport:
     problems: list[CorruptChunkError] = field(default_factory=list)
 
     def add(self, header: ChunkHeader) -> None:
-        """Count a good chunk."""
         self.chunks += 1
         self.records += header.record_count
         self.chunks_without_filter += not header.bloom_bytes
@@ -83,11 +77,7 @@ class Record:
 
 
 def partitions(path: Path) -> list[Path]:
-    """The partition directories that `path` means, in order.
-
-    Raises:
-        NotFoundError: There is none.
-    """
+    """The partition directories that `path` means, in order; at least one, else NotFoundError."""
     for root in (path, path / "log"):
         if (root / COMMITTED_NAME).is_file() or list_segments(root):
             return [root]
@@ -218,11 +208,7 @@ class _Inspection:
 
 
 def records(directory: Path, *, start: int = 0, limit: int | None = None) -> Iterator[Record]:
-    """Durable records of a partition from `start` on, at most `limit`.
-
-    Raises:
-        CorruptChunkError: On the way to the next record the log is damaged.
-    """
+    """Durable records of a partition from `start` on, at most `limit`; raises CorruptChunkError at damage."""
     left = _ALL if limit is None else limit
     with PartitionReader(Partition(directory, "stop"), start=start) as reader:
         while left > 0 and (chunk := reader.read()) is not None:

@@ -1,7 +1,7 @@
 """Wake-ups of readers that wait at the end of a partition, in other processes (docs/spec/log-format.md).
 
-A reader without anything left to read sends the end that it has seen, and gets a byte as soon as the partition is
-longer. Nothing depends on it but time: a reader that is not told looks by itself.
+A reader with nothing left to read sends the end that it has seen, and gets a byte as soon as the partition is longer.
+Only time depends on it: a reader that is not told looks by itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from headgate.limits import LOG_WAITERS_MAX
+from headgate_api.limits import LOG_WAITERS_MAX
 
 _END: Final = struct.Struct("<q")
 _GROWN: Final = b"\x01"
@@ -45,10 +45,7 @@ class Wakeups:
 
     @contextlib.asynccontextmanager
     async def listening(self, path: Path) -> AsyncIterator[None]:
-        """Takes questions for as long as the block lasts; where the socket cannot be made, readers look by themselves.
-
-        The socket replaces a file at `path`.
-        """
+        """Takes questions while the block lasts, at a socket that replaces `path`. If it cannot, readers just look."""
         try:
             listener = _listener(path)
         except OSError as error:

@@ -24,8 +24,6 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from headgate.errors import TooLargeError
-from headgate.limits import BLOOM_BYTES_MIN, CHUNK_BODY_BYTES_MAX, LOG_PROBE_BYTES, SEGMENT_BYTES_MAX
 from headgate.log.bloom import build
 from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError, DamagedLogError, LogLockedError, LogSchemaError, LogUnavailableError
@@ -40,6 +38,8 @@ from headgate.log.format import (
     segment_name,
 )
 from headgate.log.recovery import recover, walk
+from headgate_api.errors import TooLargeError
+from headgate_api.limits import BLOOM_BYTES_MIN, CHUNK_BODY_BYTES_MAX, LOG_PROBE_BYTES, SEGMENT_BYTES_MAX
 
 
 def wall_clock_us() -> int:
@@ -51,10 +51,9 @@ NO_SIZES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Encoded(NamedTuple):
-    """A chunk to be written.
+    """A chunk to be written: at least one record, of the writer's schema.
 
     Attributes:
-        batch: At least one record, of the writer's schema.
         filter_values: One per record; None or "" for a record without.
         time_range_us: Smallest and largest event time, None when no record has one.
         also: More values for the chunk's filter, no record's own; None and "" say that a record has none.
@@ -74,25 +73,15 @@ class Encoded(NamedTuple):
 class PartitionWriter:
     """Appends chunks to one partition. Call it from one thread at a time.
 
-    Making one locks the partition, recovers it (a torn tail is cut) and publishes its end.
+    Making one locks the partition, recovers it (a torn tail is cut) and publishes its end. Raises LogLockedError,
+    DamagedLogError, NewerLogError, LogSchemaError, or LogUnavailableError when the disk refuses.
 
     Args:
         partition: Its directory is made when absent.
         schema: Columns of every batch to come; another one than before starts a new segment.
         segment_bytes_max: A segment that has reached it is followed by a new one.
         bloom_bytes: Size of each chunk's filter, 16..255.
-        clock_us: Wall clock, microseconds since 1970 UTC.
         on_growth: Called in the writing thread with the new end, once it is published.
-
-    Attributes:
-        recovered: What opening found and cut.
-
-    Raises:
-        LogLockedError: Another writer holds the partition.
-        DamagedLogError: The partition is damaged before its end.
-        NewerLogError: A newer Headgate wrote it.
-        LogSchemaError: The schema cannot be stored.
-        LogUnavailableError: The disk refuses.
     """
 
     def __init__(
@@ -151,7 +140,6 @@ class PartitionWriter:
 
     @property
     def directory(self) -> Path:
-        """The partition's directory."""
         return self.partition.directory
 
     @property
@@ -161,7 +149,6 @@ class PartitionWriter:
 
     @property
     def first_offset(self) -> int:
-        """First offset kept."""
         return self._committed.first_offset()
 
     @property
@@ -171,16 +158,13 @@ class PartitionWriter:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of every batch."""
         return self._schema
 
     def append(self, chunk: Encoded) -> int:
         """Writes one chunk, and returns the offset of its first record; blocks until it is durable and published.
 
-        Raises:
-            LogUnavailableError: Nothing was stored; a later call may work.
-            LogSchemaError: The batch does not fit.
-            TooLargeError: The batch is over CHUNK_BODY_BYTES_MAX.
+        After LogUnavailableError nothing was stored, and a later call may work. LogSchemaError: the batch does not fit.
+        TooLargeError: it is over CHUNK_BODY_BYTES_MAX.
         """
         if self._closed:
             raise LogUnavailableError("the log is closed", detail=f"the writer of {self.directory}")
@@ -217,10 +201,7 @@ class PartitionWriter:
     def probe(self) -> None:
         """Prove that the disk takes records, by bytes behind the last chunk that are cut off again; blocks.
 
-        A process that dies meanwhile leaves a torn tail as any other: nothing of it was acknowledged.
-
-        Raises:
-            LogUnavailableError: It does not.
+        A process that dies meanwhile leaves a torn tail as any other. Raises LogUnavailableError.
         """
         if self._closed:
             raise LogUnavailableError(f"the writer of {self.directory} is closed")

@@ -16,10 +16,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.event.attributes import CONTEXT_ATTRIBUTES
 from headgate.filter.compile.plan import Verdict
 from headgate.match.residuals import Judgement, OperandColumns, judge
 from headgate.match.table import MARK_CHECK, MARK_KEY, CompiledPattern, MatchTable
+from headgate_api.event.attributes import CONTEXT_ATTRIBUTES
 
 EVENT_IDENTITY: Final = ("partition", "offset")
 """Where an event stands in the log."""
@@ -38,7 +38,7 @@ def match_events(
     Args:
         events: Columns of `event.arrow.EVENT_SCHEMA`, `partition` INT, `offset` BIGINT and, where a filter reads
             `publish_time`, `append_time_us` BIGINT; batch or streaming.
-        table: From `build_table` on the same session.
+        table: Built on the same session.
         identity: Columns of `events` that the answer has.
         marks: Whether every event, those that nobody wants included, has one more row, its last: target MARK.
 

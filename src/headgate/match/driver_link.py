@@ -1,7 +1,4 @@
-"""The matcher's connections to the dispatchers: the driver connections of docs/spec/match-link.md.
-
-One thread reads and writes; nothing here starts another. `DriverLink` is one of them, `DriverLinks` all.
-"""
+"""The matcher's connections to the dispatchers (docs/spec/match-link.md), used by one thread."""
 
 from __future__ import annotations
 
@@ -16,8 +13,6 @@ from typing import Final
 
 import msgspec
 
-from headgate import limits
-from headgate.limits import DRIVER_ANSWER_S_MAX, DRIVER_LINE_BYTES_MAX
 from headgate.match.errors import DriverLinkError
 from headgate.outbox.protocol import (
     ADDRESS_FILE,
@@ -31,6 +26,8 @@ from headgate.outbox.protocol import (
     RunRejected,
     encode_hello,
 )
+from headgate_api import limits
+from headgate_api.limits import DRIVER_ANSWER_S_MAX, DRIVER_LINE_BYTES_MAX
 
 _RECEIVE_BYTES: Final = 1 << 16
 
@@ -55,11 +52,7 @@ _decode_endpoint: Final = msgspec.json.Decoder(LinkEndpoint).decode
 
 
 def read_address(run_directory: Path, token: bytes, dispatchers: int) -> LinkAddress:
-    """The addresses that the dispatchers have published.
-
-    Raises:
-        DriverLinkError: One has not published its own yet.
-    """
+    """The addresses that the dispatchers have published; DriverLinkError when one has not yet."""
     paths = [run_directory / ADDRESS_FILE.format(number) for number in range(dispatchers)]
     try:
         endpoints = [_decode_endpoint(path.read_bytes()) for path in paths]
@@ -78,11 +71,7 @@ class DriverLink:
 
     @classmethod
     def connect(cls, address: LinkAddress, dispatcher: int = 0) -> DriverLink:
-        """Connect to a dispatcher by its number, and authenticate.
-
-        Raises:
-            DriverLinkError: Nobody listens, or the token is refused.
-        """
+        """Connect to a dispatcher by its number, and authenticate."""
         endpoint, dispatchers = address.endpoints[dispatcher], len(address.endpoints)
         try:
             connection = socket.create_connection((endpoint.host, endpoint.port), timeout=DRIVER_ANSWER_S_MAX)
@@ -111,11 +100,7 @@ class DriverLink:
         return bool(self._heard)
 
     def resume(self) -> dict[int, int]:
-        """Where the next run must start if none is alive: offset per partition.
-
-        Raises:
-            DriverLinkError: The link is broken, or no answer came in time.
-        """
+        """Where the next run must start if none is alive: offset per partition."""
         self._send(DriverRequest("resume"))
         deadline = time.monotonic() + DRIVER_ANSWER_S_MAX
         while (left := deadline - time.monotonic()) > 0:
@@ -190,11 +175,6 @@ class DriverLinks:
 
     @classmethod
     def connect(cls, address: LinkAddress) -> DriverLinks:
-        """Connect to every dispatcher.
-
-        Raises:
-            DriverLinkError: One does not listen, or refuses the token.
-        """
         with contextlib.ExitStack() as opened:
             links = []
             for dispatcher in range(len(address.endpoints)):
@@ -204,11 +184,7 @@ class DriverLinks:
         return cls(address, tuple(links))
 
     def resume(self) -> dict[int, int]:
-        """Where the next run must start if none is alive: the lowest offset of each partition.
-
-        Raises:
-            DriverLinkError: A connection is broken, or no answer came in time.
-        """
+        """Where the next run must start if none is alive: the lowest offset of each partition."""
         lowest: dict[int, int] = {}
         for link in self._links:
             for partition, offset in link.resume().items():
@@ -224,7 +200,6 @@ class DriverLinks:
             link.started(run, generation)
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """Messages about runs, as soon as there are any; none after `timeout_s`."""
         ready = [link for link in self._links if link.has_heard]
         if not ready:
             readable = {key.fd for key, _ in self._selector.select(timeout_s)}
@@ -237,7 +212,6 @@ class DriverLinks:
         ]
 
     def close(self) -> None:
-        """Close the connections; may be called twice."""
         self._selector.close()
         for link in self._links:
             link.close()

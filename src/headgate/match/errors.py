@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.errors import FatalError, HeadgateError, UnavailableError
+from headgate_api.errors import FatalError, HeadgateError, UnavailableError
 
 
 class SparkMissingError(FatalError):

@@ -12,23 +12,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.event.kafka import BROKER, CONTENT_TYPE, DATA_KIND, EXTENSIONS, PREFIX, TIME_US
-from headgate.event.model import DataKind
+from headgate_api.event.model import DataKind
 
 _KINDS: Final = tuple(str(int(kind)) for kind in DataKind)
 _REQUIRED: Final = ("broker", "specversion", "id", "source", "type", "data_kind")
 
 
 def log_columns(records: DataFrame, also: Sequence[str] = ()) -> DataFrame:
-    """The events of records, a row each, in the columns of the connector's source of the log.
+    """The events of records, a row each, in the columns of the connector's source of the log, and `also`.
 
-    Args:
-        records: Of Spark's source `kafka` with `includeHeaders=true`; batch or streaming.
-
-    Returns:
-        `broker` STRING, the context attributes, `time_us` BIGINT, `extensions` STRING, `data_kind` TINYINT, `data`
-        BINARY, `partition` INT, `offset` BIGINT, `append_time_us` BIGINT (to the millisecond), and `also`. `broker` is
-        NULL where the record is no event that Headgate stored: a header is missing, doubled or no UTF-8, the
-        broker's is empty, or the data is not of its kind. Attributes are not looked at any closer.
+    `records` are of Spark's source `kafka` with `includeHeaders=true`; batch or streaming. `partition` is INT, `offset`
+    and `append_time_us` (to the millisecond) are BIGINT. `broker` is NULL where the record is no event that Headgate
+    stored: a header is missing, doubled or no UTF-8, the broker's is empty, or the data is not of its kind. Attributes
+    are not looked at any closer.
     """
     found = _event()
     is_stored = F.size(_names()) == F.size(F.array_distinct(_names()))
@@ -67,7 +63,7 @@ def _names() -> Column:
 def _text(name: str) -> Column:
     """A header's value; NULL where it is missing or no UTF-8.
 
-    By position, because a lambda is interpreted, and a map of headers that are there twice is an error of the query.
+    By position: a lambda is interpreted, and a map of headers that are there twice is an error of the query.
     """
     found = F.get(F.col("headers")["value"], F.array_position(_names(), name).cast("int") - 1)
     return F.try_validate_utf8(found.cast("string"))

@@ -17,7 +17,6 @@ from typing import Final
 
 import msgspec
 
-from headgate.event.attributes import CONTEXT_ATTRIBUTES
 from headgate.filter.cel.attribute_names import TIME_TEXT
 from headgate.filter.compile.plan import (
     CompiledFilter,
@@ -32,8 +31,9 @@ from headgate.filter.compile.plan import (
     Root,
     Signature,
 )
-from headgate.limits import BROKER_KEYS_MAX
 from headgate.match.keys import Secrets, broker_state, digest, key_state, row_check, row_key
+from headgate_api.event.attributes import CONTEXT_ATTRIBUTES
+from headgate_api.limits import BROKER_KEYS_MAX
 
 # --- the limit of keys ----------------------------------------------------------------------------
 # Every kind of key that a broker's filters are looked up by is made of each of its events, so there may be only so
@@ -160,8 +160,7 @@ class _SignatureRows:
 class BrokerTableBuilder:
     """Builds the table of one broker for one generation after the other: numbers operands, parts and keys as they come.
 
-    It remembers what it made, so that only filters that changed cost anything. What no filter uses any more is
-    forgotten when half of the filters are others.
+    Only changed filters cost anything. What no filter uses any more is forgotten when half of the filters are others.
     """
 
     def __init__(self, broker: str, secrets: Secrets) -> None:

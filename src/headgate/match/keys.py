@@ -2,9 +2,9 @@
 
 Each value has two digests: XXH64 under a seed and Murmur3 under a secret. The *key* is a chain of XXH64 over the
 broker, a number for the kind of key and the first digests of its values; the join looks it up. The *check* is a chain
-of Murmur3 over the second digests, compared after the join. XXH64 alone would not do:
-strings of 16 bytes that collide under every seed are made in microseconds. Ninety-six bits of two unrelated functions
-leave neither chance nor craft a way. (Comparing the constants themselves costs a third of the speed at 10,000 rows.)
+of Murmur3 over the second digests, compared after the join. XXH64 alone would not do: strings of 16 bytes that collide
+under every seed are made in microseconds. Ninety-six bits of two unrelated functions leave neither chance nor craft a
+way. (Comparing the constants themselves costs a third of the speed at 10,000 rows.)
 """
 
 from __future__ import annotations
@@ -56,12 +56,7 @@ def _signed(state: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What no client may know of the hashes.
-
-    Attributes:
-        seed: int64, not negative: where the chain of every key starts.
-        check: int32, not negative: the same for checks.
-    """
+    """What no client may know: where the chains of keys (int64) and of checks (int32) start; not negative."""
 
     seed: int
     check: int

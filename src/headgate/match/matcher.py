@@ -26,13 +26,13 @@ from typing import Protocol
 
 import structlog
 
-from headgate import limits
 from headgate.control.routing import RoutingTable
-from headgate.errors import UnavailableError
 from headgate.match.driver_link import DriverLinks, LinkAddress, Message, read_address
 from headgate.match.errors import DriverLinkError, RunFailedError, SparkGoneError
 from headgate.observe import metrics
 from headgate.outbox.protocol import RunActive, RunRejected
+from headgate_api import limits
+from headgate_api.errors import UnavailableError
 
 _log = structlog.get_logger(__name__)
 
@@ -98,9 +98,9 @@ class Runner(Protocol):
 
 
 class Settling:
-    """Tells when a number has stopped changing, or has changed for so long that it is to be taken up all the same.
+    """Tells when a number has stopped changing (MATCH_QUIET_S), or has changed long enough to be taken up anyway.
 
-    It has stopped after MATCH_QUIET_S. The longer taking one up took the last time, the longer the next one may change.
+    The longer taking one up took the last time, the longer the next one may change.
     """
 
     def __init__(self) -> None:
@@ -141,11 +141,9 @@ class Backoff:
         return pause
 
     def reset(self) -> None:
-        """Failures so far no longer count."""
         self._failures = 0
 
     def over(self, now: float) -> bool:
-        """Whether the pause has passed."""
         return now >= self._until
 
 
@@ -159,7 +157,6 @@ class Matcher:
         on_note: Called with what it does or lacks, in a line for people.
         on_step: Called at every step: the loop turns.
         first_run: Number of the first run: above every number that a living dispatcher knows.
-        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -227,11 +224,7 @@ class Matcher:
         )
 
     def run(self, stop: threading.Event) -> None:
-        """Match until `stop` is set; then every run is stopped.
-
-        Raises:
-            SparkGoneError: The JVM has ended: this process cannot match any more.
-        """
+        """Match until `stop` is set; then every run is stopped. SparkGoneError: this process cannot match any more."""
         try:
             while not stop.is_set():
                 self.step(stop.wait)

@@ -19,11 +19,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headgate.errors import HeadgateError
-from headgate.limits import REAL_TIME_BATCH_S
 from headgate.log.directory import LogDirectory
 from headgate.match.driver_link import LinkAddress
 from headgate.match.errors import RunFailedError, SparkGoneError
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import REAL_TIME_BATCH_S
 
 SOURCE = "headgate"
 """The connector's format name."""
@@ -32,11 +32,9 @@ _BROADCAST = "broadcast exchange"
 
 
 class SparkRun:
-    """A started query; made by `start_run`.
+    """A started query; `number` is the run's on the match link, `generation` that of the filters that it evaluates.
 
-    Attributes:
-        number: The run's number on the match link.
-        generation: Version of the set of filters that it evaluates.
+    Its calls go into the JVM; they raise SparkGoneError when there is none any more.
     """
 
     def __init__(
@@ -50,11 +48,6 @@ class SparkRun:
 
     @property
     def alive(self) -> bool:
-        """Whether the query still runs; a call into the JVM.
-
-        Raises:
-            SparkGoneError: There is no JVM any more.
-        """
         with spark_errors(f"run {self.number} does not answer"):
             return bool(self._query.isActive)
 
@@ -65,11 +58,7 @@ class SparkRun:
         return "" if error is None else _innermost(str(error))
 
     def running_tasks(self) -> int:
-        """How many tasks of the query run now, see `tasks_of`.
-
-        Raises:
-            SparkGoneError: There is no JVM any more.
-        """
+        """How many tasks of the query run now, see `tasks_of`."""
         with spark_errors(f"run {self.number} does not answer"):
             return tasks_of(self._context, str(self._query.runId))
 
@@ -78,12 +67,7 @@ class SparkRun:
         return (self._checkpoint / "commits" / str(number)).exists()
 
     def stop(self) -> None:
-        """End the query and its connections; returns when its tasks have ended. May be called twice.
-
-        Raises:
-            RunFailedError: Spark could not stop it.
-            SparkGoneError: There is no JVM any more.
-        """
+        """End the query, and return when its tasks have ended; may be called twice. Raises RunFailedError."""
         try:
             with spark_errors(f"run {self.number} did not stop"):
                 self._query.stop()
@@ -106,17 +90,14 @@ def start_run(
 ) -> SparkRun:
     """Start a query; returns when Spark has planned it, before its tasks have opened their connections.
 
+    `start` has the first offset of every partition that is read; `run` grows with every run. Raises RunFailedError when
+    Spark refuses the query, SparkGoneError without a JVM.
+
     Args:
         matches: From events (columns of the log plus partition, offset, append_time_us) to rows of partition INT,
             offset BIGINT, target INT, verdict TINYINT; only operators that real-time mode admits.
-        start: First offset of every partition that is read.
-        run: Grows with every run.
         wakeups: Where the log's writers tell of new events, see `log.wakeups`; None: the tasks look all the time.
         batch_s: Length of the one batch: the run must be replaced before (a batch boundary breaks its connections).
-
-    Raises:
-        RunFailedError: Spark refuses the query.
-        SparkGoneError: There is no JVM any more.
     """
     options = {
         "path": str(log.directory.absolute()),
@@ -153,14 +134,7 @@ def start_query(
 ) -> SparkRun:
     """Start a query in real-time mode, whatever it reads and writes; returns when Spark has planned it.
 
-    Args:
-        rows: Makes the stream that `sink` takes.
-        sink: Makes a `ForeachWriter` of the JVM.
-        run: Grows with every run.
-
-    Raises:
-        RunFailedError: Spark refuses the query.
-        SparkGoneError: There is no JVM any more.
+    `rows` makes the stream that `sink` takes, a `ForeachWriter` of the JVM. Raises as `start_run`.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     checkpoint = Path(tempfile.mkdtemp(prefix=f"run-{run}-", dir=scratch.absolute()))
@@ -180,13 +154,10 @@ def start_query(
 
 
 def tasks_of(context: SparkContext, group: str) -> int:
-    """How many tasks of a job group run now; calls into the JVM.
+    """How many tasks of a job group run now; a streaming query's group is its run id. Calls into the JVM.
 
     Tasks that gather a table which is to be broadcast do not count. On a cluster they last seconds, and the query has
     none of its own meanwhile.
-
-    Args:
-        group: Of the jobs: that of a streaming query is its run id.
     """
     tracker, store = context.statusTracker(), context._jsc.sc().statusStore()
     known = [job for job in tracker.getJobIdsForGroup(group) if tracker.getJobInfo(job) is not None]
@@ -196,12 +167,7 @@ def tasks_of(context: SparkContext, group: str) -> int:
 
 @contextmanager
 def spark_errors(what: str) -> Iterator[None]:
-    """Translate what Spark and the way to it raise.
-
-    Raises:
-        RunFailedError: Spark refused.
-        SparkGoneError: There is no JVM any more.
-    """
+    """Translate what Spark and the way to it raise: RunFailedError when Spark refused, SparkGoneError without a JVM."""
     try:
         yield
     except (Py4JNetworkError, ConnectionError) as error:

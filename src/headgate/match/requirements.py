@@ -11,8 +11,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from headgate.errors import UnavailableError
 from headgate.match.errors import SparkMissingError
+from headgate_api.errors import UnavailableError
 
 JAVA_MAJOR_MIN: Final = 17
 _INSTALL: Final = {
@@ -29,11 +29,7 @@ _JAVA_TIMEOUT_S: Final = 30
 
 
 def connector_jar() -> Path:
-    """The data source's jar inside this package.
-
-    Raises:
-        SparkMissingError: It was never built.
-    """
+    """The data source's jar inside this package; SparkMissingError when it was never built."""
     jar = Path(str(resources.files("headgate.match") / "jars" / "headgate-connector.jar"))
     if not jar.is_file():
         raise SparkMissingError(
@@ -55,11 +51,9 @@ def install_java() -> str:
 
 
 def check_java() -> int:
-    """Checks that there is a Java that Spark can use; returns its major version.
+    """The major version of the Java that Spark can use.
 
-    Raises:
-        SparkMissingError: None, or one that is too old.
-        UnavailableError: It does not print its version now.
+    Raises SparkMissingError when there is none or one too old, UnavailableError when it does not print its version now.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin") if home else None)

@@ -23,14 +23,9 @@ _EXISTS_TRUE, _EXISTS_ERROR, _EXISTS_DOUBT = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class OperandColumns:
-    """The columns of one operand's value; NULL stands for "no value of this type".
-
-    Whether there is a value at all is a field of its own (`mismatch`, `has`).
+    """The columns of one operand's value; `text`, `number` (a double) and `flag` are NULL where it has another type.
 
     Attributes:
-        text: The string, NULL when it is none.
-        number: The number as double, NULL when it is none.
-        flag: The boolean, NULL when it is none.
         is_null: Whether it is JSON's null, NULL when there is no value.
         mismatch: FALSE when there is a value, else NULL: the value of `==` with another type.
         has: CEL's has(): NULL when the parent is not an object.
@@ -49,18 +44,14 @@ class OperandColumns:
 
     @classmethod
     def of(cls, column: str) -> OperandColumns:
-        """The fields of a struct column, as `keys/Value.java` has them."""
         return cls(*(f"{column}.{name}" for name in cls.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The result of one comparison.
+    """The result of one comparison; a NULL in `holds` is an error, or `unknown`, which only cel-cpp knows.
 
-    Attributes:
-        holds: Its value; NULL is an error, or unknown.
-        doubt: Where `holds` may be wrong; never NULL.
-        unknown: Where `holds` is NULL because only cel-cpp knows; never NULL.
+    `doubt` is where `holds` may be wrong. Neither of these two is ever NULL.
     """
 
     holds: Column

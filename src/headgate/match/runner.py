@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from headgate.control.routing import RoutingTable
 from headgate.control.store import Store
-from headgate.limits import JVM_HEAP_MIB
 from headgate.log.directory import LogDirectory
 from headgate.log.reader import end_offsets
 from headgate.match.dataframe import match_events
@@ -23,17 +22,13 @@ from headgate.match.query import SparkRun, spark_errors, start_run
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, stop_session, task_slots
 from headgate.match.table import TableBuilder
+from headgate_api.limits import JVM_HEAP_MIB
 
 _log = structlog.get_logger(__name__)
 
 
 class SparkRunner:
-    """Starts runs of routing tables.
-
-    Args:
-        partitions: Partitions of the log, from 0 on.
-        wakeups: Where the log's writers tell of new events; None: nowhere.
-    """
+    """Starts runs of routing tables over the partitions from 0 on, which look for events at sockets in `wakeups`."""
 
     def __init__(
         self, spark: SparkSession, log: LogDirectory, partitions: int, scratch: Path, wakeups: Path | None = None
@@ -46,16 +41,10 @@ class SparkRunner:
         self._wakeups = wakeups
 
     def ends(self) -> dict[int, int]:
-        """Where every partition ends now."""
         return end_offsets(self._log, self._partitions)
 
     def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> SparkRun:
-        """Start a run; a partition that `start` does not name starts at 0.
-
-        Raises:
-            RunFailedError: Spark refuses the filters or the query.
-            SparkGoneError: There is no JVM any more.
-        """
+        """Start a run; a partition that `start` does not name starts at 0. Raises RunFailedError, SparkGoneError."""
         with spark_errors(f"run {number} did not start"):
             filters = self._tables.build((target.id, target.broker, target.filter) for target in table.targets)
         return start_run(
@@ -88,15 +77,9 @@ def serve(
 ) -> None:
     """Match until `stop` is set: the whole life of the matcher process.
 
-    Args:
-        run_directory: Where the dispatchers publish their addresses and the log's writers tell of new events; Spark's
-            temporary files go below it.
-        on_ready: This, `on_note` and `on_step` are those of `Matcher`.
-        on_started: Called once, when Spark has started: from then on `stop` is looked at.
-
-    Raises:
-        SparkMissingError: Spark cannot start here.
-        SparkGoneError: The JVM has ended; a new process may do better.
+    In `run_directory` the dispatchers publish their addresses, the log's writers tell of new events, and Spark has its
+    temporary files. `on_started` is called once, when Spark has started: from then on `stop` is looked at. The other
+    callbacks are those of `Matcher`. Raises SparkMissingError; after SparkGoneError a new process may do better.
     """
     scratch = run_directory / "spark"
     shutil.rmtree(scratch, ignore_errors=True)  # a killed process before this one cleaned nothing up

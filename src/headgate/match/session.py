@@ -1,7 +1,6 @@
 """The Spark session: one JVM that belongs to this process, with the connector's jar and everything else switched off.
 
-The JVM ends with this process, however it ends: PySpark holds a pipe to the JVM's stdin, and its gateway exits when
-that pipe closes, which the kernel does for a killed process as well.
+The JVM ends with this process, however it ends: its gateway exits when PySpark's pipe to its stdin closes.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from headgate.limits import JVM_GC_S, JVM_HEAP_MIB, JVM_RETAINED_MAX
 from headgate.match.errors import SparkGoneError
 from headgate.match.requirements import check_java, install_java
+from headgate_api.limits import JVM_GC_S, JVM_HEAP_MIB, JVM_RETAINED_MAX
 
 FUNCTIONS_SETTING: Final = "spark.sql.catalog.headgate"
 FUNCTIONS_VALUE: Final = "dev.headgate.connector.keys.Functions"
@@ -40,8 +39,10 @@ _OF_A_CLUSTER: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Executors have folders of their own, and the driver the address that they reach it at."""
 CLASS_ARCHIVE: Final = Path(sys.prefix) / "var" / "headgate" / "spark-classes.jsa"
-"""Spark's classes as the JVM keeps them in memory, if `server.class_archive` has made it: a start maps them instead of
-reading and verifying each. The JVM passes over an archive that was made of other jars or by another Java."""
+"""Spark's classes as the JVM keeps them in memory, if `server.class_archive` has made it: a start only maps them.
+
+The JVM passes over an archive that was made of other jars or by another Java.
+"""
 _OF_AN_ARCHIVE: Final = (f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 _log = structlog.get_logger(__name__)
 
@@ -63,17 +64,14 @@ def start_session(
 ) -> SparkSession:
     """Start the JVM and Spark in it, from the main thread; takes seconds. A second call returns the first session.
 
+    Raises SparkMissingError without a suitable Java, SparkGoneError when the JVM ended at once, perhaps for lack of
+    memory.
+
     Args:
-        threads: Tasks that can run at once, see `task_slots`.
-        scratch: Directory for Spark's temporary files; made when absent.
         heap_mib: The JVM's heap, and as much again for Arrow's buffers at most.
         more_jars: What the queries need beside the connector: for Kafka, `store.kafka.spark_jars`.
         master: Where tasks run, as Spark's `spark.master` has it; None: in this JVM, with `threads`.
         options: Further options of Spark; they win over those of this module. They may hold secrets.
-
-    Raises:
-        SparkMissingError: No suitable Java.
-        SparkGoneError: The JVM ended at once, perhaps for lack of memory.
     """
     check_java()
     scratch = scratch.absolute()

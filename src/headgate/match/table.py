@@ -18,9 +18,9 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.filter.compile.plan import CompiledFilter, ConstantKind, Op
-from headgate.limits import MATCH_OVERLAY_ROWS_MAX, PATTERNS_COMPILED_MAX
 from headgate.match.key_specs import BrokerTable, BrokerTableBuilder, Pattern, Row, takes_constant
 from headgate.match.keys import Secrets
+from headgate_api.limits import MATCH_OVERLAY_ROWS_MAX, PATTERNS_COMPILED_MAX
 
 _SETTINGS: Final = {
     # Many patterns make many columns; above this number Spark would give up whole-stage code generation.
@@ -43,8 +43,7 @@ _ARROW: Final[dict[str, pa.DataType]] = {
 }
 
 _SECRETS: Final = Secrets(secrets.randbits(63), secrets.randbits(31))
-"""Drawn once a process. They stand in the code that Spark generates: drawn anew for each table, they made every
-generation compile and warm up the same code again."""
+"""Drawn once a process: Spark generates code with them in it, which new ones would make it compile and warm up anew."""
 MARK_KEY: Final = secrets.randbits(63)
 """The key of the mark, drawn once like the secrets: no event has it by chance."""
 MARK_CHECK: Final = 0
@@ -55,12 +54,7 @@ _NO_NUMBER: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class CompiledPattern:
-    """A pattern in the plan.
-
-    Attributes:
-        operands: The table's columns that hold the number of each residual's operand.
-        constants: Those that hold the constant of each residual; "" where it needs none.
-    """
+    """A pattern in the plan: for each residual the columns of its operand's number and of its constant, "" for none."""
 
     pattern: Pattern
     operands: tuple[str, ...]
@@ -69,11 +63,9 @@ class CompiledPattern:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """Rows that are broadcast once for many generations.
+    """Rows that are broadcast once for many generations, kept in the JVM (`KeptRows`).
 
-    Attributes:
-        is_coarse: Whether there were more patterns than the plan may hold.
-        kept: Them in the JVM (`KeptRows`).
+    `is_coarse`: there were more patterns than the plan may hold.
     """
 
     patterns: tuple[CompiledPattern, ...]
@@ -89,12 +81,7 @@ class _Base:
 
 @dataclass(frozen=True, slots=True)
 class _Overlaid:
-    """What stands over a base.
-
-    Attributes:
-        rows: By pattern, all rows of keys that are not as in the base.
-        empty: Such keys without any row.
-    """
+    """What stands over a base: by pattern, all rows of keys that are not as in the base, and such keys without rows."""
 
     rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]]
     empty: Sequence[object]
@@ -130,8 +117,7 @@ class MatchTable:
             constants.
         patterns: By number, the one with the most rows first.
         columns: Columns of events that a key spec reads.
-        row_count: Rows of `rows`.
-        overlaid_rows: How many of them stand over those that an earlier generation broadcast; 0: it was none.
+        overlaid_rows: How many of `rows` stand over those that an earlier generation broadcast; 0: it was none.
     """
 
     brokers: DataFrame
@@ -149,22 +135,14 @@ def build_table(
     *,
     patterns_max: int = PATTERNS_COMPILED_MAX,
 ) -> MatchTable:
-    """The broadcast tables of all filters.
-
-    Args:
-        spark: Settings that the match depends on are set on this session.
-        targets: Target (int32, not negative), its broker's name, its filter.
-        patterns_max: Patterns that the Spark plan may hold.
-    """
+    """The broadcast tables of all filters; see `TableBuilder`."""
     return TableBuilder(spark, patterns_max=patterns_max).build(targets)
 
 
 class TableBuilder:
     """Builds the table of one generation after the other; only filters that changed cost much.
 
-    Args:
-        spark: Settings that the match depends on are set on this session.
-        patterns_max: Patterns that the Spark plan may hold.
+    Sets on the session what the match depends on. The Spark plan holds `patterns_max` patterns at most.
     """
 
     _numbers = count()  # of key specs: one process, one JVM, in which a number always means the same one
@@ -181,11 +159,7 @@ class TableBuilder:
         self._numbered: dict[str, int] = {}
 
     def build(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> MatchTable:
-        """The tables of these targets: target (int32, not negative), its broker's name, its filter.
-
-        Raises:
-            Py4JError: Spark could not broadcast the rows.
-        """
+        """The tables of these targets: target (int32, not negative), its broker's name, its filter."""
         base, self._base = self._base, None  # after a failure no row of it may count: what has changed is not known
         tables = self._broker_tables(targets)
         by_pattern: defaultdict[Pattern, list[Mapping[Row, list[int]]]] = defaultdict(list)

@@ -20,9 +20,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headgate.limits import METRICS_STALE_S, METRICS_WRITE_S
 from headgate.observe.metrics import DECLARED, Counter, Gauge, Histogram
 from headgate.storage.files import replace_whole
+from headgate_api.limits import METRICS_STALE_S, METRICS_WRITE_S
 
 _log = structlog.get_logger(__name__)
 
@@ -63,12 +63,7 @@ def process_metrics(now: float) -> ProcessMetrics:
 
 
 class Publisher:
-    """Writes this process's numbers down, in a thread of its own.
-
-    Args:
-        directory: `run/metrics`.
-        clock: Seconds since 1970.
-    """
+    """Writes this process's numbers into `run/metrics`, in a thread of its own; `clock` is seconds since 1970."""
 
     def __init__(self, directory: Path, part: str, *, clock: Callable[[], float] = time.time) -> None:
         self._path = directory / f"{part}.json"
@@ -86,7 +81,6 @@ class Publisher:
         self._thread.start()
 
     def close(self) -> None:
-        """Write a last time."""
         self._stop.set()
         self._thread.join()
         self.write()
@@ -172,12 +166,7 @@ class _Pages(Collector):
 
 
 def page(directory: Path, *, clock: Callable[[], float] = time.time) -> bytes:
-    """`/metrics` in Prometheus' text format.
-
-    Args:
-        directory: `run/metrics`.
-        clock: Seconds since 1970.
-    """
+    """`/metrics` in Prometheus' text format, of the files in `run/metrics`."""
     pages = [found for path in sorted(directory.glob("*.json")) if (found := read(path)) is not None]
     registry = CollectorRegistry()
     registry.register(_Pages(pages, clock()))

@@ -15,15 +15,15 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headgate.limits import (
+from headgate.observe import metrics
+from headgate.observe.exposition import ProcessMetrics, read
+from headgate_api.limits import (
     BROKERS_COUNTED_MAX,
     HISTORY_POINT_S,
     HISTORY_POINTS_MAX,
     NAMESPACES_COUNTED_MAX,
     RATE_WINDOW_S,
 )
-from headgate.observe import metrics
-from headgate.observe.exposition import ProcessMetrics, read
 
 _T = TypeVar("_T")
 _Number = TypeVar("_Number", int, float)
@@ -33,12 +33,7 @@ _BUCKETS: Final = metrics.NAMESPACE_DELIVERY_SECONDS.buckets
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Counters at one moment, of a server or a namespace.
-
-    Attributes:
-        received: Events stored.
-        delivered: Deliveries that subscribers took, by the bucket of the time that they took.
-    """
+    """Counters of a server or a namespace: events stored, deliveries given up, and the others by bucket of seconds."""
 
     received: float = 0.0
     given_up: float = 0.0
@@ -47,12 +42,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Counters at one moment.
-
-    Attributes:
-        time_s: When, seconds since 1970.
-        brokers: Events stored by broker `namespace/name`.
-    """
+    """Counters at one moment, seconds since 1970; `brokers` are events stored by broker `namespace/name`."""
 
     time_s: float
     whole: Sums
@@ -69,14 +59,7 @@ _NOTHING: Final = Sums()
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What happened in a span of time, a second.
-
-    Attributes:
-        received: Events stored.
-        failed: Deliveries given up.
-        p50: Half of the deliveries took so many seconds at most; None without deliveries.
-        p99: The same of 99 of 100.
-    """
+    """Events stored, deliveries and those given up, a second; quantiles of the seconds that a delivery took, if any."""
 
     received: float
     delivered: float
@@ -86,12 +69,7 @@ class Rates:
 
 
 class BrokerCount(msgspec.Struct, frozen=True):
-    """What a broker has taken.
-
-    Attributes:
-        received: Events stored since the server's counters began.
-        rate: Events a second in the last minute.
-    """
+    """Events that a broker has stored since the server's counters began, and a second in the last minute."""
 
     received: int
     rate: float
@@ -108,9 +86,7 @@ class _Moment:
 class NumbersHistory:
     """The last HISTORY_POINTS_MAX points; `sample` in one thread at a time, the rest anywhere.
 
-    Args:
-        take: The newest counters of each server, by its name; may block some milliseconds.
-        clock_s: Seconds since 1970.
+    `take` gives the newest counters of each server, by its name; it may block some milliseconds.
     """
 
     def __init__(self, take: Callable[[], Mapping[str, Snapshot]], clock_s: Callable[[], float] = time.time) -> None:
@@ -119,7 +95,6 @@ class NumbersHistory:
         self._moments: deque[_Moment] = deque(maxlen=HISTORY_POINTS_MAX + 1)
 
     def sample(self) -> None:
-        """Takes the counters as they are now."""
         self._moments.append(_Moment(self._clock_s(), dict(self._take())))
 
     def points(self, namespace: str | None) -> tuple[float, list[Rates]]:
@@ -216,9 +191,7 @@ def _named(numbers: Mapping[str, _T], labels_max: int) -> Iterator[tuple[str, _T
 def quantile(counts: Sequence[float], share: float) -> float | None:
     """A quantile of a histogram, seconds, linear within its bucket; the last bound where it lies beyond. None of none.
 
-    Args:
-        counts: Of each bucket of the metric, not added up.
-        share: From 0 to 1.
+    `counts` are of each bucket of the metric, not added up; `share` is from 0 to 1.
     """
     wanted, below = share * sum(counts), 0.0
     if not wanted:

@@ -31,11 +31,9 @@ class Stderr(io.TextIOBase):
         return len(text)
 
     def fileno(self) -> int:
-        """The descriptor."""
         return STDERR_FD
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
         return os.isatty(STDERR_FD)
 
 
@@ -43,10 +41,7 @@ STDERR: Final = cast(TextIO, Stderr())
 
 
 def configure(process: str) -> None:
-    """Sets up logging of this process; call once, first.
-
-    `process` says which one speaks: `supervisor`, `front-0`, `matcher`.
-    """
+    """Sets up logging of this process, which lines call `process`: `front-0`, `matcher`. Call once, first."""
     terminal = STDERR.isatty()
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(colors=terminal, pad_event_to=32)
@@ -85,9 +80,8 @@ def configure(process: str) -> None:
 class Recurring:
     """A failure that recurs: logged once, until it works again or fails in another way.
 
-    Args:
-        event: The message, at level error with the field `error`, and `hint` if the error has one.
-        expected: The errors that one more try may be without; all others are raised.
+    `event` is the message, at level error with the field `error`, and `hint` if the error has one. Other errors than
+    the `expected` ones are raised.
     """
 
     def __init__(self, log: structlog.typing.FilteringBoundLogger, event: str, *expected: type[Exception]) -> None:

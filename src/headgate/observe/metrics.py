@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Final, Generic, Literal, TypeVar
 
-from headgate import limits
+from headgate_api import limits
 
 OTHER: Final = "other"
 """What a label's value counts as when it is not in the declared set."""
@@ -34,7 +34,6 @@ class Counter:
         self.value = 0.0
 
     def inc(self, count: float = 1) -> None:
-        """Add."""
         self.value += count
 
 
@@ -47,17 +46,11 @@ class Gauge:
         self.value: float | None = None
 
     def set(self, value: float) -> None:
-        """Say what it is now."""
         self.value = float(value)
 
 
 class Histogram:
-    """How often which size was seen.
-
-    Attributes:
-        buckets: Upper bounds, ascending; one more bucket is for everything above.
-        counts: Of each bucket, not added up.
-    """
+    """How often which size was seen: by ascending upper bounds, not added up, and in one more bucket for all above."""
 
     __slots__ = ("buckets", "counts", "total")
 
@@ -67,7 +60,6 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float, count: int = 1) -> None:
-        """Count `count` things of this size."""
         self.counts[bisect_left(self.buckets, value)] += count
         self.total += value * count
 
@@ -82,14 +74,10 @@ Number = TypeVar("Number", Counter, Gauge, Histogram)
 
 
 class Family(Generic[Number]):
-    """One declared metric with all its label values.
+    """One declared metric with all its label values; `help` says what it counts, with its unit.
 
-    Attributes:
-        name: As Prometheus sees it.
-        help: What it counts, with its unit.
-        label: The one label; empty for none.
-        values: What the label may be; empty when it is bounded by `labels_max` alone.
-        labels_max: How many values of the label are published at most.
+    It has one label, or none. `values` are what the label may be; where there are none, `labels_max` alone bounds how
+    many are published.
     """
 
     def __init__(

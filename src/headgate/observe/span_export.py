@@ -24,10 +24,7 @@ _log = structlog.get_logger()
 
 
 def provider(part: str) -> TracerProvider:
-    """What makes spans and exports them in batches, as the standard variables of the environment say.
-
-    `part` becomes the attribute `headgate.part` of the resource.
-    """
+    """What makes spans of a part of the server, and exports them in batches, as the standard variables say."""
     name = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "headgate"}
     made = TracerProvider(resource=Resource.create({**name, "headgate.part": part}), shutdown_on_exit=False)
     made.add_span_processor(BatchSpanProcessor(Exporter(OTLPSpanExporter(), capture_messages())))
@@ -42,7 +39,6 @@ class LastMessage(logging.Handler):
         self.text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Takes a message."""
         self.text = record.getMessage()[:_REASON_CHARS_MAX]
 
 
@@ -77,9 +73,7 @@ class Exporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Ends it."""
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Exports what it keeps."""
         return self._exporter.force_flush(timeout_millis)

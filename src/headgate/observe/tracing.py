@@ -35,11 +35,7 @@ _log = structlog.get_logger()
 
 
 class Span:
-    """Something that takes time; made by `Tracing.start`.
-
-    Attributes:
-        context: To be sent along: `traceparent` and perhaps `tracestate`.
-    """
+    """Something that takes time; made by `Tracing.start`. The context (`traceparent`, `tracestate`) is sent along."""
 
     __slots__ = ("_span", "_tracing", "context")
 
@@ -49,12 +45,7 @@ class Span:
         self.context = context
 
     def end(self, attributes: Mapping[str, Value] | None = None, *, error: str = "", at_us: int | None = None) -> None:
-        """It is over.
-
-        Args:
-            error: What went wrong, of few different ones; empty for nothing.
-            at_us: When it ended, microseconds since 1970 UTC; None for now.
-        """
+        """It is over. `error` is one of few texts, empty for none; `at_us` is since 1970 UTC, None for now."""
         if self._span is not None:
             self._tracing.end(self._span, attributes or {}, error, at_us)
 
@@ -87,13 +78,9 @@ class Tracing:
         *,
         at_us: int | None = None,
     ) -> Span:
-        """Begins a span.
+        """Begins a span below the context that came, empty to begin a trace; `at_us` as for `Span.end`.
 
-        Args:
-            operation: What takes time; the span's name.
-            parent: The context that came; empty to begin a trace. A parent that is not sampled has no sampled child,
-                unless OTEL_TRACES_SAMPLER sets another one.
-            at_us: When it began, microseconds since 1970 UTC; None for now.
+        A parent that is not sampled has no sampled child, unless OTEL_TRACES_SAMPLER sets another one.
         """
         try:
             span = self._tracer.start_span(
@@ -111,7 +98,6 @@ class Tracing:
         return Span(self, span, carrier)
 
     def end(self, span: trace.Span, attributes: Mapping[str, Value], error: str, at_us: int | None) -> None:
-        """Ends a span; see `Span.end`."""
         try:
             span.set_attributes(dict(attributes))
             if error:
@@ -140,10 +126,7 @@ def _said(error: Exception) -> str:
 
 
 def configure(part: str) -> Tracing | None:
-    """Tracing of this process as the environment asks for it; None when it does not, or when it cannot be had.
-
-    `part` becomes the attribute `headgate.part` of the resource.
-    """
+    """Tracing of this process as the environment asks for it; None when it does not, or when it cannot be had."""
     wanted = any(os.environ.get(name) for name in _ENDPOINTS)
     if not wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
@@ -165,10 +148,7 @@ def _named(operation: Operation) -> dict[str, Value]:
 def event_attributes(
     destination: str, protocol: Protocol, event_id: str, source: str, type_: str, version: str, subject: str | None
 ) -> dict[str, Value]:
-    """A span's attributes for its event, by Knative's data plane specification and OpenTelemetry's conventions.
-
-    `destination` is `broker:name.namespace` or `trigger:name.namespace`.
-    """
+    """A span's attributes for its event, by Knative's data plane specification and OpenTelemetry's conventions."""
     found: dict[str, Value] = {
         "messaging.system": SYSTEM,
         "messaging.destination": destination,

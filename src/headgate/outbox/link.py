@@ -17,7 +17,6 @@ from typing import Final, Protocol, cast
 import msgspec
 import structlog
 
-from headgate import limits
 from headgate.outbox.protocol import (
     ADDRESS_FILE,
     HELLO_ACCEPTED,
@@ -35,6 +34,7 @@ from headgate.outbox.protocol import (
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.takeover import Accepted, Step, Takeover
 from headgate.storage.files import replace_whole
+from headgate_api import limits
 
 _log = structlog.get_logger(__name__)
 
@@ -58,10 +58,8 @@ _decode_request: Final = msgspec.json.Decoder(DriverRequest).decode
 class MatchLinkServer:
     """The listening side: all connections, the takeover between runs, and what the matcher's driver wants to know.
 
-    Args:
-        token: 32 random bytes that every peer must show.
-        resume: Start offsets for a run when no other is alive, per partition.
-        shard: Which dispatcher this is: rows of another one's targets would reach nobody here.
+    Every peer must show `token`. `resume` gives start offsets for a run when no other is alive, per partition. Rows of
+    another shard's targets would reach nobody here.
     """
 
     def __init__(
@@ -134,11 +132,7 @@ class MatchLinkServer:
         self._apply(self._takeover.open(hello))
 
     def received(self, connection: _LinkConnection, hello: Hello, parser: FrameParser, data: bytes) -> None:
-        """Bytes of a run's connection.
-
-        Raises:
-            LinkProtocolError: No frames, or they are of events that do not exist.
-        """
+        """Bytes of a run's connection; LinkProtocolError when they are no frames, or of events that do not exist."""
         rows, passed = parser.feed(data)
         if passed > self.sink.end_offset(hello.partition):
             raise LinkProtocolError(f"partition {hello.partition} has no event {passed - 1} yet")
@@ -146,11 +140,7 @@ class MatchLinkServer:
         self._pause_or_resume(connection)
 
     def requested(self, connection: _LinkConnection, line: bytes) -> None:
-        """One JSON line of the driver.
-
-        Raises:
-            LinkProtocolError: Not a request.
-        """
+        """One JSON line of the driver; raises LinkProtocolError."""
         try:
             request = _decode_request(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -166,7 +156,6 @@ class MatchLinkServer:
             raise LinkProtocolError(f"the driver sent an unknown request {request.op!r}")
 
     def disconnected(self, connection: _LinkConnection, reason: str) -> None:
-        """A connection has closed."""
         self._connections.discard(connection)
         hello = connection.hello
         if hello is None or hello.is_driver:
@@ -221,12 +210,7 @@ class MatchLinkServer:
 
 
 class _LinkConnection(asyncio.Protocol):
-    """One socket: hello, then frames or JSON lines.
-
-    Attributes:
-        hello: What it sent first; None before.
-        runs: Those that this driver has started; their outcomes are sent to it.
-    """
+    """One socket: hello, then frames or JSON lines. A driver gets the outcomes of `runs`, those that it has started."""
 
     def __init__(self, link: MatchLinkServer) -> None:
         self.runs: set[int] = set()
@@ -277,7 +261,6 @@ class _LinkConnection(asyncio.Protocol):
         transport.write(msgspec.json.encode(line) + b"\n")
 
     def pause(self, paused: bool) -> None:
-        """Stop or resume reading."""
         if paused == self.paused or self._transport is None or self._transport.is_closing():
             return
         self.paused = paused
@@ -300,7 +283,6 @@ class _LinkConnection(asyncio.Protocol):
             self.close()
 
     def close(self) -> None:
-        """Close at once."""
         if self._transport is not None:
             self._transport.abort()
 

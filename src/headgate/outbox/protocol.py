@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from headgate import limits
-from headgate.errors import HeadgateError
+from headgate_api import limits
+from headgate_api.errors import HeadgateError
 
 HELLO_MAGIC: Final = b"HGM1"
 HELLO_BYTES: Final = 84
@@ -44,17 +44,7 @@ class LinkProtocolError(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of a connection.
-
-    Attributes:
-        run: Number of the Spark query, at least 1; 0 on the driver's connection.
-        generation: Version of the set of filters that the run evaluates.
-        partition: The partition that this connection is about; -1 on the driver's connection.
-        partitions: How many partitions the run reads.
-        start: Offset of the first event that this connection is about.
-        dispatcher: Number of the dispatcher that it is meant for.
-        dispatchers: How many the matcher knows.
-    """
+    """The first message of a connection; `start` is the offset of the first event that it is about."""
 
     run: int
     generation: int
@@ -87,11 +77,7 @@ def encode_hello(hello: Hello, token: bytes) -> bytes:
 
 
 def decode_hello(data: bytes) -> tuple[Hello, bytes]:
-    """Read a hello of `HELLO_BYTES` bytes, and the token that came with it, which the caller compares.
-
-    Raises:
-        LinkProtocolError: Wrong magic, or a number out of its range.
-    """
+    """Read a hello of `HELLO_BYTES` bytes, and the token that came with it, which the caller compares."""
     magic, token, run, generation, partition, partitions, start, dispatcher, dispatchers, reserved = _HELLO.unpack(data)
     if magic != HELLO_MAGIC:
         raise LinkProtocolError("the connection does not begin with the match link's magic")
@@ -131,7 +117,6 @@ class LinkEndpoint(msgspec.Struct, frozen=True):
     port: int
 
     def __str__(self) -> str:
-        """`HOST:PORT`."""
         return f"{self.host}:{self.port}"
 
 
@@ -178,14 +163,10 @@ class FrameParser:
         self._open: dict[int, int] = {}
 
     def feed(self, data: bytes) -> tuple[list[Row], int]:
-        """Take the next bytes.
+        """Take the next bytes: rows of the events that they complete, in order of offset, and P.
 
-        Returns:
-            Rows of the events completed by these bytes, in order of offset, one per (event, target) with the highest
-            verdict; and P, every event below which is complete now (P never falls).
-
-        Raises:
-            LinkProtocolError: The bytes are no frames, or go back behind what was complete.
+        There is one row per (event, target), with the highest verdict. Every event below P is complete now; P never
+        falls. Raises LinkProtocolError when the bytes are no frames, or go back behind what was complete.
         """
         buffer = self._rest + data if self._rest else data
         whole = len(buffer) - len(buffer) % FRAME_BYTES

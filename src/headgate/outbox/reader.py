@@ -58,7 +58,7 @@ def position_at_time(outbox: Partition, time_us: int) -> int:
 
 
 class OutboxReader:
-    """Reads pages in threads of its own."""
+    """The `Backlog` of an outbox that is a partition of the chunk log; reads pages in threads of its own."""
 
     def __init__(self, outbox: Partition) -> None:
         self._outbox = outbox
@@ -67,7 +67,6 @@ class OutboxReader:
     async def read(
         self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
     ) -> RowPage:
-        """See `Backlog`."""
         return await self._threads.run(self._read, target, start, upto, count_max, wants)
 
     def close(self) -> None:
@@ -97,7 +96,7 @@ class OutboxReader:
 
 
 class DurableBacklog:
-    """A backlog of rows that are handed on while they are written: a read waits until what it may find is durable."""
+    """A `Backlog` of rows that are handed on while they are written: a read waits until what it may find is durable."""
 
     def __init__(self, rows: Backlog, when_durable: WhenDurable) -> None:
         self._rows = rows
@@ -106,6 +105,5 @@ class DurableBacklog:
     async def read(
         self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
     ) -> RowPage:
-        """See `Backlog`."""
         await until_durable(self._when_durable, upto)
         return await self._rows.read(target, start, upto, count_max, wants)

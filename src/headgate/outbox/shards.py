@@ -36,15 +36,10 @@ class Shard:
     count: int = 1
 
     def owns(self, target: int) -> bool:
-        """Whether a target belongs to this dispatcher."""
         return dispatcher_of(target, self.count) == self.index
 
     def next_id(self, last_id: int) -> int:
-        """The next id above one for what the dispatcher numbers itself: no two dispatchers give the same.
-
-        Args:
-            last_id: The highest one so far, at least 0; of whichever dispatcher.
-        """
+        """The next id above `last_id`, whichever dispatcher gave it, from 0 on; no two dispatchers give the same."""
         return last_id + 1 + (self.index - last_id) % self.count
 
 

@@ -2,12 +2,11 @@
 
 Per partition there is a watermark W (every event below it is complete: its rows have been accepted) and a row of
 contenders in the order of their runs. The first one may be the owner. Events are accepted from the owner only, in
-order, each exactly once, never with a gap: W moves from event to event, nothing above W was ever accepted. That one
-sentence is all the rest relies on: the outbox of a partition is in offset order, and an ordered trigger stays
-ordered while one run follows another.
+order, each exactly once, never with a gap. That one sentence is all the rest relies on: the outbox of a partition is in
+offset order, and an ordered trigger stays ordered while one run follows another.
 
-A contender's rows are *held* in memory from W on until they count or the owner has passed them, so that whoever
-dies, the next one can go on at W. Held rows are bounded: over the limit the link stops reading that connection.
+A contender's rows are *held* in memory from W on until they count or the owner has passed them, so that whoever dies,
+the next one can go on at W. Held rows are bounded: over the limit the link stops reading that connection.
 
     contender    what comes from it        leaves the state when
     ---------    ----------------------    ---------------------------------------------------------------------
@@ -18,30 +17,29 @@ dies, the next one can go on at W. Held rows are bounded: over the limit the lin
       limited    accepted below X, held    the same; a newer one dies: held rows count    -> owner
     retired      ignored                   its connection closes
 
-Who follows the owner never waits for it to be slow: the newest run takes over at the first moment at which it has
-passed W. On a busy partition that moment might never come (both run at the same speed, one 10 events behind), so when
-a newer one is within TAKEOVER_NEAR_EVENTS of W the owner gets a limit X = W + TAKEOVER_NEAR_EVENTS: at X it stands
-still, and the newer one walks the last few events to it. The limit lies ahead of both, so mostly it is never met. No
-deadlock: while the owner stands at X, a newer one holds nothing (all its rows are below W), so it is never the one
-that is not being read.
+The newest run takes over at the first moment at which it has passed W. On a busy partition that moment might never come
+(both run at the same speed, one 10 events behind), so when a newer one is within TAKEOVER_NEAR_EVENTS of W the owner
+gets a limit X = W + TAKEOVER_NEAR_EVENTS: at X it stands still, and the newer one walks the last few events to it. The
+limit lies ahead of both, so mostly it is never met. No deadlock: while the owner stands at X, a newer one holds nothing
+(all its rows are below W), so it is never the one that is not being read.
 
 A reader of a log (`holds=False`) cannot stop reading one run: who waits would have to be held without a bound. So
 nothing limits the owner there. A newer run takes over at the first moment at which it has passed W, as above. That
 moment may not come, so near misses are counted: frames of the newest run that end near W and below it, one in
 TAKEOVER_NEAR_MISS_SHARE, as P decides. After TAKEOVER_NEAR_MISSES_MAX of them it takes over, and walks the last
-TAKEOVER_NEAR_EVENTS events to W as the owner. (Once, a run took over as soon as it was near. A new run is near before
-it has brought anything, and its first event may take seconds.) A run that starts above W is refused. So nothing is
-ever held, and W, the contenders, the owner and the near misses of each partition are the whole state: `state` gives
-it, and a reader that restarts goes on with it. In which order the steps come depends on nothing but the log.
+TAKEOVER_NEAR_EVENTS events to W as the owner. (The first near miss would be too early: a new run is near before it has
+brought anything, and its first event may take seconds.) A run that starts above W is refused. So nothing is ever held,
+and W, the contenders, the owner and the near misses of each partition are the whole state: `state` gives it, and a
+reader that restarts goes on with it. In which order the steps come depends on nothing but the log.
 
 A run dies as a whole: one connection of it closes, all of it is closed (Spark fails the query anyway). If a run dies
 after it took partition 0 over and before it took partition 1, the older run is retired in 0 and the owner in 1:
-partition 0 would have no run. So a run that is retired in a partition that has lost everybody else is rejected too,
-and the matcher starts anew from the watermarks.
+partition 0 would have no run. So a run that is retired in a partition that has lost everybody else is rejected too, and
+the matcher starts anew from the watermarks.
 
-Rejected designs: accepting the newer run's rows from X on while the owner is still below X (rows of later events
-would be delivered before earlier ones, W is no longer one number, and a restart must compare identities); taking
-over in all partitions at once (the slowest partition would hold all others).
+Rejected designs: accepting the newer run's rows from X on while the owner is still below X (rows of later events would
+be delivered before earlier ones, W is no longer one number, and a restart must compare identities); taking over in all
+partitions at once (the slowest partition would hold all others).
 """
 
 from __future__ import annotations
@@ -50,9 +48,9 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headgate import limits
 from headgate.outbox.protocol import Hello, Row, RunActive, RunRejected
 from headgate.outbox.shards import dispatcher_of
+from headgate_api import limits
 
 # --- state ----------------------------------------------------------------------------------------
 # A takeover that holds no rows, as data: what a reader of a log needs to go on after a restart.
@@ -70,15 +68,7 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One partition between two steps, nothing being held.
-
-    Attributes:
-        watermark: W.
-        contenders: Runs, in order.
-        retired: Runs that are alive and were followed here, in order.
-        owned: Whether the first contender is the owner.
-        near_misses: How often the last contender ended near W and below it.
-    """
+    """One partition between two steps. Runs are in order; those in `retired` are alive and were followed here."""
 
     watermark: int
     contenders: tuple[int, ...] = ()
@@ -147,9 +137,7 @@ class _Run:
 class Takeover:
     """The state machine of all partitions. No clock, no I/O; every method returns the steps to take, in order.
 
-    Args:
-        watermarks: W per partition, as the outbox has it; a partition not named starts at 0.
-        holds: Whether rows can be held; what a reader of a log cannot.
+    `watermarks` gives W per partition, as the outbox has it; others start at 0. A reader of a log cannot hold rows.
     """
 
     def __init__(self, watermarks: Mapping[int, int], *, holds: bool = True) -> None:
@@ -251,12 +239,9 @@ class Takeover:
         return self._settle(partition)
 
     def frames(self, run: int, partition: int, rows: list[Row], passed: int, *, is_once: bool = True) -> list[Step]:
-        """Complete events from one connection.
+        """Complete events from one connection, whose P is `passed` now: rows in order, from an earlier `passed` on.
 
-        Args:
-            rows: In order of offset, all below `passed`, none below an earlier `passed`.
-            passed: P of this connection now.
-            is_once: False of a frame that may come again with a later state: it is no near miss.
+        `is_once` is False of a frame that may come again with a later state: it is no near miss.
         """
         state = self._partitions.get(partition)
         contender = state.find(run) if state else None
@@ -287,7 +272,7 @@ class Takeover:
         return steps[1:] if len(known.retired) == known.partitions else steps
 
     def reject(self, run: int, reason: str) -> list[Step]:
-        """The caller gives a run up (it broke the protocol)."""
+        """The caller gives a run up, which broke the protocol."""
         return self._kill(run, reason) if run in self._runs else []
 
     # --- inside ---------------------------------------------------------------------------------------
@@ -331,7 +316,6 @@ class Takeover:
         return steps
 
     def _is_near_miss(self, state: _Partition, passed: int) -> bool:
-        """Whether a frame up to `passed` counts as a near miss."""
         if self._holds or not state.watermark - limits.TAKEOVER_NEAR_EVENTS <= passed < state.watermark:
             return False
         return dispatcher_of(passed, limits.TAKEOVER_NEAR_MISS_SHARE) == 0  # a hash: offsets of batches have patterns

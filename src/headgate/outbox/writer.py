@@ -2,12 +2,11 @@
 
 The outbox is a partition of the chunk log: rows (partition, offset, target, verdict, generation), filter value =
 target. A row with target -1 is progress: "events of this partition below `offset` are complete". A chunk is all or
-nothing and ends with the progress of every partition it has rows of. So a chunk moves watermark and rows together,
-nothing ever stands above the watermark, and a restart has nothing to compare: it goes on at the watermark.
+nothing and ends with the progress of every partition it has rows of. So nothing ever stands above the watermark, and a
+restart has nothing to compare: it goes on at the watermark.
 
-Group commit: while one chunk is written and synced by a thread, rows collect; they are the next chunk. Rows are
-written at once; progress alone (events that match nothing) waits up to OUTBOX_PROGRESS_S_MAX, because losing it
-costs no delivery, only a restart that matches those events again.
+While one chunk is written and synced by a thread, rows collect; they are the next chunk. Progress alone (events that
+match nothing) waits up to OUTBOX_PROGRESS_S_MAX: losing it costs only a restart that matches those events again.
 
 Rows are handed on while their chunk is written: deliveries do not wait for the disk. A crash before the chunk is
 durable takes its watermark with it, so those events are matched and delivered again, which at-least-once allows. What
@@ -27,13 +26,13 @@ from typing import Final, Protocol
 import pyarrow as pa
 import structlog
 
-from headgate import limits
-from headgate.errors import UnavailableError
 from headgate.log.writer import Encoded
 from headgate.observe.metrics import CHUNK_RECORDS
 from headgate.outbox.protocol import Row
 from headgate.outbox.takeover import Accepted
 from headgate.storage.threads import Threads
+from headgate_api import limits
+from headgate_api.errors import UnavailableError
 
 OUTBOX_SCHEMA: Final = pa.schema(
     [
@@ -95,8 +94,7 @@ class OutboxChunk:
 
     Attributes:
         first_position: Outbox offset of the first row.
-        row_groups: Its rows, in the order of their positions; progress rows follow behind them.
-        next_position: Outbox offset behind the chunk.
+        row_groups: In the order of their positions; progress rows follow behind them.
         watermarks: Those of its progress rows, per partition.
         row_step: By how much positions grow from row to row; 0 where they are rows of one record, which share its
             offset. A position names a row of one target.
@@ -178,10 +176,8 @@ class Outbox:
     No `GroupCommit`: a chunk keeps the positions by which it was handed on, so it is tried until the disk takes it, and
     what waits is merged, progress of a partition into one row.
 
-    Args:
-        writer: The outbox partition; from now on only this object appends.
-        on_chunk: Called on the loop with every chunk once, in order, while it is written.
-        on_room: Called on the loop when rows have left the queue.
+    From now on only this object appends to `writer`. On the loop it calls `on_chunk` with every chunk once, in order,
+    while it is written, and `on_room` when rows have left the queue.
     """
 
     def __init__(
@@ -216,10 +212,7 @@ class Outbox:
         return self._end
 
     def when_durable(self, position: int, call: Callable[[], None]) -> None:
-        """Calls back on the loop as soon as every row below a position, at most `end`, is durable; at once if it is.
-
-        While the disk refuses rows, it does not call.
-        """
+        """Calls back on the loop once every row below a position (`end` at most) is durable; at once if it is."""
         if position <= self._durable:
             call()
         else:

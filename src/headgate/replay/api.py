@@ -19,20 +19,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate import limits
 from headgate.control.egress import UrlPolicy
 from headgate.control.http import JSON, decoded_as, json_response, path_id, read_body
-from headgate.control.objects import OWN_API_VERSION, JsonObject, Kind, ObjectKey, Trigger
 from headgate.control.queries import user_of
 from headgate.control.store import Store
-from headgate.errors import InvalidInputError, NotFoundError
-from headgate.event import rfc3339
-from headgate.event.names import full_name, identity, path_of
 from headgate.filter.compile.compiler import compile_filter
-from headgate.log import positions
 from headgate.replay.sender import Replaying
 from headgate.replay.store import Replay, ReplaySpec
 from headgate.scan.source import NEXT, ReadableLog, start_offsets
+from headgate_api import limits, positions
+from headgate_api.control.objects import OWN_API_VERSION, JsonObject, Kind, ObjectKey, Trigger
+from headgate_api.errors import InvalidInputError, NotFoundError
+from headgate_api.event import rfc3339
+from headgate_api.event.names import full_name, identity, path_of
 
 BASE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/replays"
 
@@ -44,17 +43,11 @@ class ReplayNotFoundError(NotFoundError):
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What a person asks for.
+    """What a person asks for: history of a broker, of which a trigger or a URL gets the events that a filter takes.
 
-    Attributes:
-        broker: Name of the broker in the namespace; may be left out with a trigger.
-        trigger: Name of the trigger that gets the events.
-        url: Or the URL that does.
-        from_: Where history begins: earliest, a time, or a position.
-        to: Where it ends, exclusive: next (now), a time, or a position.
-        filter: CEL, or an object as in a trigger's spec.filter.
-        rate: Events a second at most.
-        dry_run: Only count.
+    The broker may be left out with a trigger. History begins at earliest, a time or a position, and ends, exclusive, at
+    next (now), a time or a position. The filter is CEL, or an object as in a trigger's spec.filter, the rate events a
+    second at most. A dry run only counts.
     """
 
     broker: str = ""
@@ -77,7 +70,6 @@ class ReplaysApi:
         self._policy = policy
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
         yield Route(BASE, self._list, methods=["GET"])
         yield Route(BASE, self._create, methods=["POST"])
         yield Route(f"{BASE}/{{id}}", self._show, methods=["GET"])
@@ -158,7 +150,6 @@ class ReplaysApi:
 
 
 def _view(replay: Replay) -> JsonObject:
-    """A replay as people see it."""
     spec, progress = replay.spec, replay.progress
     return {
         "id": replay.id,

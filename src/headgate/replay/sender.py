@@ -21,7 +21,6 @@ from typing import ParamSpec, TypeVar
 import msgspec
 import structlog
 
-from headgate import limits
 from headgate.auth.user import authenticated
 from headgate.control.routing import Target
 from headgate.delivery import encoding
@@ -33,9 +32,7 @@ from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, left_s
 from headgate.delivery.subscribers import Rate, Subscriber
-from headgate.errors import HeadgateError, NotFoundError
 from headgate.event.hops import place_root
-from headgate.event.names import path_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring, tell_failure
@@ -44,6 +41,9 @@ from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec,
 from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
 from headgate.storage.commit import Committer
 from headgate.storage.threads import Threads
+from headgate_api import limits
+from headgate_api.errors import HeadgateError, NotFoundError
+from headgate_api.event.names import path_of
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -98,11 +98,9 @@ class Replaying:
         return ended
 
     async def page(self, namespace: str) -> list[Replay]:
-        """A namespace's replays, the newest first."""
         return await self._thread.run(self._store.page, namespace)
 
     async def get(self, namespace: str, id_: int) -> Replay | None:
-        """One of them."""
         return await self._thread.run(self._store.get, namespace, id_)
 
     async def run(self) -> None:
@@ -119,7 +117,6 @@ class Replaying:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def close(self) -> None:
-        """Close the file."""
         self._thread.close()
         self._store.close()
 
@@ -279,12 +276,10 @@ def _position(replay: int, where: Located) -> int:
 
 
 class _Run:
-    """A replay that runs.
+    """A replay that runs; `page` is how far it was when its page began.
 
-    Attributes:
-        page: How far it was when its page began.
-        retries: Events of the page that were tried in vain, by their position.
-        subscriber: What is known of the trigger's subscriber, kept from page to page.
+    `retries` are events of the page that were tried in vain, by their position. `subscriber` is what is known of the
+    trigger's, kept from page to page.
     """
 
     def __init__(self, replay: Replay) -> None:

@@ -15,11 +15,11 @@ from typing import Any, Final
 import msgspec
 
 from headgate.delivery.cursors import Tried
-from headgate.limits import REPLAYS_MAX
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.shares import FairPlaces, Shares
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, decoding
+from headgate_api.limits import REPLAYS_MAX
 
 EXTENSION: Final = "headgatereplay"
 """The extension that every replayed event carries: the id of its replay."""
@@ -43,20 +43,12 @@ class ReplayState(StrEnum):
 
 
 class ReplaySpec(msgspec.Struct, frozen=True):
-    """What is asked for.
+    """What is asked for, of a broker by its identity: history of a broker made anew is another one.
 
-    Attributes:
-        namespace: Of the broker and the trigger.
-        broker: Its identity: history of a broker made anew is another one.
-        trigger: Name of the trigger that gets the events, by its own filter and delivery rules; else empty.
-        url: Else the URL that does.
-        cel: CEL text of a filter, beside the trigger's; empty for none.
-        start: First offset, by partition.
-        end: Offset behind the last one, for each of them.
-        rate_per_s: Events a second at most.
-        dry_run: Count, and send nothing.
-        created_us: Microseconds since 1970 UTC.
-        owner: The user who asked for it; empty where nobody is asked who he is.
+    A trigger of the namespace gets the events, by its own filter and delivery rules, else a URL. `cel` is a filter
+    beside the trigger's. `start` is the first offset by partition, `end` that behind the last one. A dry run counts,
+    and sends nothing. `created_us` is microseconds since 1970 UTC. The owner, who asked for it, is empty where nobody
+    is asked who he is.
     """
 
     namespace: str
@@ -79,17 +71,11 @@ class _Owner(msgspec.Struct, frozen=True):
 
 
 class ReplayProgress(msgspec.Struct, frozen=True):
-    """How far it is; what is counted has ended.
+    """How far it is: where it goes on, by partition; what is counted has ended.
 
-    Attributes:
-        positions: Where it goes on, by partition.
-        matched: Events that the filter takes.
-        delivered: Of them, those that the target took.
-        dead_lettered: Those that became dead letters.
-        failed: Those that were given up without a dead-letter sink.
-        lost: Those that retention had removed from the log.
-        errors: Events for which the filter is an error.
-        retries: What was tried in vain since the position, by positions of the replay's own.
+    Of the events that the filter takes (`matched`) the target took some; others became dead letters, `failed` as there
+    is no dead-letter sink, or were `lost`, removed by retention. For `errors` the filter is an error. `retries` were
+    tried in vain since the position, by positions of the replay's own.
     """
 
     positions: dict[int, int]
@@ -119,12 +105,7 @@ _PROGRESS: Final = msgspec.msgpack.Decoder(ReplayProgress)
 
 
 class ReplayStore(StoreFile):
-    """The file. Blocking; one thread at a time.
-
-    Args:
-        path: Made when absent.
-        shard: Which dispatcher's; ids of replays are another one's nowhere.
-    """
+    """The file. Blocking; one thread at a time. The shard is the dispatcher's, so that no other one gives its ids."""
 
     def __init__(self, path: Path, shard: Shard = WHOLE, committer: Committer | None = None) -> None:
         super().__init__(path, _SCHEMA, committer=committer)
@@ -149,10 +130,7 @@ class ReplayStore(StoreFile):
                     connection.execute("INSERT INTO replays VALUES (?, ?, ?, ?, ?, ?)", (*row, *contents))
 
     def create(self, spec: ReplaySpec) -> Replay:
-        """A new one; those that have ended make room, the oldest of the namespace and user that have most of them.
-
-        Raises PlacesTakenError when as many as may have not ended.
-        """
+        """A new one; those that have ended make room, the oldest of the namespace and user that have most of them."""
         run = self._connection.execute
         with self._transaction():
             ended, places = Shares[int](), FairPlaces("replays", "REPLAYS_MAX", REPLAYS_MAX)
@@ -177,7 +155,6 @@ class ReplayStore(StoreFile):
         return self._all("namespace = ? ORDER BY id DESC", (namespace,))
 
     def get(self, namespace: str, id_: int) -> Replay | None:
-        """One of them."""
         found = self._all("namespace = ? AND id = ?", (namespace, id_))
         return found[0] if found else None
 

@@ -18,7 +18,6 @@ from typing import Final
 
 import structlog
 
-from headgate import limits
 from headgate.delivery.dead_letter import DeadLetterQueue, dead_letter_of
 from headgate.delivery.events import Events, load_or_none
 from headgate.delivery.lifecycle import Delivery
@@ -26,7 +25,6 @@ from headgate.delivery.retry import Outcome
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState
 from headgate.delivery.verdicts import FinalCheck
-from headgate.errors import HeadgateError
 from headgate.filter.compile.plan import Verdict
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.errors import CorruptChunkError
@@ -35,6 +33,8 @@ from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.outbox.reader import position_at_time
 from headgate.subscriptions.service import Subscriptions
+from headgate_api import limits
+from headgate_api.errors import HeadgateError
 
 _US: Final = 1_000_000
 _log = structlog.get_logger(__name__)
@@ -42,19 +42,13 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BacklogBounds:
-    """How much a backlog may keep.
-
-    Attributes:
-        seconds: Of age.
-        bytes: Of each partition of the log, and of the outbox.
-    """
+    """How much a backlog may keep: `seconds` of age, and `bytes` of each partition of the log and of the outbox."""
 
     seconds: float = limits.BACKLOG_S_MAX
     bytes: int = limits.BACKLOG_BYTES_MAX
 
     @property
     def text(self) -> str:
-        """For people."""
         return f"{self.seconds / 3_600:g} hours or {self.bytes >> 20} MiB of the log"
 
 
@@ -79,10 +73,8 @@ def cut(log: LogDirectory, outbox: Partition, bounds: BacklogBounds, now_us: int
 class Expiry:
     """Looks after the backlogs of all targets, on the dispatcher's event loop.
 
-    Args:
-        final_check: Decides what the matcher left open: an event that the filter does not want is not dropped.
-        dead_letters: Where events go that have a sink; a full store does not keep the log.
-        clock_us: Microseconds since 1970 UTC.
+    `final_check` decides what the matcher left open: an event that the filter does not want is not dropped. Events that
+    have a sink go to `dead_letters`; a full store does not keep the log.
     """
 
     def __init__(

@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 import structlog
 
 from headgate.delivery.cursors import Cursors, CursorStore
-from headgate.limits import FLOOR_CHUNKS_MAX
 from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.observe.logs import Recurring
 from headgate.storage.files import DispatcherDirectory, replace_whole
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore
+from headgate_api.limits import FLOOR_CHUNKS_MAX
 
 REPORT: Final = "retention-floor-{}.json"
 """The name of a dispatcher's report in `run/`, by its number."""
@@ -35,11 +35,9 @@ _log = structlog.get_logger(__name__)
 
 
 class RetentionFloor(msgspec.Struct, frozen=True):
-    """Where the oldest unfinished work stands.
+    """Where the oldest unfinished work stands: it needs no outbox position below `position`, no event below `offsets`.
 
-    Attributes:
-        position: Nothing unfinished needs outbox positions below it.
-        offsets: The same for events, by partition of the log; a partition that is not named is needed whole.
+    A partition of the log that `offsets` do not name is needed whole.
     """
 
     position: int
@@ -47,31 +45,21 @@ class RetentionFloor(msgspec.Struct, frozen=True):
 
     @classmethod
     def reported(cls, run_directory: Path, dispatcher: int) -> Self:
-        """A dispatcher's last report; the floor that keeps everything when there is none.
-
-        Raises:
-            OSError: It cannot be read.
-            msgspec.DecodeError: It is no report.
-        """
+        """A dispatcher's last report, else the floor that keeps all; OSError or DecodeError where it cannot be read."""
         try:
             return msgspec.json.decode((run_directory / REPORT.format(dispatcher)).read_bytes(), type=cls)
         except FileNotFoundError:
             return cls(0, {})
 
     def report(self, run_directory: Path, dispatcher: int) -> None:
-        """Write a dispatcher's report, whole or not at all.
-
-        Raises OSError when the disk does not take it: the last report stays.
-        """
+        """Write a dispatcher's report, whole or not at all: on an OSError of the disk the last report stays."""
         replace_whole(run_directory / REPORT.format(dispatcher), msgspec.json.encode(self))
 
 
 class FloorBase(msgspec.Struct, frozen=True):
     """The floor of rows that a re-partitioning has put into one outbox from several, out of the order of their events.
 
-    Attributes:
-        position: Where they end in the outbox.
-        offsets: No event below is needed by any of them, by partition of the log.
+    They end at `position`; none of them needs an event below `offsets`, by partition of the log.
     """
 
     position: int
@@ -79,12 +67,7 @@ class FloorBase(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, own: DispatcherDirectory) -> Self | None:
-        """That of a dispatcher; None when it has no such rows.
-
-        Raises:
-            OSError: It cannot be read.
-            msgspec.DecodeError: It is none.
-        """
+        """That of a dispatcher, None when it has no such rows; OSError or DecodeError where it cannot be read."""
         try:
             return msgspec.json.decode(own.floor.read_bytes(), type=cls)
         except FileNotFoundError:
@@ -102,9 +85,7 @@ KEEP_EVERYTHING: Final = RetentionFloor(0, {})
 class _RowSearch:
     """How far the outbox has been searched for a partition's next row.
 
-    Attributes:
-        end: No row of the partition stands from the needed position up to here; the next one does, when it is found.
-        offset: What that row says; None while it is not found.
+    There is none from the needed position up to `end`; once it is found it stands at `end`, and says `offset`.
     """
 
     end: int
@@ -125,10 +106,8 @@ class _RowSearch:
 class FloorFinder:
     """Finds what unfinished deliveries, unmatched events and backlogs of subscriptions need.
 
-    Blocking; one thread at a time. It remembers what it has read of the outbox: a backlog is read through once.
-
-    Args:
-        own: The dispatcher's directory; its databases need not exist.
+    Blocking; one thread at a time. It remembers what it has read of the outbox: a backlog is read through once. The
+    databases in the dispatcher's directory need not exist.
     """
 
     def __init__(self, own: DispatcherDirectory, outbox: Partition) -> None:

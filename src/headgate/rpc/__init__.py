@@ -1,1 +1,1 @@
-"""The gRPC contract between Headgate and its clients: messages, events in them, errors, and calls."""
+"""The server's side of the gRPC contract: the frame of its handlers, and messages read in bounded steps."""

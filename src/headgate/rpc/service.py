@@ -16,10 +16,10 @@ import structlog
 from google.protobuf.message import Message
 from grpc import aio
 
-from headgate.errors import HeadgateError
-from headgate.rpc import headgate_pb2 as pb
-from headgate.rpc.errors import ProtocolError, status
 from headgate.rpc.wire import parsed
+from headgate_api.errors import HeadgateError
+from headgate_api.rpc import headgate_pb2 as pb
+from headgate_api.rpc.errors import ProtocolError, status
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -45,11 +45,7 @@ class RpcCall(Generic[RequestT, ResponseT]):
         self._sending: asyncio.Future[None] | None = None
 
     async def read(self) -> RequestT | None:
-        """The client's next message; None when it has sent its last one.
-
-        Raises:
-            ProtocolError: See `parsed`.
-        """
+        """The client's next message; None when it has sent its last one. Raises ProtocolError as `parsed`."""
         data = await self.read_bytes()
         return None if data is None else parsed(self._type, data)
 
@@ -59,11 +55,7 @@ class RpcCall(Generic[RequestT, ResponseT]):
         return data if isinstance(data, bytes) else None
 
     async def read_first(self) -> RequestT:
-        """The first message, without which there is no call.
-
-        Raises:
-            ProtocolError: There is none, or the bytes are no such message.
-        """
+        """The first message; raises ProtocolError where there is none, or the bytes are no such message."""
         message = await self.read()
         if message is None:
             raise ProtocolError(NO_MESSAGE)
@@ -87,12 +79,7 @@ Handler = Callable[[RpcCall[Any, Any]], Awaitable[None]]
 
 
 class Service(grpc.GenericRpcHandler):
-    """A service of the contract.
-
-    Args:
-        name: In full, `headgate.v1.Reader`.
-        methods: By name: the type of the messages that come, and the coroutine that answers.
-    """
+    """A service: its name in full (`headgate.v1.Reader`), and by method the type of its messages and its handler."""
 
     def __init__(self, name: str, methods: Mapping[str, tuple[type[Message], Handler]]) -> None:
         self._handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
@@ -101,7 +88,6 @@ class Service(grpc.GenericRpcHandler):
         }
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """What answers a call; None when it is not of this service."""
         return self._handlers.get(details.method)
 
 
@@ -128,17 +114,12 @@ def _answering(type_: type[Message], handler: Handler) -> Answer:
 
 
 class ServiceCalls(grpc.GenericRpcHandler):
-    """All calls of one service, answered alike, unread; a HeadgateError ends a call with its status.
-
-    Args:
-        service: Its name in full.
-    """
+    """All calls of a service (its name in full), answered alike, unread; a HeadgateError ends one with its status."""
 
     def __init__(self, service: str) -> None:
         self._prefix = f"/{service}/"
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """What answers a call; None when it is not of this service."""
         if not details.method.startswith(self._prefix):
             return None
 
@@ -161,9 +142,7 @@ class ServiceCalls(grpc.GenericRpcHandler):
 class CallsBehind(grpc.GenericRpcHandler):
     """The calls of a handler, behind what has a say in each of them first.
 
-    Args:
-        handler: What answers.
-        behind: Of a method (`/service/method`) and what answers it: what answers it instead.
+    `behind` gets a method (`/service/method`) and what answers it, and says what answers instead.
     """
 
     def __init__(self, handler: grpc.GenericRpcHandler, behind: Callable[[str, Answer], Answer]) -> None:
@@ -171,7 +150,6 @@ class CallsBehind(grpc.GenericRpcHandler):
         self._behind = behind
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """What answers a call; None when nobody here does."""
         found = self._handler.service(details)
         if found is None:
             return None
@@ -179,12 +157,9 @@ class CallsBehind(grpc.GenericRpcHandler):
 
 
 class ReadAgain:
-    """A call of which messages have been read: whoever answers it reads them once more, and the others as they come.
+    """A call of which messages (`begun`) have been read: its handler reads them again, then the others as they come.
 
-    Args:
-        context: gRPC's; what is not about reading stays as it is.
-        begun: The messages that have been read.
-        check: Is called before a further message is handed out; may raise.
+    `check` is called before a further message is handed out, and may raise.
     """
 
     def __init__(self, context: CallContext, *begun: object, check: Callable[[], None] = lambda: None) -> None:
@@ -193,7 +168,6 @@ class ReadAgain:
         self._check = check
 
     async def read(self) -> object:
-        """The next message; raises what `check` does."""
         if self._begun:
             return self._begun.pop(0)
         message: object = await self._context.read()
@@ -243,7 +217,6 @@ class Credits:
         self._changed = asyncio.Event()
 
     def add(self, count: int) -> None:
-        """Adds credits."""
         self._left += count
         self._changed.set()
 
@@ -264,5 +237,4 @@ class Credits:
         return self._left
 
     def take(self, count: int) -> None:
-        """Uses credits: so many events were sent."""
         self._left -= count

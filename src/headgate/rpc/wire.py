@@ -12,9 +12,9 @@ from typing import Final, NamedTuple, NoReturn, TypeVar
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
-from headgate.limits import RPC_BYTES_UNCOUNTED, RPC_FIELDS_MAX
-from headgate.rpc.errors import ProtocolError
-from headgate.rpc.headgate_pb2 import PublishRequest
+from headgate_api.limits import RPC_BYTES_UNCOUNTED, RPC_FIELDS_MAX
+from headgate_api.rpc.errors import ProtocolError
+from headgate_api.rpc.headgate_pb2 import PublishRequest
 
 _MessageT = TypeVar("_MessageT", bound=Message)
 _EVENTS: Final = PublishRequest.EVENTS_FIELD_NUMBER
@@ -25,11 +25,7 @@ _GROUPS: Final = frozenset({3, 4})
 
 
 def parsed(type_: type[_MessageT], data: bytes) -> _MessageT:
-    """Reads a message that has at most RPC_FIELDS_MAX fields, those of all messages in it together.
-
-    Raises:
-        ProtocolError: It has more, or the bytes are no such message.
-    """
+    """Reads a message of at most RPC_FIELDS_MAX fields, nested ones too; raises ProtocolError otherwise."""
     if len(data) > RPC_BYTES_UNCOUNTED:
         _check_fields(type_.DESCRIPTOR, data)
     try:
@@ -46,11 +42,7 @@ class Publishing(NamedTuple):
 
 
 def publishing(data: bytes) -> Publishing:
-    """A request to publish.
-
-    Raises:
-        ProtocolError: It has more than RPC_FIELDS_MAX events and other fields, or without its events it is none.
-    """
+    """A request to publish; raises ProtocolError above RPC_FIELDS_MAX events and other fields, or where it is none."""
     head: list[bytes] = []
     events: list[bytes] = []
     kept = 0
@@ -86,10 +78,7 @@ def _refuse() -> NoReturn:
 
 
 def _fields(data: bytes, at: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-    """Number, begin, begin of the content, and end of each field; there is content where a length stands before it.
-
-    Ends where the bytes are no message.
-    """
+    """Number, begin, begin of the content (0: no length is before it) and end of each field that can be read."""
     try:
         while at < last:
             begin = at

@@ -12,44 +12,39 @@ import pyarrow as pa
 
 from headgate.filter.cel.evaluate import publish_time_us
 from headgate.filter.skipping.prune import ChunkMatch, ChunkSummary, Pruning, pruning
-from headgate.limits import PRUNE_VALUES_MAX, SCAN_CHUNKS_MAX
 from headgate.log.bloom import hash_value, might_contain
 from headgate.log.directory import LogDirectory
 from headgate.log.format import ChunkHeader, Codec
 from headgate.log.reader import Chunk, LogEnds, PartitionReader, end_offsets
 from headgate.log.search import holding, newest_first
 from headgate.scan.source import Query, ScanCounters, StoredPage, newest_of_all
+from headgate_api.limits import PRUNE_VALUES_MAX, SCAN_CHUNKS_MAX
 
 _NOTHING_PRUNED: Final = Pruning()
 _probe: Final = lru_cache(PRUNE_VALUES_MAX)(hash_value)  # the same few values are looked for in chunk after chunk
 
 
 class ChunkLog:
-    """See `SearchableLog`."""
+    """The embedded log as a `SearchableLog`."""
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
         self._ends: LogEnds | None = None
 
     def partitions(self) -> list[int]:
-        """See `ReadableLog`; none of a log that is not written yet."""
         return self._directory.partitions()
 
     def source(self, query: Query, start: Mapping[int, int], end: Mapping[int, int]) -> ChunkSource:
-        """See `ReadableLog`."""
         return ChunkSource(self._directory, query, start)
 
     def first_offsets(self) -> dict[int, int]:
-        """See `ReadableLog`."""
         with closing(LogEnds(self._directory)) as ends:
             return {partition: ends.first_offset(partition) for partition in ends.partitions()}
 
     def end_offsets(self) -> dict[int, int]:
-        """See `ReadableLog`."""
         return end_offsets(self._directory, self.partitions())
 
     def offsets_at_time(self, partitions: Sequence[int], time_us: int) -> dict[int, int]:
-        """See `ReadableLog`: the first chunk of each partition stored at or after a time."""
         found = {}
         for partition in partitions:
             with PartitionReader.open_at_time(self._directory.partition(partition), time_us) as reader:
@@ -57,8 +52,6 @@ class ChunkLog:
         return found
 
     def newest(self, before: Mapping[int, int], not_before_us: int = 0) -> Iterator[tuple[int, StoredPage]]:
-        """See `SearchableLog`."""
-
         def pages(number: int, offset: int) -> Iterator[StoredPage]:
             place = self._directory.partition(number)
             return map(ChunkPage, newest_first(place, before=offset, not_before_us=not_before_us))
@@ -66,24 +59,22 @@ class ChunkLog:
         return newest_of_all({number: pages(number, offset) for number, offset in before.items()})
 
     def holding(self, partition: int, offsets: Iterable[int]) -> Iterator[ChunkPage]:
-        """See `SearchableLog`."""
         return map(ChunkPage, holding(self._directory.partition(partition), offsets))
 
     async def current_ends(self) -> dict[int, int]:
-        """See `ReadableLog`; the files stay open."""
+        """Keeps the files open."""
         if self._ends is None:
             self._ends = LogEnds(self._directory)
         return {partition: self._ends.end_offset(partition) for partition in self._ends.partitions()}
 
     def close(self) -> None:
-        """See `ReadableLog`."""
         if self._ends is not None:
             self._ends.close()
             self._ends = None
 
 
 class ChunkPage:
-    """A chunk, or what of it lies behind a position; see `StoredPage`."""
+    """A chunk as a `StoredPage`, or what of it lies behind a position."""
 
     def __init__(self, chunk: Chunk) -> None:
         self._chunk = chunk
@@ -91,27 +82,24 @@ class ChunkPage:
 
     @property
     def append_times_us(self) -> Sequence[int]:
-        """See `StoredPage`: one for all."""
         return list(repeat(self._chunk.append_time_us, len(self.offsets)))
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """See `StoredPage`."""
         return self._chunk.batch
 
     @property
     def size_bytes(self) -> int:
-        """See `StoredPage`: of the whole chunk."""
+        """Of the whole chunk."""
         return self._chunk.size_bytes
 
     @property
     def message(self) -> bytes | None:
-        """The stored Arrow message; None of a compressed chunk."""
         return self._chunk.body.to_pybytes() if self._chunk.header.codec == Codec.NONE else None
 
 
 class ChunkSource:
-    """See `ScanSource`; passes over chunks whose header or Bloom filter rules out what is wanted."""
+    """A `ScanSource` of chunks; passes over those whose header or Bloom filter rules out what is wanted."""
 
     def __init__(self, log: LogDirectory, query: Query, start: Mapping[int, int]) -> None:
         self._query = query
@@ -124,10 +112,10 @@ class ChunkSource:
         self._counted = 0, 0, 0
 
     def begin(self, until: float) -> None:
-        """See `ScanSource`."""
+        """Nothing: chunks are on this machine's disk."""
 
     def read(self, partition: int) -> ChunkPage | None:
-        """See `ScanSource`; passes over SCAN_CHUNKS_MAX at most."""
+        """Passes over SCAN_CHUNKS_MAX at most."""
         chunk = self._readers[partition].read(
             wanted=self._query.values,
             match_unfiltered=self._query.match_unfiltered,
@@ -137,11 +125,9 @@ class ChunkSource:
         return None if chunk is None else ChunkPage(chunk)
 
     def seek(self, partition: int, offset: int) -> None:
-        """See `ScanSource`."""
         self._readers[partition].seek(offset)
 
     def end(self, counters: ScanCounters) -> None:
-        """See `ScanSource`."""
         readers = self._readers.values()
         skipped = sum(reader.chunks_skipped for reader in readers)
         missed = sum(reader.records_missed for reader in readers)
@@ -152,15 +138,12 @@ class ChunkSource:
         self._counted = skipped, missed, corrupt
 
     def position(self, partition: int) -> int:
-        """See `ScanSource`."""
         return self._readers[partition].position
 
     def end_offset(self, partition: int) -> int:
-        """See `ScanSource`."""
         return self._readers[partition].committed_offset()
 
     def close(self) -> None:
-        """Closes every file."""
         for reader in self._readers.values():
             reader.close()
 

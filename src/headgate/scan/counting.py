@@ -16,10 +16,13 @@ from typing import Final, Protocol
 import msgspec
 import xxhash
 
-from headgate.event.model import Event
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.skipping.filter_value import FilterValueRule
-from headgate.limits import (
+from headgate.scan.scan import Piece, Scan
+from headgate.scan.source import Query, ReadableLog
+from headgate_api.backtest import WindowCount
+from headgate_api.event.model import Event
+from headgate_api.limits import (
     BACKTEST_EVALUATIONS_MAX,
     BACKTEST_WINDOW_EVENTS,
     BACKTEST_WINDOWS_MAX,
@@ -27,64 +30,39 @@ from headgate.limits import (
     SCAN_REQUEST_TURN_S,
     SCAN_TURN_S,
 )
-from headgate.scan.scan import Piece, Scan
-from headgate.scan.source import Query, ReadableLog
-from headgate.scan.window_count import WindowCount
 
 HOUR_US: Final = 3_600_000_000
 
 
 class CountRequest(msgspec.Struct, frozen=True):
-    """What one page counts.
-
-    Attributes:
-        beside: CEL text of a second one, asked of every event that the filter takes; None for none.
-        others: CEL texts of filters asked of as many of these events as there is time for.
-        first: Where the whole count begins, by partition: windows are laid out from here.
-        start: Where this page begins.
-        end: Where the whole count ends.
-        share: Of the events that are looked at; 1 for all.
-        user: Whose turn a page takes; empty where nobody is known.
-    """
+    """What one page counts."""
 
     broker: str
     rule: FilterValueRule
     cel: str
-    beside: str | None
-    others: tuple[str, ...]
-    first: dict[int, int]
-    start: dict[int, int]
-    end: dict[int, int]
-    share: float = 1.0
-    user: str = ""
+    beside: str | None  # CEL text of a second filter, asked of every event that the first one takes
+    others: tuple[str, ...]  # CEL texts of filters asked of as many of these events as there is time for
+    first: dict[int, int]  # where the whole count begins, by partition: windows are laid out from here
+    start: dict[int, int]  # where this page begins
+    end: dict[int, int]  # where the whole count ends
+    share: float = 1.0  # of the events that are looked at; 1 for all
+    user: str = ""  # whose turn a page takes; empty where nobody is known
 
 
 class CountPage(msgspec.Struct, frozen=True):
-    """What a page counted.
+    """What a page counted."""
 
-    Attributes:
-        positions: Where the next page begins, by partition.
-        scanned: Stored events of all brokers that were looked at, or passed over because the filter rules them out.
-        taken: Of these, events of the broker of which the filter is true.
-        errors: Those for which it is an error.
-        hours: Events taken, by hours since 1970 UTC in which they were stored.
-        both: Events taken that `beside` takes too.
-        compared: Events taken of which `others` were asked.
-        others: For each of them the events taken that it takes too: counted where all were asked, else estimated.
-        windows: Of a sample, in order; the first and the last may be parts.
-    """
-
-    positions: dict[int, int]
-    scanned: int
-    taken: int
-    errors: int
-    hours: dict[int, int]
-    both: int
-    compared: int
-    others: list[float]
+    positions: dict[int, int]  # where the next page begins, by partition
+    scanned: int  # of all brokers: looked at, or passed over because the filter rules them out
+    taken: int  # of these, events of the broker of which the filter is true
+    errors: int  # those for which it is an error
+    hours: dict[int, int]  # events taken, by hours since 1970 UTC in which they were stored
+    both: int  # events taken that `beside` takes too
+    compared: int  # events taken of which `others` were asked
+    others: list[float]  # for each the events taken that it takes too: counted where all were asked, else estimated
     chunks_read: int
     chunks_skipped: int
-    windows: list[WindowCount] = []
+    windows: list[WindowCount] = []  # of a sample, in order; the first and the last may be parts
 
 
 class EventCounter(Protocol):
@@ -93,9 +71,7 @@ class EventCounter(Protocol):
     async def count_page(self, request: CountRequest) -> CountPage:
         """Counts from `start` until `end` is reached, SCAN_REQUEST_TURN_S is over, or BACKTEST_WINDOWS_MAX are counted.
 
-        Raises:
-            UnreadableEventsError: A chunk is damaged, or a record is none of ours.
-            UnavailableError: The store does not answer.
+        Raises UnreadableEventsError where a chunk is damaged or a record is none of ours, and UnavailableError.
         """
 
 
@@ -107,7 +83,6 @@ class LogCounter:
         self._threads = threads
 
     async def count_page(self, request: CountRequest) -> CountPage:
-        """See `EventCounter`."""
         # New filters are compiled, which takes a while: not on the loop.
         counting = await asyncio.wrap_future(self._threads.submit(_Counting, self._log, request))
         until = time.monotonic() + SCAN_REQUEST_TURN_S
@@ -119,11 +94,8 @@ class LogCounter:
 def windows(first: int, start: int, end: int, share: float, partition: int) -> Iterator[tuple[int, int]]:
     """The stretches of a partition that are looked at: first offset, and the one behind the last; ascending.
 
-    Args:
-        first: Where the whole count begins: the layout depends on it.
-        start: Stretches and parts of them before it are left out.
-        share: Of the events that are looked at.
-        partition: Its number: partitions are not looked at in step.
+    They are laid out from `first`, where the whole count begins, and cut off before `start`. Two partitions are not
+    looked at in step.
     """
     if share >= 1:
         if start < end:
@@ -184,7 +156,6 @@ class _Counting:
         return False
 
     def page(self) -> CountPage:
-        """What has been counted."""
         return CountPage(
             positions=self._positions,
             scanned=self._scanned,
@@ -200,7 +171,6 @@ class _Counting:
         )
 
     def _count_window(self, partition: int, begin: int, behind: int, until: float) -> None:
-        """Counts until the window's end, or until it is time."""
         at = begin
         scan = Scan(self._log, self._query, {partition: begin}, {partition: behind})
         try:

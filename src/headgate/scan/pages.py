@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import msgspec
 
 from headgate.filter.skipping.filter_value import FilterValueRule
-from headgate.limits import READ_EVENTS_PER_TURN, SCAN_REQUEST_TURN_S, SCAN_TURN_S
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.source import Query, ReadableLog
+from headgate_api.limits import READ_EVENTS_PER_TURN, SCAN_REQUEST_TURN_S, SCAN_TURN_S
 
 RuleOf = Callable[[str], FilterValueRule | None]
 """How the events of a broker (its identity) get their filter values; None when there is no such broker. May block."""
@@ -31,14 +31,10 @@ Step = Callable[[int], Awaitable[list[Piece]]]
 
 @asynccontextmanager
 async def scanning(threads: Executor, make: Callable[[], Scan]) -> AsyncGenerator[tuple[Scan, Step], None]:
-    """A scan that is made and stepped in threads, and closed when it is left.
+    """A scan that is made (a new filter takes a while) and stepped in threads, SCAN_TURN_S a step.
 
-    Whoever leaves in the middle of a step does not wait for it. The thread goes on until the step ends, and closes the
-    files only then: a step beside a close would open them again, and leave them open.
-
-    Args:
-        threads: Shared with others; a step holds one for SCAN_TURN_S.
-        make: Makes the scan: a new filter is compiled, which takes a while.
+    It is closed when it is left. Whoever leaves in the middle of a step does not wait for it. The thread goes on until
+    the step ends, and closes the files only then: a step beside a close would open them again, and leave them open.
     """
     making = threads.submit(make)
     running: Future[Any] = making
@@ -61,23 +57,15 @@ async def scanning(threads: Executor, make: Callable[[], Scan]) -> AsyncGenerato
 
 
 class ScanRequest(msgspec.Struct, frozen=True):
-    """What one page is to hold.
-
-    Attributes:
-        cel: CEL text of a filter that must be true; None takes every event of the broker.
-        start: First offset to look at, by partition.
-        end: Offset behind the last one, for each of them.
-        count_max: Stop when so many events are found.
-        user: Whose turn a page takes; empty where nobody is known.
-    """
+    """What one page is to hold."""
 
     broker: str
     rule: FilterValueRule
-    cel: str | None
-    start: dict[int, int]
-    end: dict[int, int]
-    count_max: int
-    user: str = ""
+    cel: str | None  # CEL text of a filter that must be true; None takes every event of the broker
+    start: dict[int, int]  # first offset to look at, by partition
+    end: dict[int, int]  # offset behind the last one, for each of them
+    count_max: int  # stop when so many events are found
+    user: str = ""  # whose turn a page takes; empty where nobody is known
 
 
 class Located(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -89,17 +77,11 @@ class Located(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class ScanPage(msgspec.Struct, frozen=True):
-    """What a page found.
+    """What a page found."""
 
-    Attributes:
-        found: Events of which the filter is true, in the order of the log within each partition.
-        positions: Where the next page starts, by partition.
-        errors: Events for which the filter is an error; they are not found.
-    """
-
-    found: list[Located]
-    positions: dict[int, int]
-    errors: int = 0
+    found: list[Located]  # events of which the filter is true, in the order of the log within each partition
+    positions: dict[int, int]  # where the next page starts, by partition
+    errors: int = 0  # events for which the filter is an error; they are not found
 
 
 class Scanner(Protocol):
@@ -108,9 +90,7 @@ class Scanner(Protocol):
     async def scan_page(self, request: ScanRequest) -> ScanPage:
         """Scans from `start` on until enough events are found, `end` is reached or SCAN_REQUEST_TURN_S is over.
 
-        Raises:
-            UnreadableEventsError: A chunk is damaged, or a record is none of ours.
-            UnavailableError: The store does not answer.
+        Raises UnreadableEventsError where a chunk is damaged or a record is none of ours, and UnavailableError.
         """
 
 
@@ -122,7 +102,6 @@ class LogScanner:
         self._threads = threads
 
     async def scan_page(self, request: ScanRequest) -> ScanPage:
-        """See `Scanner`."""
         query = Query(request.broker, request.rule, cel=request.cel)
         make = partial(Scan, self._log, query, request.start, request.end)
         async with scanning(self._threads, make) as (scan, step):

@@ -12,13 +12,10 @@ from headgate.scan.source import Query, ReadableLog, ScanCounters, ScanSource, S
 
 
 class RetainedLog:
-    """See `ReadableLog`.
+    """A `ReadableLog` of what brokers keep of another one, which is closed with it.
 
-    Args:
-        log: What is read; closed with this object.
-        retention_us: How long a broker, by its identity, keeps its events, microseconds; None: as long as the log. At
-            hand: asked for every turn.
-        clock_us: Microseconds since 1970 UTC.
+    `retention_us` says how long a broker (its identity) keeps events, None: as long as the log; it is asked for every
+    turn. `clock_us` gives microseconds since 1970 UTC.
     """
 
     def __init__(
@@ -42,11 +39,10 @@ class RetainedLog:
         return 0 if retention_us is None else self._clock_us() - retention_us
 
     def offsets_at_time(self, partitions: Sequence[int], time_us: int) -> dict[int, int]:
-        """See `ReadableLog`."""
         return self._log.offsets_at_time(partitions, time_us)
 
     def source(self, query: Query, start: Mapping[int, int], end: Mapping[int, int]) -> ScanSource:
-        """See `ReadableLog`: begins at the oldest event that the broker keeps."""
+        """Begins at the oldest event that the broker keeps."""
         oldest_us = self.oldest_us(query.broker)
         if oldest_us:
             kept = self._log.offsets_at_time(list(start), oldest_us)
@@ -55,7 +51,7 @@ class RetainedLog:
 
 
 class _RetainedSource:
-    """See `ScanSource`; passes over pages that have become too old since the scan began."""
+    """A `ScanSource` that passes over pages which have become too old since the scan began."""
 
     def __init__(self, source: ScanSource, oldest_us: Callable[[], int]) -> None:
         self._source = source
@@ -67,17 +63,14 @@ class _RetainedSource:
         self.close = source.close
 
     def begin(self, until: float) -> None:
-        """See `ScanSource`."""
         self._oldest_us = self._find_oldest_us()
         self._source.begin(until)
 
     def read(self, partition: int) -> StoredPage | None:
-        """See `ScanSource`."""
         page = self._source.read(partition)
         if page is not None and self._oldest_us and page.append_times_us[-1] < self._oldest_us:
             return None
         return page
 
     def end(self, counters: ScanCounters) -> None:
-        """See `ScanSource`."""
         self._source.end(counters)

@@ -2,8 +2,7 @@
 
 From cheap to dear: what a store tells without reading (the headers of chunks, see `scan/chunks.py`); constants and
 ranges of numbers that must stand in a matching event's bytes, looked for in the whole page and then in each row's
-columns; cel-cpp on what is left. A log may be our own (`scan/chunks.py`) or Kafka (`store/kafka/scan.py`): the
-same tests hold both (`tests/store/scan_contract.py`).
+columns; cel-cpp on what is left.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
-from headgate.event.http import canonical
-from headgate.event.model import Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.filter.skipping.literals import ESCAPE, Clause, NumberRange, literals, number_ranges
-from headgate.limits import SCAN_BODIES_MAX, SCAN_DECODED_MAX, SCAN_TURN_BYTES_MAX
 from headgate.log.errors import UnreadableEventsError
 from headgate.scan.source import NO_END, Query, ReadableLog, ScanCounters, StoredPage
+from headgate_api.errors import UnavailableError
+from headgate_api.event.http import canonical
+from headgate_api.event.model import Event
+from headgate_api.limits import SCAN_BODIES_MAX, SCAN_DECODED_MAX, SCAN_TURN_BYTES_MAX
 
 # --- rows -----------------------------------------------------------------------------------------
 # Contents and sizes of a batch's rows, read from the bytes of its columns before anything is decoded.
@@ -114,39 +113,26 @@ _ENDLESS: Final[Mapping[int, int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Events of one page that are wanted.
-
-    Attributes:
-        offsets: One an event, ascending.
-        append_times_us: When each was stored, microseconds since 1970 UTC.
-        batch: Their rows, of `EVENT_SCHEMA`.
-    """
+    """Events of one page that are wanted."""
 
     partition: int
-    offsets: list[int]
-    append_times_us: list[int]
-    batch: pa.RecordBatch
+    offsets: list[int]  # one an event, ascending
+    append_times_us: list[int]  # when each was stored, microseconds since 1970 UTC
+    batch: pa.RecordBatch  # their rows, of `EVENT_SCHEMA`
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the events as they are stored."""
         size: int = self.batch.nbytes
         return size
 
     def events(self) -> list[Event]:
-        """The events, in the order of `offsets`."""
+        """In the order of `offsets`."""
         return [stored.event for stored in from_batch_all(self.batch)]
 
 
 @dataclass(slots=True)
 class _Turn:
-    """What one turn has handed out, and what it still may.
-
-    Attributes:
-        events_left: Events that may still be handed out; 0: it is over.
-        bytes_left: Event bytes that may still be; below 1: it is over.
-        until: When it is over, as `time.monotonic()` says.
-    """
+    """What one turn has handed out, and what it still may, until a time of `time.monotonic()`."""
 
     events_left: int
     bytes_left: int
@@ -193,17 +179,10 @@ class Scan:
     def step(self, events_max: int, until: float = math.inf) -> list[Piece]:
         """Goes on for one turn, through every partition at most once; ends early above SCAN_TURN_BYTES_MAX.
 
-        Args:
-            events_max: Events to hand out at most; at least 1.
-            until: When to end, as `time.monotonic()` says; one event is looked at, however late it is.
-
-        Returns:
-            In the order of the log within each partition; empty when nothing matched in this turn or at the end.
-
-        Raises:
-            UnreadableEventsError: A chunk or record is not what was stored; the position stands before it, and what
-                came before was handed out.
-            UnavailableError: The store does not answer; the same holds.
+        One event is looked at, however late it is for `until` (of `time.monotonic()`). The pieces are in the order of
+        the log within each partition; there are none when nothing matched in this turn, or at the end.
+        UnreadableEventsError (a chunk or record is not what was stored) and UnavailableError are raised once what came
+        before is handed out; the position stands before the place.
         """
         turn = _Turn(events_max, SCAN_TURN_BYTES_MAX, until)
         partitions = list(self._end)
@@ -223,11 +202,9 @@ class Scan:
         return turn.pieces
 
     def close(self) -> None:
-        """Gives everything back."""
         self._source.close()
 
     def _read(self, partition: int, turn: _Turn) -> None:
-        """Adds a partition's next pieces."""
         end = self._end[partition]
         for _ in range(SCAN_BODIES_MAX):
             if self._source.position(partition) >= end:

@@ -13,9 +13,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from headgate.filter.skipping.filter_value import FilterValueRule
-from headgate.limits import FIND_COUNT_MAX, FIND_EVENTS_MAX, FIND_EVENTS_MIN
 from headgate.scan.pages import Located, Scanner, ScanRequest
 from headgate.scan.source import ReadableLog
+from headgate_api.limits import FIND_COUNT_MAX, FIND_EVENTS_MAX, FIND_EVENTS_MIN
 
 OnProgress = Callable[[int, int], object]
 """Called with how many events have been scanned, and of about how many."""
@@ -23,19 +23,13 @@ OnProgress = Callable[[int, int], object]
 
 @dataclass(frozen=True, slots=True)
 class FilterSearch:
-    """What is searched for.
-
-    Attributes:
-        cel: CEL text that must be true; None for every event.
-        last: The last event instead of the first one.
-        count: With `last`, in each partition: the count-th last one, or the first of those that there are.
-    """
+    """What is searched for."""
 
     broker: str
     rule: FilterValueRule
-    cel: str | None
-    last: bool = False
-    count: int = 1
+    cel: str | None  # CEL text that must be true; None for every event
+    last: bool = False  # the last event instead of the first one
+    count: int = 1  # with `last`, in each partition: the count-th last one, or the first of those that there are
 
 
 class EventFinder:
@@ -52,12 +46,7 @@ class EventFinder:
         end: Mapping[int, int],
         on_progress: OnProgress = lambda _, __: None,
     ) -> Located | None:
-        """The event from `start` up to before `end`, by partition; None when there is none.
-
-        Raises:
-            UnreadableEventsError: A chunk is damaged, or a record is none of ours.
-            UnavailableError: The store does not answer.
-        """
+        """The event from `start` up to before `end`, or None. Raises as `Scanner.scan_page`."""
         progress = _Progress(sum(max(0, end[partition] - at) for partition, at in start.items()), on_progress)
         found: Located | None = None
         for partition in sorted(start):
@@ -113,14 +102,7 @@ class EventFinder:
 async def latest(
     finder: EventFinder, search: FilterSearch, start: Mapping[int, int], end: Mapping[int, int]
 ) -> dict[int, int]:
-    """The offset of the last event found in each partition, or of the count-th last; the end where there is none.
-
-    `search.last` is set.
-
-    Raises:
-        UnreadableEventsError: A chunk is damaged, or a record is none of ours.
-        UnavailableError: The store does not answer.
-    """
+    """By partition the offset of the last event found (`search.last` is set), or of the count-th last; else the end."""
     offsets = dict(end)
     for partition, first in start.items():
         found = await finder.find(search, {partition: first}, end)
@@ -153,6 +135,5 @@ class _Progress:
         self._on_progress(min(self._ended + count, self._total), self._total)
 
     def end_partition(self, count: int) -> None:
-        """This partition has been searched: it had so many events."""
         self._ended += max(0, count)
         self._on_progress(self._ended, self._total)

@@ -14,11 +14,12 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from headgate.event import rfc3339
 from headgate.filter.skipping.filter_value import DEFAULT, FilterValueRule, filter_value_rule
-from headgate.limits import SCAN_TURN_S
-from headgate.log import positions
-from headgate.log.errors import PositionError, UnreadableEventsError
+from headgate.log.errors import UnreadableEventsError
+from headgate_api import positions
+from headgate_api.event import rfc3339
+from headgate_api.limits import SCAN_TURN_S
+from headgate_api.positions import PositionError
 
 NO_END: Final = 1 << 63
 """Above every offset: an end that is not known, or that there is none."""
@@ -26,45 +27,27 @@ NO_END: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a reader wants of a broker's events.
-
-    Attributes:
-        rule: How the broker's events get their filter values.
-        values: Filter values; None: any event.
-        match_unfiltered: Beside `values`, events without a filter value too.
-        cel: CEL text of a filter that must be true; None for none.
-    """
+    """What a reader wants of a broker's events."""
 
     broker: str
-    rule: FilterValueRule
-    values: frozenset[str] | None = None
-    match_unfiltered: bool = False
-    cel: str | None = None
+    rule: FilterValueRule  # how the broker's events get their filter values
+    values: frozenset[str] | None = None  # filter values; None: any event
+    match_unfiltered: bool = False  # beside `values`, events without a filter value too
+    cel: str | None = None  # CEL text of a filter that must be true; None for none
 
 
 @dataclass(slots=True)
 class ScanCounters:
-    """What reading took so far.
+    """What reading took so far."""
 
-    Attributes:
-        chunks_read: Whose bodies were read; of Kafka pages of records.
-        chunks_skipped: Passed over by their headers; never of Kafka.
-        events_scanned: In the chunks read.
-        events_matched: Handed out.
-        false_positive_chunks: Read by their Bloom filter's word, and no event had a wanted value.
-        filter_errors: Events on which the filter is an error; they do not match.
-        events_missed: Removed by retention before the reader came to them; of Kafka the offsets.
-        events_corrupt: In damaged chunks that were passed over; of Kafka records that Headgate has not stored so.
-    """
-
-    chunks_read: int = 0
-    chunks_skipped: int = 0
-    events_scanned: int = 0
-    events_matched: int = 0
-    false_positive_chunks: int = 0
-    filter_errors: int = 0
-    events_missed: int = 0
-    events_corrupt: int = 0
+    chunks_read: int = 0  # whose bodies were read; of Kafka pages of records
+    chunks_skipped: int = 0  # passed over by their headers; never of Kafka
+    events_scanned: int = 0  # in the chunks read
+    events_matched: int = 0  # handed out
+    false_positive_chunks: int = 0  # read by their Bloom filter's word, and no event had a wanted value
+    filter_errors: int = 0  # events on which the filter is an error; they do not match
+    events_missed: int = 0  # removed by retention before the reader came to them; of Kafka the offsets
+    events_corrupt: int = 0  # in damaged chunks that were passed over; of Kafka records that Headgate has not stored so
 
 
 class StoredPage(Protocol):
@@ -82,11 +65,7 @@ class StoredPage(Protocol):
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """The events, a row each, of `EVENT_SCHEMA`; decoded at the first use.
-
-        Raises:
-            UnreadableEventsError: They are not what was stored.
-        """
+        """The events, a row each, of `EVENT_SCHEMA`; decoded at the first use; may raise UnreadableEventsError."""
         ...
 
     @property
@@ -110,9 +89,8 @@ class ScanSource(Protocol):
     def read(self, partition: int) -> StoredPage | None:
         """The next page that may hold wanted events; None when there is none at hand, or some were passed over.
 
-        Raises:
-            UnreadableEventsError: What stands there is not what was stored; the position stays.
-            UnavailableError: The store does not answer, or is another one than before; the position stays.
+        The position stays where it raises UnreadableEventsError (what stands there is not what was stored) or
+        UnavailableError (the store does not answer, or is another one than before).
         """
         ...
 
@@ -140,25 +118,14 @@ class ScanSource(Protocol):
 class ReadableLog(Protocol):
     """A log as scans see it. Blocking, for any thread, but for `current_ends`."""
 
-    def partitions(self) -> list[int]:
-        """Numbers of the partitions there are."""
-        ...
+    def partitions(self) -> list[int]: ...
 
     def source(self, query: Query, start: Mapping[int, int], end: Mapping[int, int]) -> ScanSource:
-        """Reads for a query; it may pass over what cannot be wanted.
-
-        Args:
-            start: First offset by partition.
-            end: Offset behind the last one for each of them, from which on nothing need be fetched.
-        """
+        """Reads for a query from `start` on, up to before `end`; it may pass over what cannot be wanted."""
         ...
 
     def first_offsets(self) -> dict[int, int]:
-        """The first offset that retention has kept, by partition.
-
-        Raises:
-            UnavailableError: The store does not answer.
-        """
+        """The first offset that retention has kept, by partition; raises UnavailableError."""
         ...
 
     def end_offsets(self) -> dict[int, int]:
@@ -168,12 +135,7 @@ class ReadableLog(Protocol):
     def offsets_at_time(self, partitions: Sequence[int], time_us: int) -> dict[int, int]:
         """Where each partition has what was stored at or after a time, its end where nothing was.
 
-        Args:
-            time_us: Microseconds since 1970 UTC. Kafka knows milliseconds.
-
-        Raises:
-            UnreadableEventsError: The way there is damaged.
-            UnavailableError: The store does not answer.
+        Kafka knows milliseconds. Raises UnreadableEventsError where the way there is damaged, and UnavailableError.
         """
         ...
 
@@ -192,21 +154,13 @@ class SearchableLog(ReadableLog, Protocol):
     def newest(self, before: Mapping[int, int], not_before_us: int = 0) -> Iterator[tuple[int, StoredPage]]:
         """What is stored below offsets of partitions, with its partition: the page with the newest event first.
 
-        Args:
-            before: By partition; of the embedded log a chunk's first offset, or the end.
-            not_before_us: A page of which everything was stored earlier is not read: microseconds since 1970 UTC.
-
-        Raises:
-            UnreadableEventsError: What comes next is not what was stored, or the way to it.
-            UnavailableError: The store does not answer.
+        In the embedded log an offset of `before` is a chunk's first, or the end. A page of which everything was stored
+        before `not_before_us` is not read. Raises UnreadableEventsError and UnavailableError.
         """
         ...
 
     def holding(self, partition: int, offsets: Iterable[int]) -> Iterator[StoredPage]:
-        """The pages that hold events, each once where their offsets are in order, whichever; what is gone is left out.
-
-        Raises as `newest` does.
-        """
+        """The pages that hold offsets, each once where they ascend; what is gone is left out. Raises as `newest`."""
         ...
 
 
@@ -223,14 +177,10 @@ def read_pages(
     end: Mapping[int, int],
     on_unreadable: Callable[[int, UnreadableEventsError], None] | None = None,
 ) -> Generator[tuple[int, StoredPage], None, None]:
-    """Everything between these offsets, with its partition; of a partition in order. Blocking.
+    """Everything between these offsets, with its partition; of a partition in order. Blocking; raises UnavailableError.
 
-    Args:
-        on_unreadable: Told of a partition that cannot be read on, while the others are.
-
-    Raises:
-        UnreadableEventsError: What stands there is not what was stored, and nobody is to be told.
-        UnavailableError: The store does not answer.
+    A partition that cannot be read on is told to `on_unreadable`, and the others go on; without it
+    UnreadableEventsError is raised.
     """
     left = [partition for partition, offset in start.items() if offset < end[partition]]
     if not left:
@@ -282,14 +232,10 @@ NEXT: Final = "next"
 def start_offsets(log: ReadableLog, start: str) -> dict[int, int]:
     """The first offset to read, by partition; blocking.
 
-    Args:
-        start: `earliest` (the first event kept), `next` (what is stored from now on), a time in RFC 3339 (the first
-            chunk, of Kafka the first event, stored at or after it), or a position. `latest` depends on the broker: see
-            `search.latest`.
-
-    Raises:
-        PositionError: It is none of them, or a position of another log or behind the end of this one.
-        UnavailableError: The store does not answer.
+    `start` is `earliest` (the first event kept), `next` (what is stored from now on), a time in RFC 3339 (the first
+    chunk, of Kafka the first event, stored at or after it), or a position; `latest` depends on the broker, see
+    `search.latest`. Raises PositionError for anything else, and for a position of another log or behind the end of this
+    one; and UnavailableError.
     """
     if start == EARLIEST:
         return log.first_offsets()

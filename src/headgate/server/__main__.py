@@ -10,13 +10,13 @@ import sys
 
 import structlog
 
-from headgate.errors import FatalError, HeadgateError
-from headgate.event.json_text import allow_deep_json
 from headgate.observe import logs
 from headgate.observe.exposition import Publisher
 from headgate.server import child, parts, ready
 from headgate.server.parts import UnknownPartError
 from headgate.storage import sqlite
+from headgate_api.errors import FatalError, HeadgateError
+from headgate_api.event.json_text import allow_deep_json
 
 _log = structlog.get_logger(__name__)
 

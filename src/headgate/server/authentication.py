@@ -19,15 +19,15 @@ from headgate.auth.json_web_tokens import trusted_issuers
 from headgate.auth.routes import HEALTH_PATHS
 from headgate.auth.static_tokens import TokenFile
 from headgate.auth.user import ANONYMOUS, User
-from headgate.errors import HeadgateError
 from headgate.ingress.protocol import CLIENT_CERTIFICATE
-from headgate.limits import RPCS_MAX
-from headgate.rpc.errors import status
 from headgate.rpc.service import PUBLISHER, SUBSCRIPTIONS, Answer, CallContext, CallsBehind, headers_of
 from headgate.server.refusals import send_refusal
 from headgate.server.rpc_meta import HEALTH
 from headgate.settings import Settings
 from headgate.shares import FairPlaces, PlacesTakenError
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import RPCS_MAX
+from headgate_api.rpc.errors import status
 
 _SUBSCRIBERS_PATHS: Final = frozenset({"/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow"})
 """Of receivers of deliveries, who are no clients: they check tokens of this server, or allow deliveries by a key."""
@@ -68,24 +68,17 @@ def audit_log_of(settings: Settings) -> AuditLog | None:
 
 
 class Authentication:
-    """Who makes the requests of a front.
-
-    Without an authenticator everybody is anonymous; the audit log, if there is one, records writes and refusals.
-    """
+    """Who makes a front's requests: anonymous users without an authenticator; `audit` records writes and refusals."""
 
     def __init__(self, authenticator: Authenticator | None = None, audit: AuditLog | None = None) -> None:
         self._authenticator = authenticator
         self._audit = audit
 
     def requests(self, app: ASGIApp) -> ASGIApp:
-        """An application of HTTP behind this."""
         return AuthenticatedRequests(app, self._authenticator, self._audit)
 
     def calls(self, handlers: Sequence[grpc.GenericRpcHandler]) -> list[grpc.GenericRpcHandler]:
-        """Handlers of gRPC behind this; all of their calls share RPCS_MAX places.
-
-        The health of the server is told to everybody, as probes have no token.
-        """
+        """Handlers that share RPCS_MAX places; the server's health is told to everybody, as probes have no token."""
         places = FairPlaces("calls", "RPCS_MAX", RPCS_MAX)
         return [CallsBehind(one, partial(self._authenticated, places)) for one in handlers]
 
@@ -186,10 +179,7 @@ class AuthenticatedRequests:
 
 
 class UsersOfFronts:
-    """An ASGI application of an inner process: the user whom a front passed on stands in the scope of the other one.
-
-    Only fronts and the server's other processes reach it.
-    """
+    """An ASGI application in inner processes, which only ours reach: the scope has the user whom a front passed on."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -25,22 +25,19 @@ from headgate.auth.user import ANONYMOUS, User
 from headgate.control.copies import EventPolicyCopy, ObjectCopy, RbacCopy
 from headgate.control.grants import Grants
 from headgate.control.store import Store
-from headgate.errors import HeadgateError
 from headgate.observe.metrics import REQUESTS_REFUSED
-from headgate.rpc.errors import status
 from headgate.rpc.service import Answer, CallContext, CallsBehind, ReadAgain, headers_of
 from headgate.server.policy import url_policy
 from headgate.server.refusals import send_refusal
 from headgate.settings import Settings
+from headgate_api.errors import HeadgateError
+from headgate_api.rpc.errors import status
 
 _OPEN: Final = AlwaysAllow()
 
 
 class Rights:
-    """Who may do what in a process: the copies of rights, and what decides by them.
-
-    Without a method of authentication everybody may do everything; `events` is None then.
-    """
+    """What users may do. Without a method of authentication everybody may do everything, and `events` is None."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         roles, policy = RbacCopy(store), url_policy(settings)
@@ -61,7 +58,6 @@ class Rights:
             copy.refresh()
 
     async def follow(self) -> None:
-        """Read whenever the store has changed, until it is cancelled."""
         await asyncio.gather(*(copy.follow() for copy in self.copies))
 
 
@@ -77,7 +73,6 @@ class Authorization:
         self._authorizer = authorizer
 
     def requests(self, app: ASGIApp) -> ASGIApp:
-        """An application of HTTP behind this."""
         return AuthorizedRequests(app, self._authorizer)
 
     def calls(self, handlers: Sequence[grpc.GenericRpcHandler]) -> list[grpc.GenericRpcHandler]:
@@ -142,12 +137,7 @@ class AuthorizedRequests:
 def acting(
     authorizer: Authorizer, user: User, headers: Iterable[tuple[bytes, bytes]], entry: AuditEntry | None = None
 ) -> User:
-    """As whom a request is made: by who makes it, or by another one whom its headers ask for. The audit hears of it.
-
-    Raises:
-        ForbiddenError: The user may not act as that one.
-        ImpersonationError: The headers ask for nobody.
-    """
+    """As whom a request is made: by who makes it, or by another one whom its headers ask for. The audit hears of it."""
     asked = impersonation_of(headers)
     if asked is None:
         return user

@@ -20,21 +20,18 @@ from starlette.routing import Route
 
 from headgate.control.copies import ObjectCopy
 from headgate.control.store import Store
-from headgate.limits import BROKER_NEWS_S_MAX
 from headgate.server import parts
 from headgate.server.local_http import answered
 from headgate.server.parts import Role
 from headgate.settings import Settings
+from headgate_api.limits import BROKER_NEWS_S_MAX
 
 PATH: Final = "/brokers"
 _log = structlog.get_logger(__name__)
 
 
 class BrokerNews:
-    """Tells all fronts that a broker or a right has been written.
-
-    The requests are made on the loop; whoever tells is in another thread.
-    """
+    """Tells all fronts that a broker or a right has been written, by requests on the loop; other threads tell."""
 
     def __init__(self, fronts: Sequence[Path], loop: asyncio.AbstractEventLoop) -> None:
         self._fronts = fronts

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 import uvicorn
 
-from headgate.limits import GC_GROWTH_BYTES, GC_WHOLE_GROWTH_BYTES, GC_YOUNG_OBJECTS
 from headgate.server import parts
 from headgate.server.parts import ServerPart
 from headgate.settings import Settings
+from headgate_api.limits import GC_GROWTH_BYTES, GC_WHOLE_GROWTH_BYTES, GC_YOUNG_OBJECTS
 
 if TYPE_CHECKING:
     from headgate.store.config import ClusterConfig
@@ -43,9 +43,7 @@ FATAL_STATUS: Final = 78
 class Context:
     """What the supervisor gives to a process.
 
-    Attributes:
-        token: 32 random bytes that authenticate the match link, new at every start.
-        cluster: The deployment on Kafka that the server is part of; None of a server that keeps everything itself.
+    `token` is 32 random bytes, new at every start, that authenticate the match link; `cluster` is None without Kafka.
     """
 
     settings: Settings
@@ -233,9 +231,7 @@ async def until_stopped(
 ) -> None:
     """Works until told to stop, or until a task or a loop ends; raises the error of one that fails.
 
-    Args:
-        loops: Each has a thread, and ends when its event is set.
-        on_end: Called before any of them is ended.
+    Each of `loops` has a thread, and ends when its event is set; `on_end` is called before any of them is ended.
     """
     enough = threading.Event()
     with ThreadPoolExecutor(len(loops)) as threads:

@@ -16,20 +16,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from headgate.errors import HeadgateError, UnavailableError
 from headgate.match.session import CLASS_ARCHIVE
+from headgate_api.errors import HeadgateError, UnavailableError
 
 _S_MAX: Final = 300.0
 """For the start, and again for the JVM's writing."""
 
 
 def make_archive(path: Path = CLASS_ARCHIVE) -> None:
-    """Writes the archive; one that is there goes first.
-
-    Raises:
-        OSError: The environment may not be written to.
-        UnavailableError: The server did not start, or its JVM wrote nothing.
-    """
+    """Writes the archive anew; raises UnavailableError where the server does not start, or its JVM writes nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)  # a JVM that has mapped one writes none
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:

@@ -19,7 +19,6 @@ from typing import Any
 import structlog
 from starlette.routing import Route
 
-from headgate import limits
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.delivery.cursors import Cursors, CursorStore
@@ -28,7 +27,6 @@ from headgate.delivery.gauges import Gauges
 from headgate.delivery.journal import Journal
 from headgate.delivery.post import Transport
 from headgate.delivery.scheduler import Scheduler
-from headgate.errors import UnavailableError
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.files import FileOps
 from headgate.log.reader import LogEnds, PartitionReader
@@ -51,6 +49,8 @@ from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView
 from headgate.subscriptions.store import SubscriptionStore
+from headgate_api import limits
+from headgate_api.errors import UnavailableError
 
 _log = structlog.get_logger(__name__)
 
@@ -85,7 +85,6 @@ class MatchReceiver:
         return watermarks
 
     def take(self, accepted: Accepted) -> None:
-        """Take rows that count."""
         if accepted.generation > self._routing.generation:
             self._routing.refresh_now()  # the broker and the filter that a row was matched by
         passed = self.passed(accepted.partition)
@@ -96,11 +95,9 @@ class MatchReceiver:
         self._outbox.add(accepted)
 
     def is_full(self) -> bool:
-        """Whether the link should stop reading for now."""
         return self._outbox.rows_pending + self._scheduler.rows_waiting > limits.OUTBOX_PENDING_ROWS_MAX
 
     def end_offset(self, partition: int) -> int:
-        """Offset behind the last event of the partition."""
         return self._ends.end_offset(partition)
 
     def passed(self, partition: int) -> int:
@@ -144,14 +141,9 @@ async def dispatcher_files(options: DispatcherOptions) -> AsyncIterator[Dispatch
 class DispatcherOptions(DeliveryOptions):
     """What a dispatcher of one machine works with.
 
-    Attributes:
-        shard: Which dispatcher it is, and so which targets are its own.
-        scanner: Scans the log's past; None for a thread of its own.
-        drain_s: How long attempts in flight may last on stop.
-        retention: Trims the outbox for as long as the dispatcher works; cancelled on stop.
-        quotas: How many dead letters and consumers a namespace may have; None: any number.
-        files: The outbox's system calls; None for the real ones.
-        pause: Between two looks at the routing.
+    Without a `scanner` it scans in a thread of its own; without `quotas` a namespace may have any number of dead
+    letters and consumers. `retention` trims the outbox while the dispatcher works; `pause` waits between two looks at
+    the routing.
     """
 
     store: ReportingStore
@@ -179,11 +171,7 @@ class DispatcherOptions(DeliveryOptions):
 async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterator[Dispatcher]:
     """A dispatcher that has read what is unfinished; at the block's end everything is written down and closed.
 
-    `stop` ends it; it sets that by itself when a part fails.
-
-    Raises:
-        HeadgateError: It could not start (the outbox is damaged or taken).
-        Exception: What a part failed with unexpectedly.
+    `stop` ends it. It sets that by itself when a part fails, and the block's end raises that failure.
     """
     with child.failing(stop, "dispatcher fails"):
         async with contextlib.AsyncExitStack() as stack:
@@ -269,7 +257,6 @@ class Dispatcher:
         return self.scheduler.live_count
 
     async def recover(self) -> None:
-        """Bring every part to where the files are."""
         files = self._files
         cursors = files.cursors.load()
         if cursors.position > files.writer.next_offset:
@@ -299,7 +286,6 @@ class Dispatcher:
         )
 
     async def run(self) -> None:
-        """Open the link and work until the stop."""
         options = self._options
         works = [
             self._deliveries.watch(options.pause, self._tell),

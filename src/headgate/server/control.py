@@ -35,7 +35,6 @@ from headgate.inspect.event_type_creator import EventTypeCreator
 from headgate.inspect.file_records import FileRecords
 from headgate.inspect.log_follower import LogFollower
 from headgate.inspect.records import Records
-from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S
 from headgate.log.directory import LogDirectory
 from headgate.observe import metrics
 from headgate.observe.history import NumbersHistory, counted_by
@@ -55,6 +54,7 @@ from headgate.server.target_stats import RemoteStats, matches
 from headgate.settings import Settings
 from headgate.storage.files import directories_of
 from headgate.storage.keyring import keyring_of
+from headgate_api.limits import CONNECTIONS_MAX, METRICS_WRITE_S
 
 _OTHER_FILES = 1_024
 """The database, files that are looked into, the event loop's own."""
@@ -150,13 +150,7 @@ def application(
     counter: EventCounter,
     letters: Sequence[Path] = (),
 ) -> Starlette:
-    """What the fronts pass on, in every deployment: the API of objects, what became of events, the numbers of both.
-
-    Args:
-        records: See `InspectApi`.
-        parts: See `SummaryApi`, as `letters`.
-        counter: Counts events for backtests.
-    """
+    """What the fronts pass on, in every deployment: the API of objects, what became of events, the numbers of both."""
     every = [
         *InspectApi(records, store, Catalogues(follower, store)).routes(),
         *SummaryApi(store, parts, dispatchers, history, letters).routes(),
@@ -181,7 +175,7 @@ def urls_of(settings: Settings) -> ServerUrls:
 
 
 def own_history(settings: Settings) -> NumbersHistory:
-    """Of this server alone."""
+    """The history of what this server alone counts."""
     return NumbersHistory(lambda: {"": counted_by(settings.metrics_directory)})
 
 
@@ -213,11 +207,9 @@ class ControlState:
         self._report.note(progress)
 
     def stopping(self) -> None:
-        """The process takes no more requests."""
         self._report.ready(False)
 
     async def show(self) -> None:
-        """Looks at the store now and then, until it is cancelled."""
         was: str | None = None
         while True:
             self._report.beat()

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate.server.layout import arrange, stored_directories
 from headgate.server.stored_formats import VERSION, check_formats, tell_version
 from headgate.settings import Settings
 from headgate.storage.commit import SUFFIX
 from headgate.storage.files import DispatcherDirectory
+from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
     from headgate.store.embedded_state import EmbeddedState
@@ -61,13 +61,7 @@ class DataDirectoryFullError(DataDirectoryError):
 
 @contextlib.contextmanager
 def owned(settings: Settings) -> Iterator[None]:
-    """Holds the data directory for this server; what is made in the block is for its user only.
-
-    Raises:
-        DataDirectoryError: It cannot be made or written, or a restore into it was broken off.
-        FormatNewerError: A newer Headgate wrote what is in it.
-        UnavailableError: Another server has it.
-    """
+    """Holds the data directory for this server; what is made in the block is for its user only."""
     before = os.umask(_UMASK)
     try:
         with contextlib.ExitStack() as stack:
@@ -148,14 +142,7 @@ def _narrowed(path: Path) -> list[Path]:
 
 @contextmanager
 def stopped_server(data: Path) -> Iterator[EmbeddedState]:
-    """What it has; no server can be started on it while the block lasts.
-
-    Raises:
-        InvalidInputError: It is no data directory.
-        UnavailableError: A server runs on it.
-        LayoutError: A change of the number of dispatchers has not come to its end.
-        CorruptChunkError: A chunk of the log is damaged.
-    """
+    """What it has; no server can be started on it while the block lasts."""
     from headgate.store.embedded_state import EmbeddedState  # imports that no start needs
 
     if not (data / "control.db").exists():
@@ -168,12 +155,7 @@ def stopped_server(data: Path) -> Iterator[EmbeddedState]:
 
 @contextmanager
 def new_directory(data: Path) -> Iterator[DispatcherDirectory]:
-    """An empty directory that a server with one dispatcher will have; empty again where the block fails.
-
-    Raises:
-        InvalidInputError: It holds something.
-        OSError: The disk does not take it.
-    """
+    """An empty directory that a server with one dispatcher will have; empty again where the block fails."""
     if data.exists() and any(data.iterdir()):
         raise InvalidInputError(f"{data} is not empty", hint="name a new directory with --data")
     before = os.umask(0o077)  # events and objects may hold secrets

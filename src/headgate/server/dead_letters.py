@@ -19,13 +19,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate import limits
 from headgate.control.http import JSON, decoded_as, json_response, read_body
-from headgate.control.objects import JsonObject
 from headgate.deadletters.api import CountsPage, DeadLetterNotFoundError, routes_of
-from headgate.errors import InvalidInputError
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherQuestion, refusal
 from headgate.server.proxy import sent_path
+from headgate_api import limits
+from headgate_api.control.objects import JsonObject
+from headgate_api.errors import InvalidInputError
 
 _TYPES: Final = frozenset({JSON})
 _IDS_NAMED: Final = 10
@@ -51,11 +51,7 @@ class _Pages:
     answers: dict[int, JsonObject]
 
     def next_places(self, taken: dict[int, int | None]) -> _Places:
-        """Where the next pages begin.
-
-        Args:
-            taken: Of the dispatchers whose items were not all taken the last one's id, None for none.
-        """
+        """Where the next pages begin; `taken`: the last id from each dispatcher with items left over, None for none."""
         places = list[int | None](self.after)
         for number, answer in self.answers.items():
             if number in taken:
@@ -112,7 +108,6 @@ class DeadLettersFront:
         return (await self._group.ask_for_one(DispatcherQuestion.of(request))).response()
 
     async def _known(self, request: Request) -> Response:
-        """Which of some dead letters there are."""
         body = await read_body(request, _TYPES)
         answers = await self._group.ask_all(DispatcherQuestion.of(request, body))
         refused = refusal(answers)
@@ -183,11 +178,7 @@ def _converted(query: JsonObject) -> _Selection:
 
 
 def _places(text: str, dispatchers: int, default: int) -> _Places:
-    """What `next` or `ceiling` of an answer said; the default for each dispatcher when it is empty.
-
-    Raises:
-        InvalidInputError: No answer of this server can have said it.
-    """
+    """What `next` or `ceiling` of an answer said; the default for each dispatcher when it is empty."""
     if not text:
         return (default,) * dispatchers
     parts = text.split(".")

@@ -12,7 +12,6 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.quota_usage import QuotaBoard
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
-from headgate.limits import ATTEMPTS_MAX, LINK_CONNECTIONS_MAX
 from headgate.observe import tracing
 from headgate.outbox.shards import Shard
 from headgate.retention.expiry import BacklogBounds
@@ -24,6 +23,7 @@ from headgate.server.reader_client import ReaderScanner
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
 from headgate.subscriptions.rpc import SubscriptionsRpc
+from headgate_api.limits import ATTEMPTS_MAX, LINK_CONNECTIONS_MAX
 
 
 def run(context: child.Context) -> None:

@@ -22,16 +22,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headgate.auth.context import USER, USER_HEADER, header_of
 from headgate.auth.user import ANONYMOUS
 from headgate.control.http import JSON
-from headgate.control.objects import JsonObject, Kind, ObjectKey
 from headgate.control.store import Store
-from headgate.limits import DISPATCHER_ANSWER_S_MAX
 from headgate.outbox.shards import dispatcher_of
-from headgate.rpc import headgate_pb2 as pb
-from headgate.rpc.errors import ProtocolError
 from headgate.rpc.wire import parsed
 from headgate.server.local_http import Header, PeerAddress, answered
 from headgate.server.proxy import PartUnavailableError, ProcessProxy, sent_path
 from headgate.settings import Settings
+from headgate_api.control.objects import JsonObject, Kind, ObjectKey
+from headgate_api.limits import DISPATCHER_ANSWER_S_MAX
+from headgate_api.rpc import headgate_pb2 as pb
+from headgate_api.rpc.errors import ProtocolError
 
 _NOT_FOUND: Final = 404
 _REDIRECTED: Final = 300
@@ -46,17 +46,14 @@ class DispatcherAnswer:
 
     @property
     def is_good(self) -> bool:
-        """Whether it is 2xx."""
         return self.status < _REDIRECTED
 
     @property
     def content(self) -> JsonObject:
-        """The body, decoded."""
         found: JsonObject = msgspec.json.decode(self.body)
         return found
 
     def response(self) -> Response:
-        """The same answer, for a client."""
         headers = Headers() if self.is_good or self.status < 500 else Headers({"retry-after": "1"})
         return Response(self.body, self.status, headers, media_type=JSON)
 
@@ -138,11 +135,7 @@ class DispatcherGroup:
         self._store = store
 
     async def owner(self, kind: Kind, namespace: str, name: str) -> int:
-        """The dispatcher that owns a trigger or subscription; of one that does not exist any, which will say so.
-
-        Raises:
-            StoreUnavailableError: The objects cannot be read now.
-        """
+        """The dispatcher that owns a trigger or subscription; of one that does not exist any, which will say so."""
         if self.count == 1:
             return 0
         target = await asyncio.to_thread(self._store.target_id, ObjectKey(kind, namespace, name))
@@ -154,7 +147,6 @@ class DispatcherGroup:
         return await self.owner(Kind.SUBSCRIPTION, namespace, name)
 
     async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
-        """What one of them answers; see `DispatcherReach.ask`."""
         return await self._reach.ask(number, question)
 
     async def ask_all(self, question: DispatcherQuestion) -> list[DispatcherAnswer]:
@@ -162,11 +154,7 @@ class DispatcherGroup:
         return await asyncio.gather(*(self.ask(number, question) for number in range(self.count)))
 
     async def ask_for_one(self, question: DispatcherQuestion) -> DispatcherAnswer:
-        """What the one answers that knows the thing; where nobody does, that it is not found.
-
-        Raises:
-            UnavailableError: Nobody who answers knows it, and somebody does not answer.
-        """
+        """What the one that knows the thing answers, or a 404; raises where nobody knows it and one does not answer."""
         questions = (self.ask(number, question) for number in range(self.count))
         found = await asyncio.gather(*questions, return_exceptions=True)
         answers = [answer for answer in found if isinstance(answer, DispatcherAnswer)]
@@ -190,7 +178,6 @@ class OwnerProxy:
         self._proxies = [ProcessProxy(socket) for socket in sockets]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request; the path names `namespace` and `name`."""
         named = scope["path_params"]
         owner = await self._group.owner(Kind.SUBSCRIPTION, named["namespace"], named["name"])
         await self._proxies[owner](scope, receive, send)

@@ -20,13 +20,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from headgate.errors import HeadgateError, InvalidInputError
-from headgate.limits import ATTEMPTS_MAX, CONNECTIONS_MAX
 from headgate.match.requirements import check_java, connector_jar
 from headgate.server import listening
 from headgate.server.stored_formats import check_formats, is_in_use, last_version
 from headgate.settings import Settings
 from headgate.storage import sqlite
+from headgate_api.errors import HeadgateError, InvalidInputError
+from headgate_api.limits import ATTEMPTS_MAX, CONNECTIONS_MAX
 
 MEMORY_BYTES_MIN: Final = 2 << 30
 """A server without work takes 1.5 GB."""
@@ -54,12 +54,7 @@ class CheckVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MachineCheck:
-    """What was found of one thing.
-
-    Attributes:
-        verdict: FAILURE: a server does not start, or does not keep its promises.
-        hint: What to do; empty where nothing needs to be done.
-    """
+    """What was found of one thing: with a FAILURE a server does not start, or does not keep its promises."""
 
     check: str
     verdict: CheckVerdict
@@ -101,7 +96,6 @@ def findings(settings: Settings) -> Iterator[MachineCheck]:
 
 
 def _unless_error(check: str, look: Callable[[], str]) -> MachineCheck:
-    """What a check says, or the error that it raises."""
     try:
         return _ok(check, look())
     except HeadgateError as error:
@@ -111,12 +105,7 @@ def _unless_error(check: str, look: Callable[[], str]) -> MachineCheck:
 
 
 def _data(data: Path) -> str:
-    """Which version wrote a data directory.
-
-    Raises:
-        HeadgateError: A newer one than this, or it cannot be a directory.
-        OSError: This user may not look into it.
-    """
+    """Which version wrote a data directory."""
     path = data.absolute()
     there = next(one for one in (path, *path.parents) if os.path.lexists(one))
     if not there.is_dir():
@@ -128,12 +117,7 @@ def _data(data: Path) -> str:
 
 
 def _databases(data: Path, runs: bool) -> str:
-    """How many databases have everything that was committed to them.
-
-    Raises:
-        HeadgateError: One has not.
-        OSError: This user may not read one.
-    """
+    """How many databases have everything that was committed to them."""
     there = 0
     for path in sqlite.databases(data):
         try:
@@ -200,9 +184,7 @@ def _disk(place: Path) -> MachineCheck:
 def filesystem_of(place: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
     """The type of the file system that holds a directory, "" where the system does not say.
 
-    Args:
-        place: An absolute path that exists.
-        mounts: In the format of fstab(5): device, mount point, type; a later line hides an earlier one.
+    `mounts` is in the format of fstab(5): device, mount point, type; a later line hides an earlier one.
     """
     try:
         fields = [line.split(" ") for line in mounts.read_text().splitlines()]

@@ -14,7 +14,6 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource
 
-from headgate.errors import InvalidInputError
 from headgate.settings import MASKED, Settings
 from headgate.store.config import ClusterConfig
 from headgate.store.config_file import (
@@ -28,6 +27,7 @@ from headgate.store.config_file import (
     read,
     said,
 )
+from headgate_api.errors import InvalidInputError
 
 _OF_OWN_LOG: Final = ("partitions", "segment_mb", "retain_hours", "retain_mb", "on_corrupt", "accept_lost")
 """Settings of a log that the server keeps itself."""
@@ -50,10 +50,8 @@ class SettingOrigin(StrEnum):
 class ShownSetting:
     """A setting for people.
 
-    Attributes:
-        name: As in the file; `kafka.topics.events.partitions` below a section.
-        value: As JSON has it; never a secret.
-        where: The option, the variable, or FILE:LINE; empty for a default.
+    `name` is as in the file, `kafka.topics.events.partitions` below a section; `value` is never a secret; `where` is
+    the option, the variable or FILE:LINE, empty for a default.
     """
 
     name: str
@@ -97,14 +95,10 @@ class EffectiveSettings:
 
 
 def effective(options: Mapping[str, object]) -> EffectiveSettings:
-    """The settings of a server.
+    """The settings of a server. `options` of a command have None for one that was not given; `config` names the file.
 
-    Args:
-        options: Of a command, by the names of settings; None for one that was not given. `config` names the file.
-
-    Raises:
-        SettingsError: Values do not do, or names are unknown; all of them are named.
-        InvalidInputError: The file cannot be read, or settings contradict each other.
+    SettingsError names every fault at once. InvalidInputError: the file is unreadable, or settings contradict each
+    other.
     """
     given = {name: value for name, value in options.items() if value is not None}
     environment: dict[str, Any] = EnvSettingsSource(Settings)()
@@ -193,7 +187,6 @@ def _faults(
 
 
 def _place(name: str) -> Location:
-    """Where a setting stands in a file."""
     return (name, OF_SECTIONS[name]) if name in OF_SECTIONS else (name,)
 
 

@@ -17,10 +17,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.bodies import decode_as
 from headgate.control.kube_status import failure, failure_of
-from headgate.errors import HeadgateError
-from headgate.event.json_text import allow_deep_json
 from headgate.filter.tools.trial import (
     ExplainRequest,
     FilterRequest,
@@ -30,9 +27,12 @@ from headgate.filter.tools.trial import (
     explain_filter,
     try_filter,
 )
-from headgate.limits import FILTER_RUN_S_MAX, FILTER_WORKER_MEMORY_BYTES_MAX
 from headgate.server.filter_protocol import ANSWER_HEAD, REQUEST_HEAD
 from headgate.server.filter_protocol import RUNS as NUMBERED
+from headgate_api.control.bodies import decode_as
+from headgate_api.errors import HeadgateError
+from headgate_api.event.json_text import allow_deep_json
+from headgate_api.limits import FILTER_RUN_S_MAX, FILTER_WORKER_MEMORY_BYTES_MAX
 
 _OK: Final = 200
 _NICENESS: Final = 10

@@ -25,10 +25,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.http import JSON, Handler, read_body
-from headgate.control.objects import OWN_API_VERSION
 from headgate.control.queries import user_of
-from headgate.errors import InvalidInputError, OverloadedError, UnavailableError
-from headgate.limits import (
+from headgate.server.filter_protocol import ANSWER_HEAD, REQUEST_HEAD, RUNS
+from headgate.shares import FairPlaces
+from headgate_api.control.objects import OWN_API_VERSION
+from headgate_api.errors import InvalidInputError, OverloadedError, UnavailableError
+from headgate_api.limits import (
     FILTER_RUN_S_MAX,
     FILTER_RUNS_MAX,
     FILTER_RUNS_OF_USER_MAX,
@@ -37,8 +39,6 @@ from headgate.limits import (
     FILTER_WORKER_START_S_MAX,
     FILTER_WORKERS_MAX,
 )
-from headgate.server.filter_protocol import ANSWER_HEAD, REQUEST_HEAD, RUNS
-from headgate.shares import FairPlaces
 
 PREFIX: Final = f"/apis/{OWN_API_VERSION}/filters"
 _NUMBERS: Final = {name: number for number, name in enumerate(RUNS)}
@@ -87,7 +87,6 @@ class _Worker:
         return await self.answer()
 
     async def end(self) -> None:
-        """Ends it, whatever it does."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._requests.close()
@@ -131,14 +130,6 @@ class FilterWorkers:
             self._warming = None
 
     async def run(self, user: str, run: str, body: bytes) -> tuple[int, bytes]:
-        """One run: status and body of the answer.
-
-        Raises:
-            FilterRunsOverloadError: The user has enough under way.
-            PlacesTakenError: All users have.
-            FilterRunEndedError: It took too long, or too much memory.
-            FilterWorkerError: No process can be started.
-        """
         turns = self._users.get(user) or _Turns()
         if turns.count >= FILTER_RUNS_OF_USER_MAX:
             raise FilterRunsOverloadError(
@@ -183,7 +174,6 @@ class FilterWorkers:
         return found
 
     def _keep(self, worker: _Worker) -> None:
-        """For the next run, for a while."""
         self._free.append(worker)
         worker.idle = asyncio.get_running_loop().call_later(FILTER_WORKER_IDLE_S, self._retire, worker)
 
@@ -205,13 +195,11 @@ class FilterWorkers:
         return worker
 
     def _retire(self, worker: _Worker) -> None:
-        """Nobody has needed it for long."""
         if worker in self._free:
             self._free.remove(worker)
             self._spare(worker)
 
     def _spare(self, worker: _Worker) -> None:
-        """Ends it beside what goes on."""
         task = asyncio.create_task(worker.end())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -17,13 +17,13 @@ from grpc import aio
 
 from headgate.auth.context import USER_HEADER, current_user, header_of
 from headgate.auth.user import ANONYMOUS
-from headgate.errors import HeadgateError
 from headgate.ingress.partitions import partition_of_key
-from headgate.rpc.errors import ERROR, STATUS_LOST, ProtocolError, status
 from headgate.rpc.service import Answer, CallContext, ReadAgain, ServiceCalls
 from headgate.rpc.wire import publishing
 from headgate.server.parts import front_of
 from headgate.server.proxy import PartUnavailableError
+from headgate_api.errors import HeadgateError
+from headgate_api.rpc.errors import ERROR, STATUS_LOST, ProtocolError, status
 
 Choose = Callable[[str, bytes], Awaitable[int]]
 """The number of the process that answers a call, by its method and first message."""
@@ -40,12 +40,7 @@ CHANNEL_OPTIONS: Final = (
 
 
 class ForwardedCalls(ServiceCalls):
-    """The calls of one service, answered by another process. Belongs to the event loop that runs it.
-
-    Args:
-        sockets: Where that process serves it; several when each answers its own share of the calls.
-        choose: The number of the one that answers, by the method and the call's first message.
-    """
+    """The calls of one service, answered by another process, or the one that `choose` names. For one event loop."""
 
     def __init__(self, service: str, sockets: Sequence[Path], choose: Choose | None = None) -> None:
         super().__init__(service)
@@ -55,7 +50,6 @@ class ForwardedCalls(ServiceCalls):
 
     @property
     def count(self) -> int:
-        """How many processes answer calls."""
         return len(self._sockets)
 
     async def answer(self, details: grpc.HandlerCallDetails, context: CallContext) -> None:
@@ -87,10 +81,7 @@ class ForwardedCalls(ServiceCalls):
 
 
 async def relayed(call: aio.StreamStreamCall[bytes, bytes], context: CallContext, first: bytes | None = None) -> None:
-    """Passes messages on between a client and who answers it, until one of them ends the call.
-
-    `first` is a message that has been read of it; None for none.
-    """
+    """Passes messages on, after `first`, between a client and who answers it, until one of them ends the call."""
     sending = asyncio.create_task(_send(context, call, first))
     try:
         while isinstance(message := await call.read(), bytes):
@@ -150,8 +141,6 @@ class ProducerForwarding:
         self._partitions = partitions
 
     def behind(self, method: str, answer: Answer) -> Answer:
-        """See `CallsBehind`."""
-
         async def answered(request: object, context: CallContext) -> None:
             first: object = await context.read()
             if isinstance(first, bytes) and (owner := self._owner(first)) != self._own:
@@ -162,7 +151,6 @@ class ProducerForwarding:
         return answered
 
     def _owner(self, first: bytes) -> int:
-        """Who answers a stream that begins so."""
         try:
             producer = publishing(first).head.open.producer
         except ProtocolError:

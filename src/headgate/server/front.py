@@ -24,7 +24,6 @@ from headgate.console.routes import ConsoleRoutes, sign_in_of
 from headgate.control.copies import ServedBrokers
 from headgate.control.grants import Grants
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.objects import Kind
 from headgate.control.quota_usage import QuotaBoard
 from headgate.control.store import Store
 from headgate.ingress.app import Ingress
@@ -35,7 +34,6 @@ from headgate.ingress.producers import ProducerStreams
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
-from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S, THREAD_SWITCH_S
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics, tracing
 from headgate.rpc.service import ServiceCalls
@@ -57,6 +55,8 @@ from headgate.server.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, stats_pa
 from headgate.settings import Settings
 from headgate.subscriptions.api import METHODS as PULL_METHODS
 from headgate.subscriptions.api import PREFIX as PULL_PATH
+from headgate_api.control.objects import Kind
+from headgate_api.limits import CONNECTIONS_MAX, METRICS_WRITE_S, THREAD_SWITCH_S
 
 _log = structlog.get_logger(__name__)
 
@@ -64,10 +64,7 @@ _log = structlog.get_logger(__name__)
 async def sample(
     writers: Sequence[PartitionWriter], part: str, http: HttpListeners, on_sample: Callable[[], None]
 ) -> None:
-    """Sets the front's gauges once a second, until it is cancelled; each sample says that the loop turns.
-
-    `writers` are this front's partitions of the event log: none where Kafka has them.
-    """
+    """Sets the front's gauges once a second, until it is cancelled; `writers` is empty where Kafka has the log."""
     while True:
         on_sample()
         metrics.CONNECTIONS.set(http.connections())
@@ -98,16 +95,10 @@ _OTHER_FILES = 1_024
 class FrontStore:
     """Where a front's events go.
 
-    Attributes:
-        checks: What /readyz looks at in this process.
-        work: What is done beside the requests; each lasts until it is cancelled.
-        writers: The partitions that this front writes itself.
-        api: Answers the API of objects; None for the process `control` of this server.
-        inquiries: Answers what became of an event; None for `api`.
-        dispatchers: Are asked for what they keep; None for those of this server.
-        fronts: How many fronts share the quotas of namespaces; None: those of this server.
-        stored: The bytes that a namespace has in the partitions that this front writes; None where nobody counts them.
-        calls: Hands calls about subscriptions on; None: to the dispatchers of this server.
+    `checks` is what /readyz looks at in this process; each of `work` lasts until it is cancelled. Where they are None:
+    `api` is this server's process `control`, `inquiries` (what became of an event) is `api`, `dispatchers` and `calls`
+    are this server's, `fronts` (who share the quotas of namespaces) are as many as it has, and nobody counts `stored`,
+    the bytes of a namespace in the partitions of this front.
     """
 
     objects: Store

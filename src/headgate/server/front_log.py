@@ -13,13 +13,13 @@ from headgate.ingress.front_link import FrontOwner, OwnerLink, RemotePartition
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Elsewhere, Producers
 from headgate.ingress.stored_bytes import CountingWriter, StoredBytes
-from headgate.limits import LOG_PROBE_S
 from headgate.log.commit import ChunkCommit
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.wakeups import Wakeups
 from headgate.log.writer import PartitionWriter
 from headgate.server.parts import front_of
 from headgate.settings import Settings
+from headgate_api.limits import LOG_PROBE_S
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,7 @@ class FrontLog:
 
 @contextlib.asynccontextmanager
 async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
-    """Opens the log for a front; at the block's end everything that waits is stored and closed.
-
-    Raises:
-        HeadgateError: A partition cannot be opened.
-    """
+    """Opens the log for a front; at the block's end everything that waits is stored and closed."""
     directory = LogDirectory(settings.log_directory, settings.on_corrupt)
     async with contextlib.AsyncExitStack() as stack:
         writers = {}

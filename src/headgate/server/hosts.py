@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.control.egress import address_of
-from headgate.errors import HeadgateError, InvalidInputError
-from headgate.limits import HOSTS_KEPT_MAX
 from headgate.observe.metrics import REQUESTS_REFUSED
 from headgate.server.listening import addresses_of
 from headgate.server.refusals import send_refusal
 from headgate.settings import Settings
+from headgate_api.errors import HeadgateError, InvalidInputError
+from headgate_api.limits import HOSTS_KEPT_MAX
 
 ANY: Final = "*"
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -61,12 +61,7 @@ class TransferCodingError(HeadgateError):
 
 
 class Hosts:
-    """The names of this server.
-
-    Args:
-        listens: The addresses or names that the server listens on.
-        allowed: Further names; `*.` and a name for all below it, `*` for any.
-    """
+    """The names of this server: what it listens on, and those `allowed`: `*.NAME` for all below it, `*` for any."""
 
     def __init__(self, *listens: str, allowed: Iterable[str] = ()) -> None:
         own = [one.lower() for one in listens]
@@ -85,12 +80,7 @@ class Hosts:
         return cls(*listens, allowed=[*settings.allowed_hosts, *(name for name in named if name)])
 
     def check(self, value: bytes) -> None:
-        """Looks whether a `Host` header means this server; one that did costs a look into a set from then on.
-
-        Raises:
-            HostHeaderError: It holds no host.
-            MisdirectedError: It does not.
-        """
+        """Raises where a `Host` header does not mean this server; one that did costs a look into a set from then on."""
         if value in self._known:
             return
         found = _HOST.fullmatch(value.decode("latin-1").lower())

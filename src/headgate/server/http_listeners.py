@@ -17,12 +17,7 @@ from headgate.settings import Settings, TlsMode
 
 
 class HttpListeners:
-    """The HTTP addresses of a front: bound when it is made, served from `serve` on. Without TLS no certificate.
-
-    Raises:
-        AddressError: An address cannot be listened on.
-        TlsFileError: The certificate does not work.
-    """
+    """The HTTP addresses of a front: bound when it is made, served from `serve` on. Without TLS no certificate."""
 
     def __init__(self, settings: Settings) -> None:
         is_tls = settings.mode is not TlsMode.DISABLED
@@ -71,7 +66,6 @@ class HttpListeners:
                 await serving
 
     def connections(self) -> int:
-        """Connections of clients open now."""
         return sum(len(server.server_state.connections) for server in self._servers)
 
     async def watch(self) -> None:
@@ -96,6 +90,5 @@ class HttpListeners:
                 raise result
 
     def close(self) -> None:
-        """Gives the addresses back."""
         for _, sockets in self._bound:
             listening.close(sockets)

@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from headgate import limits
 from headgate.auth.context import TOKEN_HEADER, USER_HEADER, current_user, header_of
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.delivery.post import HttpTransport, PostOptions, Transport
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Outcome
 from headgate.server.local_http import answered
 from headgate.settings import Settings
+from headgate_api import limits
 
 
 class InwardTransport:
@@ -104,12 +104,7 @@ def inward_of(settings: Settings, preferred: int) -> InwardTransport | None:
 async def transports(
     policy: UrlPolicy, token: bytes, inward: Transport | None, outward: Transport | None
 ) -> AsyncIterator[tuple[Transport, Transport]]:
-    """The way into this server and the way to receivers, for as long as the block lasts.
-
-    Args:
-        inward: Into the server; None for plain HTTP.
-        outward: To receivers; None for the real client.
-    """
+    """The ways into this server (`inward` None: plain HTTP) and to receivers (`outward` None: the real client)."""
     async with contextlib.AsyncExitStack() as stack:
         way = inward if inward is not None else await stack.enter_async_context(HttpTransport())
         own = OwnTransport(way, token)

@@ -23,10 +23,10 @@ from typing import Final
 import msgspec
 import structlog
 
-from headgate.errors import FatalError
-from headgate.limits import CORES_A_DISPATCHER, DISPATCHERS_MAX
 from headgate.settings import Settings
 from headgate.storage.files import PARENT, DispatcherDirectory
+from headgate_api.errors import FatalError
+from headgate_api.limits import CORES_A_DISPATCHER, DISPATCHERS_MAX
 
 LAYOUT: Final = "layout.json"
 """In `dispatcher/`: how many there are."""
@@ -72,13 +72,7 @@ def by_cores(cores: int) -> int:
 
 
 def arrange(data: Path, dispatchers: int, rewrite: Rewrite) -> None:
-    """Make the directories be for so many dispatchers; may be broken off at any instant and called again.
-
-    Raises:
-        LayoutError: They are not as this server leaves them.
-        HeadgateError: What they hold cannot be read.
-        OSError: The disk does not take it; they are as before.
-    """
+    """Make the directories be for so many dispatchers; may be broken off at any instant and called again."""
     current, new, old = _finish(data)
     before = _stored(current)
     if before == dispatchers:
@@ -134,7 +128,6 @@ def _stored(current: Path) -> int | None:
 
 
 def _sync_all(directory: Path) -> None:
-    """Make a directory and all that is in it durable."""
     for path in directory.rglob("*"):
         _sync(path)
     _sync(directory)

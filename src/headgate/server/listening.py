@@ -7,8 +7,8 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headgate.errors import InvalidInputError, UnavailableError
 from headgate.settings import OFF, ClientAuth, Settings, TlsMode
+from headgate_api.errors import InvalidInputError, UnavailableError
 
 
 class AddressError(UnavailableError):
@@ -24,17 +24,10 @@ class AddressDeniedError(AddressError):
 
 
 def bind(host: str, port: int, option: str, *, listens: bool = False, shared: bool = False) -> list[socket.socket]:
-    """Sockets that are bound to every address of a host.
+    """Sockets that are bound to every address of a host (without brackets); port 0 is a free one.
 
-    Args:
-        host: A name or an address, without brackets.
-        port: The port; 0 for a free one.
-        option: The option of `headgate serve` that says so, for the message.
-        listens: Whether they listen already: from then on nobody else can bind the address.
-        shared: Whether other processes of this user bind it, too, and the system gives each its share of connections.
-
-    Raises:
-        AddressError: One of them cannot be bound.
+    With `listens` they listen already: from then on nobody else can bind the address. With `shared` other processes of
+    this user bind it, too, and the system gives each its share of connections. `option` is for the error's hint.
     """
     sockets: list[socket.socket] = []
     where = f"{host}:{port}" if ":" not in host else f"[{host}]:{port}"
@@ -68,13 +61,7 @@ def close(sockets: Sequence[socket.socket]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """An address to listen on.
-
-    Attributes:
-        text: HOST:PORT.
-        option: The option of `headgate serve` that says so.
-        is_grpc: Whether gRPC is spoken there, else HTTP.
-    """
+    """An address to listen on: `text` is HOST:PORT, `option` the one of `headgate serve` that says so."""
 
     text: str
     option: str

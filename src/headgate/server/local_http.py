@@ -16,9 +16,9 @@ import httptools
 import uvicorn
 from starlette.types import ASGIApp
 
-from headgate.errors import HeadgateError
-from headgate.limits import DISPATCHER_ANSWER_BYTES_MAX, LEADER_CONNECT_S_MAX, PROXY_PIECE_BYTES, READ_DRAIN_S_MAX
 from headgate.server import child
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import DISPATCHER_ANSWER_BYTES_MAX, LEADER_CONNECT_S_MAX, PROXY_PIECE_BYTES, READ_DRAIN_S_MAX
 
 Header = tuple[bytes, bytes]
 """Name and value."""
@@ -26,12 +26,7 @@ Header = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class PeerAddress:
-    """Where another server of a deployment answers.
-
-    Attributes:
-        host: Its name or address, without brackets.
-        tls: What it is known by; None for plain HTTP.
-    """
+    """Where another server of a deployment answers: a `host` without brackets; `tls` is None for plain HTTP."""
 
     host: str
     port: int
@@ -66,8 +61,7 @@ class SocketServerGoneError(HeadgateError):
 async def answering(app: ASGIApp, socket: Path) -> AsyncIterator[None]:
     """Serve an application for as long as the block lasts; at its end requests are cut off after READ_DRAIN_S_MAX.
 
-    Raises:
-        SocketServerGoneError: The server ended before the block did, which is broken off.
+    A server that ends before the block does breaks it off with SocketServerGoneError.
     """
     socket.parent.mkdir(parents=True, exist_ok=True)
     socket.unlink(missing_ok=True)
@@ -115,8 +109,7 @@ async def answering(app: ASGIApp, socket: Path) -> AsyncIterator[None]:
 class LocalResponse:
     """An answer as it comes. It ends where HTTP says so, never where the connection does.
 
-    Attributes:
-        headers: Names in lower case; complete once `head` has returned.
+    Names of `headers` are in lower case; they are complete once `head` has returned.
     """
 
     def __init__(self, source: asyncio.StreamReader, *, only_head: bool) -> None:
@@ -128,11 +121,7 @@ class LocalResponse:
         self._pieces: list[bytes] = []
 
     async def head(self) -> int:
-        """Waits for status and headers; returns the status.
-
-        Raises:
-            OSError: The connection broke; a BrokenAnswerError, so did the answer.
-        """
+        """Waits for the headers; returns the status. Raises OSError where the connection or the answer breaks off."""
         while not self._started:
             await self._read()
         return self._parser.get_status_code()
@@ -178,11 +167,8 @@ async def requested(
 ) -> AsyncIterator[LocalResponse]:
     """A request to another process; the block's end closes its connection.
 
-    Args:
-        headers: Beside those about the connection and the body's length.
-
-    Raises:
-        OSError: Nobody listens there, or does not answer within LEADER_CONNECT_S_MAX.
+    It adds the headers about the connection and the body's length. Raises OSError where nobody listens, or another
+    server does not answer within LEADER_CONNECT_S_MAX.
     """
     if isinstance(place, Path):
         host = b"headgate"
@@ -208,11 +194,7 @@ async def answered(
     headers: Iterable[Header] = (),
     bytes_max: int = DISPATCHER_ANSWER_BYTES_MAX,
 ) -> WholeAnswer:
-    """What another process answers, as a whole; see `requested`.
-
-    Raises:
-        OSError: Nobody listens there, or the answer breaks off, or it is over `bytes_max`.
-    """
+    """What another process answers, as a whole; OSError where nobody listens, it breaks off, or is over `bytes_max`."""
     async with requested(place, method, target, body, headers) as response:
         status, whole = await response.head(), bytearray()
         async for piece in response.pieces():

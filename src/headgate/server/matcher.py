@@ -11,10 +11,10 @@ from contextlib import closing
 import structlog
 
 from headgate.control.store import Store
-from headgate.limits import MATCHER_STOP_S_MAX
 from headgate.log.directory import LogDirectory
 from headgate.match.runner import serve
 from headgate.server import child, ready
+from headgate_api.limits import MATCHER_STOP_S_MAX
 
 _log = structlog.get_logger(__name__)
 

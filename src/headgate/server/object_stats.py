@@ -19,16 +19,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.attention import Trouble, is_troubled, troubles
-from headgate.control.errors import MalformedObjectError
 from headgate.control.history import BodyTest, Page
 from headgate.control.http import Handler, json_response
-from headgate.control.objects import Broker, Condition, Kind, Object, ObjectKey, Trigger, decode_stored
 from headgate.control.queries import continue_token, list_query
 from headgate.control.store import Store
 from headgate.control.watch import ListQuery
-from headgate.limits import STATS_PAGE_DEFAULT, STATS_PAGE_MAX
 from headgate.observe.history import BrokerCount, NumbersHistory
 from headgate.server.target_stats import STATS_LISTS, TargetStats, TriggerCounters, stats_paths
+from headgate_api.control.errors import MalformedObjectError
+from headgate_api.control.objects import Broker, Condition, Kind, Object, ObjectKey, Trigger, decode_stored
+from headgate_api.limits import STATS_PAGE_DEFAULT, STATS_PAGE_MAX
 
 _READY: Final = "Ready"
 
@@ -36,9 +36,7 @@ _READY: Final = "Ready"
 class ListedObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What is shown of an object in a list with counters.
 
-    Attributes:
-        ready: `True`, `False` or `Unknown`, with reason and message as in its condition.
-        troubles: Its conditions that are False.
+    `ready`, `reason` and `message` are as in its condition Ready; `troubles` are its conditions that are False.
     """
 
     namespace: str
@@ -72,13 +70,7 @@ class ListedBroker(ListedObject, frozen=True, kw_only=True):
 
 
 class StatsPage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A page of a list.
-
-    Attributes:
-        items: In the order of namespace and name.
-        more: Where the next page begins; empty on the last one.
-        total: How many objects there are, where nothing selects among them.
-    """
+    """A page of a list by namespace and name; `more` is empty on the last one, `total` None where something selects."""
 
     items: list[ListedTrigger] | list[ListedBroker]
     more: str = msgspec.field(name="continue", default="")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from headgate.errors import InvalidInputError, NotFoundError
 from headgate.settings import Settings
+from headgate_api.errors import InvalidInputError, NotFoundError
 
 
 class Role(StrEnum):

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from headgate.control.egress import Address, Listener, UrlPolicy, ports
-from headgate.errors import InvalidInputError
 from headgate.server.listening import addresses_of
 from headgate.settings import Settings, networks_of
+from headgate_api.errors import InvalidInputError
 
 T = TypeVar("T")
 

@@ -11,7 +11,6 @@ from typing import Final
 
 import structlog
 
-from headgate.errors import FatalError, HeadgateError, InvalidInputError, UnavailableError
 from headgate.match.requirements import check_java, connector_jar
 from headgate.server import layout, listening, parts, tls
 from headgate.server.parts import Role
@@ -22,6 +21,7 @@ from headgate.storage.files import DispatcherDirectory
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import ClusterConfig
 from headgate.store.kafka.topics import Admin
+from headgate_api.errors import FatalError, HeadgateError, InvalidInputError, UnavailableError
 
 _log = structlog.get_logger(__name__)
 
@@ -34,14 +34,7 @@ class TopicsMisfitError(HeadgateError):
 
 
 def check_topics(cluster: ClusterConfig) -> None:
-    """Asks Kafka whether it has the topics as they must be. What passes when a broker comes back is only told.
-
-    Raises:
-        TopicsMisfitError: A topic is missing, or differs.
-        KafkaUnreachableError: No broker answers.
-        KafkaDeniedError: We may not even look.
-        InvalidInputError: The library is missing, or an option is none of its own.
-    """
+    """Asks Kafka whether it has the topics as they must be. What passes when a broker comes back is only told."""
     found = Admin(cluster.kafka).check()
     for one in found:
         if one.passes:
@@ -64,15 +57,7 @@ _TARGET_EPOCH_S: Final = 1_577_836_800
 
 
 def check_settings(settings: Settings, cluster: ClusterConfig | None = None) -> None:
-    """Checks settings, and the files that they name. Nothing is changed.
-
-    Raises:
-        InvalidInputError: A front would have no partition, an address would be open by accident, settings of TLS
-            contradict each other, or an egress rule is none.
-        TlsFileError: The certificate does not work.
-        SecretsKeyError: The keys of Secrets cannot be read.
-        AuthFileError: A file of tokens or issuers cannot be used.
-    """
+    """Checks settings, and the files that they name. Nothing is changed."""
     url_policy(settings)
     parts.roles_of(settings)
     if cluster is None and settings.fronts > settings.partitions:
@@ -90,15 +75,7 @@ def check_settings(settings: Settings, cluster: ClusterConfig | None = None) -> 
 
 
 def check_machine(settings: Settings, cluster: ClusterConfig | None = None) -> None:
-    """Checks what the parts need of the machine and of Kafka; the data directory is checked by who holds it.
-
-    Raises:
-        HeadgateError: Kafka does not answer, or its topics do not fit.
-        AuthFileError: The audit log cannot be used.
-        AddressError: An address is taken or cannot be had.
-        SparkMissingError: There is no suitable Java, or no connector.
-        UnavailableError: Java does not say its version.
-    """
+    """Checks what the parts need of the machine and of Kafka; the data directory is checked by who holds it."""
     if settings.audit_log_path is not None:
         from headgate.server.authentication import audit_log_of
 
@@ -115,23 +92,13 @@ def check_machine(settings: Settings, cluster: ClusterConfig | None = None) -> N
 
 
 def check_spark() -> None:
-    """Checks what the matcher needs.
-
-    Raises:
-        SparkMissingError: There is no suitable Java, or no connector.
-        UnavailableError: Java does not say its version.
-    """
+    """Checks what the matcher needs."""
     connector_jar()
     check_java()
 
 
 def arrange_dispatchers(settings: Settings) -> Settings:
-    """Makes the dispatchers' directories fit the number of dispatchers; returns settings that name it.
-
-    Raises:
-        LayoutError: The directories are not as a server leaves them.
-        HeadgateError: Their content cannot be read.
-    """
+    """Makes the dispatchers' directories fit the number of dispatchers; returns settings that name it."""
     settings = layout.settled(settings)
 
     def rewrite(before: Sequence[DispatcherDirectory], after: Sequence[DispatcherDirectory]) -> None:
@@ -153,9 +120,6 @@ def check_files(settings: Settings) -> None:
     """Checks that each database has everything that was committed to it; what is lost may have been accepted.
 
     Before anything opens one: whoever writes to a database gives up what could still be saved of it.
-
-    Raises:
-        FatalError: One is gone, damaged, or lacks commits; the message names it.
     """
     for path in sqlite.databases(settings.data):
         try:
@@ -187,12 +151,7 @@ def _renew(path: Path) -> None:
 
 
 def check_tls(settings: Settings) -> None:
-    """Checks the settings of TLS and the files that they name.
-
-    Raises:
-        InvalidInputError: They contradict each other.
-        TlsFileError: A file does not do.
-    """
+    """Checks the settings of TLS and the files that they name."""
     if (settings.tls_cert is None) is not (settings.tls_key is None):
         there, lacks = ("--tls-cert", "--tls-key") if settings.tls_key is None else ("--tls-key", "--tls-cert")
         raise InvalidInputError(

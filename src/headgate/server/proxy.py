@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 from headgate.auth.context import USER, USER_HEADER, header_of
 from headgate.auth.user import ANONYMOUS
 from headgate.control.http import while_connected
-from headgate.errors import TooLargeError, UnavailableError
-from headgate.limits import APPLY_BYTES_MAX, OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
 from headgate.server.local_http import BrokenAnswerError, Header, LocalResponse, PeerAddress, requested
+from headgate_api.errors import TooLargeError, UnavailableError
+from headgate_api.limits import APPLY_BYTES_MAX, OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
 
 FORWARDED: Final = b"headgate-forwarded"
 """A header that says that another server of the deployment has passed the request on, to the one that leads."""
@@ -46,8 +46,7 @@ class PartUnavailableError(UnavailableError):
 class ProcessProxy:
     """An ASGI application that passes requests on, their bodies as a whole.
 
-    Args:
-        shown: What it is given of what a client has shown, by which it asks other servers; None where there is nothing.
+    `shown` has the headers by which the other process may ask further servers for the client; None for none.
     """
 
     def __init__(self, socket: Path, shown: Callable[[Scope], Sequence[Header] | None] = lambda _: None) -> None:
@@ -55,12 +54,6 @@ class ProcessProxy:
         self._shown = shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request; ends when the client or the other process does.
-
-        Raises:
-            PartUnavailableError: The other process does not answer.
-            TooLargeError: The body is too large for any request that is passed on.
-        """
         request = await whole_request(scope, receive)
         if request is not None:
             user = scope.get(USER, ANONYMOUS)
@@ -79,11 +72,7 @@ class WholeRequest:
 
 
 async def whole_request(scope: Scope, receive: Receive) -> WholeRequest | None:
-    """Receives a request; None when its client has gone.
-
-    Raises:
-        TooLargeError: The body is too large for any request that is passed on.
-    """
+    """Receives a request, of no more bytes than any that is passed on may have; None when its client has gone."""
     request = Request(scope, receive)
     path = sent_path(scope).encode("latin-1")
     bytes_max = next((most for paths, most in _LARGER if paths.fullmatch(path)), OBJECT_BYTES_MAX)
@@ -110,12 +99,7 @@ async def pass_on(
 ) -> None:
     """Asks another process, and passes its answer on as it comes; ends when the client or the other process does.
 
-    Args:
-        before: Is awaited when the answer's head has come, before it is passed on.
-        patience_s: How long to wait for that head; None: as long as the client does.
-
-    Raises:
-        PartUnavailableError: The other process does not answer.
+    `before` is awaited when the answer's head has come, for which it waits `patience_s`; None: as long as the client.
     """
     async with contextlib.AsyncExitStack() as stack:
         try:

@@ -16,7 +16,6 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.quota_usage import QuotaBoard
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
-from headgate.limits import HEARTBEAT_S, READERS_MAX
 from headgate.log.directory import LogDirectory
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.retained import RetainedLog
@@ -27,6 +26,7 @@ from headgate.server.reader_client import count_route, scan_route
 from headgate.stream.api import ReadApi
 from headgate.stream.read_rpc import ReadRpc
 from headgate.stream.readers import Readers
+from headgate_api.limits import HEARTBEAT_S, READERS_MAX
 
 _FILES_A_PARTITION = 3
 """Of one reader: the mapped offsets and two segments."""

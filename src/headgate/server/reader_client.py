@@ -16,11 +16,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.http import JSON
-from headgate.errors import HeadgateError, UnavailableError
-from headgate.limits import READER_RETRIES_MAX, READER_RETRY_S
 from headgate.scan.counting import CountPage, CountRequest, EventCounter
 from headgate.scan.pages import Scanner, ScanPage, ScanRequest
 from headgate.server.local_http import answered
+from headgate_api.errors import HeadgateError, UnavailableError
+from headgate_api.limits import READER_RETRIES_MAX, READER_RETRY_S
 
 SCAN_PATH: Final = "/scan"
 COUNT_PATH: Final = "/count"
@@ -50,7 +50,6 @@ class ReaderScanner:
         return msgspec.json.decode(await self._answer(SCAN_PATH, wanted), type=ScanPage)
 
     async def count_page(self, request: CountRequest) -> CountPage:
-        """See `EventCounter`; ReaderError and ReaderUnavailableError as in `scan_page`."""
         return msgspec.json.decode(await self._answer(COUNT_PATH, request), type=CountPage)
 
     async def _answer(self, path: str, wanted: msgspec.Struct) -> bytes:

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.errors import FatalError
-from headgate.limits import HEARTBEAT_S, SILENT_S_MAX
 from headgate.server import child, parts
 from headgate.server.parts import ServerPart
 from headgate.settings import Settings
 from headgate.storage.files import replace_whole
+from headgate_api.errors import FatalError
+from headgate_api.limits import HEARTBEAT_S, SILENT_S_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,6 @@ class PartReport:
         self._growth = child.Growth()
 
     def ready(self, is_ready: bool) -> None:
-        """Says that the part is ready, or that it no longer is."""
         self._say("ready", str(os.getpid()) if is_ready else None)
 
     def note(self, text: str) -> None:

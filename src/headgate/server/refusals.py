@@ -12,11 +12,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headgate.auth.context import shows_token
 from headgate.control.egress import RESERVED_NAMESPACES
 from headgate.control.kube_status import failure_of
-from headgate.errors import HeadgateError, UnavailableError
 from headgate.event.hops import HOPS_HEADER
 from headgate.ingress.errors import retry_after_s, send_body, send_problem
 from headgate.server.health import PATHS
 from headgate.server.parts import Role
+from headgate_api.errors import HeadgateError, UnavailableError
 
 _CLOSE: Final = (b"connection", b"close")
 
@@ -50,7 +50,6 @@ class RoleAbsent:
         self._role = role
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises RoleAbsentError, always."""
         raise RoleAbsentError(self._role)
 
     def routes(self, routes: Iterable[Route]) -> list[Route]:

@@ -8,7 +8,7 @@ Dispatchers may have passed different offsets of a partition. The new ones have 
 it are left out, the next run matches these events again. So deliveries may be repeated and none is lost.
 
 Rows of one partition come from several old outboxes, and are no longer in the order of their offsets. Until all rows
-of then have ended, the retention floor stays where it was (`FloorBase`).
+of them have ended, the retention floor stays where it was (`FloorBase`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.control.objects import Kind, ObjectKey
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery import journal
 from headgate.delivery.cursors import CursorChange, Cursors, CursorStore, TargetCursor
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.file_records import DispatcherRecords
-from headgate.limits import FLOOR_LOOKS_MAX
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.files import UnsyncedFileOps
 from headgate.log.reader import Chunk, PartitionReader
@@ -44,15 +42,16 @@ from headgate.replay.store import ReplayStore
 from headgate.retention.floor import FloorBase, FloorFinder
 from headgate.storage.files import DispatcherDirectory
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore
+from headgate_api.control.objects import Kind, ObjectKey
+from headgate_api.limits import FLOOR_LOOKS_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
     """A position of an old outbox.
 
-    Attributes:
-        to: How many rows stand before it in each new outbox: where a cursor goes on.
-        target: Whose row stood there and was written anew; None when none was.
+    `to` has how many rows stand before it in each new outbox, where a cursor goes on; `target` is whose row stood there
+    and was written anew, None when none was.
     """
 
     to: tuple[int, ...]
@@ -87,12 +86,7 @@ class _Old:
 def rewrite(
     data: Path, on_corrupt: OnCorrupt, before: Sequence[DispatcherDirectory], after: Sequence[DispatcherDirectory]
 ) -> None:
-    """Write what the dispatchers have for another number of them. The directories of those that will be are empty.
-
-    Raises:
-        HeadgateError: Something cannot be read.
-        OSError: The disk does not take it.
-    """
+    """Write what the dispatchers have for another number of them. The directories of those that will be are empty."""
     partitions = LogDirectory(data / "log", on_corrupt).partitions()
     olds = [_read(own, on_corrupt, partitions) for own in before]
     passed = {p: min(old.watermarks.get(p, 0) for old in olds) for p in partitions}

@@ -12,10 +12,10 @@ from starlette.routing import Route
 
 from headgate.control.grants import Grants
 from headgate.control.http import JSON, json_response, read_body
-from headgate.control.objects import Kind
 from headgate.control.queries import user_of
 from headgate.replay.api import BASE
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherQuestion, refusal
+from headgate_api.control.objects import Kind
 
 _TYPES: Final = frozenset({JSON})
 

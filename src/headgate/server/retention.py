@@ -14,14 +14,14 @@ from typing import Final
 import msgspec
 import structlog
 
-from headgate.errors import HeadgateError
-from headgate.limits import RETENTION_EVERY_S
 from headgate.log.retention import retain
 from headgate.log.writer import PartitionWriter
 from headgate.observe.logs import Recurring
 from headgate.retention.floor import FloorFinder, RetentionFloor
 from headgate.settings import Settings
 from headgate.storage.files import DispatcherDirectory
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import RETENTION_EVERY_S
 
 _log = structlog.get_logger(__name__)
 
@@ -71,7 +71,6 @@ class _Partition:
         self._removals = Recurring(_log, "old segments cannot be removed", *_EXPECTED)
 
     def trim(self, floor_offset: int) -> None:
-        """Removes what the settings let go below an offset."""
         with self._removals.attempt(directory=str(self._writer.directory)):
             self._trim(floor_offset)
 

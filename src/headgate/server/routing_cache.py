@@ -10,9 +10,9 @@ from typing import Protocol
 
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.control.specs import ServedBroker
-from headgate.event.names import path_of
 from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.outbox.shards import Shard
+from headgate_api.event.names import path_of
 
 
 class TargetReports(Protocol):
@@ -54,13 +54,12 @@ class RoutingCache:
         self._whole: RoutingTable | None = None
 
     async def refresh(self) -> None:
-        """Bring the table up to date when the store has changed."""
         version = self._store.data_version()
         if version != self._version:
             self._apply(version, await asyncio.to_thread(self._store.snapshot))
 
     def refresh_now(self) -> None:
-        """The same at once, blocking: a row names a target that is not in the table, and the store may be newer.
+        """As `refresh`, at once and blocking: a row names a target that is not in the table; the store may be newer.
 
         It does not wait for a `refresh` under way, which would end after the row.
         """
@@ -89,7 +88,6 @@ class RoutingCache:
 
     @property
     def generation(self) -> int:
-        """Of the filters in the table."""
         return self._table.generation if self._table is not None else -1
 
     def _apply(self, version: int, table: RoutingTable) -> None:

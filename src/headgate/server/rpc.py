@@ -12,8 +12,6 @@ from typing import Any, Final, NoReturn
 import grpc
 from grpc import aio
 
-from headgate import limits
-from headgate.errors import HeadgateError, TooLargeError, UnavailableError
 from headgate.rpc.service import (
     PUBLISHER,
     READER,
@@ -36,6 +34,8 @@ from headgate.server.rpc_meta import HealthService, reflection_services
 from headgate.server.tls import CertificateKeeper
 from headgate.settings import Settings
 from headgate.shares import FairPlaces
+from headgate_api import limits
+from headgate_api.errors import HeadgateError, TooLargeError, UnavailableError
 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", limits.RPC_REQUEST_BYTES_MAX),
@@ -87,11 +87,8 @@ class _ServedCall(ReadAgain):
     """A call whose messages are bounded, and which is refused only when its first message has come.
 
     A client whose first message meets the end of the call may lose the status: gRPC for Python tells such a one
-    "Internal error from Core" (grpc/grpc#36066) instead of why it was refused.
-
-    Args:
-        limit_bytes: Of a message; None where gRPC itself has the bound.
-        refused: The places of calls that wait to be refused.
+    "Internal error from Core" (grpc/grpc#36066) instead of why it was refused. `limit_bytes` is None where gRPC itself
+    has the bound; `refused` are the places of calls that wait to be refused.
     """
 
     def __init__(self, context: CallContext, limit_bytes: int | None, refused: FairPlaces) -> None:
@@ -136,14 +133,8 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serve gRPC for as long as the block lasts; at its end calls are cut off after READ_DRAIN_S_MAX.
 
-    Args:
-        address: HOST:PORT, or `unix:` and a path; the socket is for this user only.
-        shared: Whether other processes of this user listen there, too; else nobody can take half of the connections.
-        option: The option of `headgate serve` that says the address, for the message.
-        credentials: For TLS; None for none.
-
-    Raises:
-        UnavailableError: Nobody can listen there.
+    `address` is HOST:PORT, or `unix:` and the path of a socket for this user only. With `shared` other processes of
+    this user listen there, too; else nobody can take half of the connections. `option` is for the error's hint.
     """
     is_ours = address.startswith("unix:")
     if is_ours:
@@ -180,11 +171,8 @@ async def front(
 ) -> AsyncIterator[None]:
     """Serve all of the contract, health and reflection where clients find it, unless that is switched off.
 
-    Args:
-        consuming: Hands calls about subscriptions on; None: to the one dispatcher of this server.
-        certificate: The server's; None without TLS.
-        authentication: Who makes the calls; None: everybody is anonymous.
-        authorization: What he may do; None: everything.
+    Where they are None: `consuming` (calls about subscriptions) is this server's dispatchers, there is no TLS,
+    everybody is anonymous and may do everything.
     """
     addresses = [address for address in addresses_of(settings) if address.is_grpc]
     if not addresses:
@@ -198,9 +186,8 @@ async def front(
     try:
         async with contextlib.AsyncExitStack() as stack:
             publishing: grpc.GenericRpcHandler = publisher
-            if (
-                settings.fronts > 1 and not settings.is_on_kafka
-            ):  # a producer belongs to the front that owns its partition
+            # A producer belongs to the front that owns its partition.
+            if settings.fronts > 1 and not settings.is_on_kafka:
                 publishing = CallsBehind(publisher, ProducerForwarding(fronts, number, settings.partitions).behind)
                 await stack.enter_async_context(serving([publisher], f"unix:{settings.front_rpc(number)}"))
             services = [publishing, *forwarded, health, *reflection_services()]

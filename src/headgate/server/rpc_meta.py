@@ -15,10 +15,10 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_reflection.v1alpha.reflection import aio as reflection
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
-from headgate.errors import NotFoundError
-from headgate.limits import HEALTH_POLL_S
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, RpcCall, Service
 from headgate.server.parts import Role, ServerPart
+from headgate_api.errors import NotFoundError
+from headgate_api.limits import HEALTH_POLL_S
 
 HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 REFLECTION: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")

@@ -12,7 +12,6 @@ from typing import Any
 import structlog
 from starlette.routing import Route
 
-from headgate import limits
 from headgate.control.egress import UrlPolicy
 from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.routing import RoutingTable
@@ -34,7 +33,6 @@ from headgate.delivery.subscribers import SubscriberHealth
 from headgate.delivery.tokens import IdentityTokens
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.delivery.webhook_handshake import Handshakes
-from headgate.errors import UnavailableError
 from headgate.observe.logs import Recurring, tell_failure
 from headgate.observe.tracing import Tracing
 from headgate.outbox.reader import Backlog
@@ -51,6 +49,8 @@ from headgate.server.target_stats import TargetStatsApi
 from headgate.settings import Settings
 from headgate.storage.commit import Committer
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
+from headgate_api import limits
+from headgate_api.errors import UnavailableError
 
 _log = structlog.get_logger(__name__)
 
@@ -68,12 +68,10 @@ class TargetReporter:
         self._writing: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
-        """There may be something to report."""
         if self._errors and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(limits.REPORT_S_MIN, self._start)
 
     async def close(self) -> None:
-        """Report what is left."""
         if self._timer is not None:
             self._timer.cancel()
         if self._writing is not None:
@@ -101,13 +99,10 @@ class TargetReporter:
 
 @dataclass(frozen=True, kw_only=True)
 class SenderIdentity:
-    """What this server shows to receivers, and where.
+    """What this server shows to receivers, and where: replies are stored at its own `url`.
 
-    Attributes:
-        url: The server's own address, where replies are stored.
-        secrets: What deliveries authenticate by; None for nothing.
-        signer: Has the key of tokens for subscribers; None for none.
-        grants: Permissions of subscribers by callback; None: nobody is asked.
+    None means: no `secrets` to authenticate deliveries by, no `signer` of tokens for subscribers, nobody asked for
+    `grants`.
     """
 
     url: str = ""
@@ -118,7 +113,6 @@ class SenderIdentity:
 
     @classmethod
     def of(cls, settings: Settings, store: Store) -> SenderIdentity:
-        """What the settings and the objects say."""
         return cls(
             url=settings.url,
             policy=url_policy(settings),
@@ -128,7 +122,6 @@ class SenderIdentity:
         )
 
     def tokens(self, clocks: Clocks) -> IdentityTokens:
-        """Makes tokens for subscribers."""
         return IdentityTokens(self.signer, self.url, clocks)
 
     def handshakes(self, transport: Transport, clocks: Clocks) -> Handshakes | None:
@@ -149,13 +142,9 @@ class SenderIdentity:
 class DeliveryOptions:
     """What a dispatcher works with, wherever its matches come from.
 
-    Attributes:
-        token: 32 bytes that this server's processes know each other by.
-        transport: The HTTP client; None for the real one.
-        inward: The way into the server itself; None for plain HTTP to its own address.
-        tracing: Makes spans; None for none.
-        on_ready: Called once, when matches can come.
-        on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
+    `token` is 32 bytes that this server's processes know each other by. None for `transport` is the real HTTP client,
+    for the way `inward` plain HTTP to the server's own address. `on_ready` is called once, when matches can come,
+    `on_look` as long as the loop turns, with what is wrong; empty for nothing.
     """
 
     data: Path
@@ -187,13 +176,9 @@ class DeliveryMeans:
 class ShardState:
     """Where a shard's events, rows and state are.
 
-    Attributes:
-        backlog: The outbox, for targets that lag.
-        dead_letters: `deadletters.db`.
-        committer: Ends the transactions of dead letters; None for SQLite alone.
-        quotas: How many dead letters a namespace may have; None: any number.
-        flush_s: Between two transactions of cursors at least.
-        when_durable: Of the outbox: cursors and dead letters are written behind their rows.
+    Without a `committer` SQLite alone ends the transactions of dead letters; without `quotas` a namespace may have any
+    number of them. Transactions of cursors are `flush_s` apart at least; they and dead letters wait for `when_durable`,
+    which puts them behind their rows of the outbox.
     """
 
     events: Events
@@ -210,10 +195,8 @@ class ShardState:
 class ShardDeliveries:
     """Everything between a shard's rows and its subscribers, on one event loop.
 
-    Args:
-        listener: Hears what follows from rows and deliveries.
-        on_table: Called with each newer routing table, after the scheduler.
-        sharers: How many shards a process may have: each has that part of its limits.
+    `listener` hears what follows from rows and deliveries, `on_table` each newer routing table, after the scheduler. A
+    process may have `sharers` shards: each has that part of its limits.
     """
 
     def __init__(
@@ -293,7 +276,6 @@ class ShardDeliveries:
     def subscription_resources(
         self, outbox: OutboxView, log: ReadableLog, scanner: Scanner, in_force: Callable[[], dict[int, tuple[int, int]]]
     ) -> SubscriptionResources:
-        """What the shard's subscriptions share; see there."""
         return SubscriptionResources(
             outbox=outbox,
             log=log,
@@ -319,12 +301,7 @@ class ShardDeliveries:
         on_look: Callable[[], object] = lambda: None,
         **context: object,
     ) -> None:
-        """Refreshes after each pause, until it is cancelled.
-
-        Args:
-            on_look: Called before each look.
-            **context: What the log says of a look that fails.
-        """
+        """Refreshes after each pause, until it is cancelled; the log says `context` of a look that fails."""
         looks = Recurring(_log, "routing cannot be read", UnavailableError)
         while True:
             await pause()

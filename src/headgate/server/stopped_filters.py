@@ -18,18 +18,18 @@ import structlog
 from headgate.control.store import Store
 from headgate.control.target_reports import StoppedFilter
 from headgate.control.writes import kube_time
-from headgate.errors import UnavailableError
-from headgate.event.names import path_of
-from headgate.limits import (
+from headgate.observe.history import NumbersHistory, grown
+from headgate.observe.logs import Recurring
+from headgate.server.target_stats import MatchCount
+from headgate_api.errors import UnavailableError
+from headgate_api.event.names import path_of
+from headgate_api.limits import (
     STOPPED_EXPECTED_MIN,
     STOPPED_MATCHED_PARTS,
     STOPPED_PART_S,
     STOPPED_SILENT_PARTS,
     STOPPED_TOLD_PARTS,
 )
-from headgate.observe.history import NumbersHistory, grown
-from headgate.observe.logs import Recurring
-from headgate.server.target_stats import MatchCount
 
 _NOTHING: Final = MatchCount(0, False)
 _log = structlog.get_logger(__name__)
@@ -39,11 +39,8 @@ _log = structlog.get_logger(__name__)
 class MatchCounters:
     """The counters of a trigger at one moment; each begins anew when its process does.
 
-    Attributes:
-        needs: The generation that first held its filter: another one is another filter.
-        matched: Events that the filter took and that were delivered or given up.
-        waits: Whether there are matches that have not ended, so that nobody knows yet how many count.
-        events: What its broker has taken.
+    `needs` is the generation that first held its filter: another one is another filter. `matched` events were delivered
+    or given up; while it `waits`, nobody knows how many will be. `events` is what its broker has taken.
     """
 
     target: int
@@ -56,8 +53,7 @@ class MatchCounters:
 class StoppedFilters:
     """Finds filters that have stopped matching. Pure.
 
-    Args:
-        told: What an earlier process said; it holds until the filter matches, is another one, or a day has passed.
+    What an earlier process `told` holds until the filter matches, is another one, or a day has passed.
     """
 
     def __init__(self, told: dict[int, StoppedFilter]) -> None:
@@ -65,10 +61,7 @@ class StoppedFilters:
         self._tracks: dict[int, _Track] = {}
 
     def look(self, counters: Iterable[MatchCounters], now_s: float) -> dict[int, StoppedFilter]:
-        """The filters that have stopped by this look, by target; triggers that are gone are forgotten.
-
-        `counters` are those of all triggers, `now_s` is in seconds since 1970.
-        """
+        """The filters that have stopped, by target, by the counters of all triggers at `now_s`, seconds since 1970."""
         tracks = {}
         for one in counters:
             track = self._tracks.get(one.target)
@@ -130,12 +123,7 @@ class _Track:
 
 
 class StoppedFiltersWatch:
-    """Looks for them, and tells the objects.
-
-    Args:
-        matches: How many matches of each target have ended; None while a dispatcher does not answer.
-        clock_s: Seconds since 1970.
-    """
+    """Looks for them, and tells the objects; `matches` has None while a dispatcher does not answer."""
 
     def __init__(
         self,
@@ -151,7 +139,6 @@ class StoppedFiltersWatch:
         self._filters: StoppedFilters | None = None
 
     async def run(self) -> None:
-        """Looks every STOPPED_PART_S until it is cancelled."""
         looks = Recurring(_log, "filters that stopped matching cannot be told", UnavailableError)
         while True:
             with looks.attempt():

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headgate import __version__
 from headgate.control.plans import DUE, filter_compiler
 from headgate.control.schema import MIGRATIONS
 from headgate.log.errors import NewerLogError
@@ -18,6 +17,7 @@ from headgate.log.format import SEGMENT_FIXED_BYTES, SEGMENT_VERSION, segment_ve
 from headgate.log.recovery import list_segments
 from headgate.storage import sqlite
 from headgate.storage.files import replace_whole
+from headgate_api import __version__
 
 VERSION: Final = "version"
 """In a data directory: the version of the Headgate that used it last."""
@@ -32,12 +32,7 @@ _COPIES_OF_CONTROL: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class StoredFormat:
-    """The version of one file, or of the files of one partition.
-
-    Attributes:
-        part: Its place in the data directory.
-        found: The version; 0 of a file that nobody has written.
-    """
+    """The version of one file, or of the files of one partition; `found` is 0 for a file that nobody has written."""
 
     part: str
     found: int
@@ -58,11 +53,8 @@ class StoredFormat:
 class UpgradePlan:
     """What the first start of this version would do with a data directory.
 
-    Attributes:
-        written_by: The version that used it last; empty when that is not known.
-        plans: Compiled filters of triggers and subscriptions.
-        stale_plans: Those that are compiled anew.
-        needed_bytes: Free disk that it takes.
+    `written_by` is the version that used it last, empty when that is not known. Of the `plans`, the compiled filters of
+    triggers and subscriptions, `stale_plans` are compiled anew; `needed_bytes` is the free disk that it takes.
     """
 
     written_by: str
@@ -79,10 +71,7 @@ class UpgradePlan:
 
 
 def formats(data: Path) -> Iterator[StoredFormat]:
-    """The versions of all parts of a data directory; a part that cannot be read is left out: whoever opens it says why.
-
-    A server may run on it.
-    """
+    """The versions of all parts of a data directory, also of a server that runs; what is unreadable is left out."""
     for path in (data / _CONTROL, *sorted(data.glob("dispatcher/*/*.db"))):
         known = len(MIGRATIONS) if path.name == _CONTROL else sqlite.TABLES_VERSION
         if (version := _database_version(path)) is not None:
@@ -94,12 +83,7 @@ def formats(data: Path) -> Iterator[StoredFormat]:
 
 
 def check_formats(data: Path) -> None:
-    """Refuses what a newer Headgate wrote.
-
-    Raises:
-        DatabaseNewerError: A database is newer.
-        NewerLogError: Segments are.
-    """
+    """Refuses what a newer Headgate wrote."""
     for one in formats(data):
         if one.is_newer and one.part.endswith(".db"):
             raise sqlite.DatabaseNewerError(data / one.part, one.found, one.known, by=last_version(data))
@@ -110,9 +94,7 @@ def check_formats(data: Path) -> None:
 def plan_upgrade(data: Path) -> UpgradePlan:
     """What the first start of this version would do; changes nothing. A server may run on it.
 
-    Raises:
-        sqlite3.DatabaseError: control.db cannot be read.
-        OSError: There is no room for a copy of it.
+    Raises sqlite3.DatabaseError where control.db cannot be read, OSError without room for a copy of it.
     """
     found = tuple(formats(data))
     control = next((one for one in found if one.part == _CONTROL), None)

@@ -23,28 +23,24 @@ from starlette.routing import Route
 
 from headgate.control.attention import ObjectTrouble
 from headgate.control.http import json_response
-from headgate.control.objects import Kind
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterCount
-from headgate.event import rfc3339
-from headgate.limits import ATTENTION_MAX, HISTORY_POINT_S, RATE_WINDOW_S
 from headgate.observe.history import NumbersHistory, Rates
 from headgate.observe.logs import Recurring
 from headgate.server import ready
 from headgate.server.dispatcher_group import DispatcherReach
 from headgate.server.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, BacklogCount, Undelivered, undelivered
 from headgate.settings import Settings
+from headgate_api.control.objects import Kind
+from headgate_api.event import rfc3339
+from headgate_api.limits import ATTENTION_MAX, HISTORY_POINT_S, RATE_WINDOW_S
 
 _KEPT: Final = "kept"
 _log = structlog.get_logger(__name__)
 
 
 class PartView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A process of a server; what it says of itself stays with those who may see the whole.
-
-    Attributes:
-        server: URL of the server in a deployment of several; empty for the one that there is.
-    """
+    """A process of a server; `note` is only for those who may see all, `server` its URL where there are several."""
 
     name: str
     ready: bool
@@ -85,11 +81,8 @@ class DeadLetterTrouble(msgspec.Struct, frozen=True):
 class SummaryView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The answer.
 
-    Attributes:
-        rates: Of the last minute: received, delivered and failed a second.
-        latency: Of the last minute: p50 and p99, seconds; empty without deliveries.
-        objects: How many there are, by plural.
-        attention: At most ATTENTION_MAX of `attention_total`.
+    Of the last minute: `rates` a second, and `latency` in seconds, empty without deliveries. `objects` are counted by
+    plural; `attention` has at most ATTENTION_MAX of `attention_total`.
     """
 
     namespace: str = ""
@@ -112,13 +105,7 @@ def parts_of(settings: Settings, server: str = "") -> list[PartView]:
 
 
 class SummaryApi:
-    """The handlers.
-
-    Args:
-        parts: The processes of all servers; may block.
-        letters: Each dispatcher's `deadletters.db`, for when it does not answer; empty where they are not here.
-        clock_s: Seconds since 1970.
-    """
+    """The handlers. `parts` may block; `letters`: each dispatcher's `deadletters.db`, for when it does not answer."""
 
     def __init__(
         self,

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import structlog
 
-from headgate import limits
 from headgate.observe import metrics
 from headgate.observe.exposition import Publisher
 from headgate.observe.logs import Recurring
@@ -23,6 +22,7 @@ from headgate.server.parts import Role, ServerPart
 from headgate.server.zygote import ForkedPart, Zygote, reap_orphans
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
+from headgate_api import limits
 
 _log = structlog.get_logger()
 
@@ -32,17 +32,12 @@ DRAIN: Final = (
     (frozenset({Role.DISPATCHER}), 10.0),
     (frozenset({Role.FRONT}), 7.0),
 )
-"""The roles in the order in which they stop, with the seconds that their processes may take, DRAIN_S_MAX in all.
-What one of them leaves of its time, the next ones may use. Before that the fronts take nothing more from outside. They
-end last: what is delivered meanwhile may be answered with events to be stored."""
+"""Roles in the order in which they stop, with the seconds of each, DRAIN_S_MAX in all; what one leaves the next has.
+Fronts end last, and take nothing from outside meanwhile: answers to deliveries may be events to be stored."""
 
 
 class Supervisor:
-    """Runs the server's processes until it is told to stop.
-
-    Args:
-        on_ready: Called once, when every part is ready for the first time, with the seconds that it took.
-    """
+    """Runs the server's processes until it is told to stop; `on_ready` gets the seconds until every part was ready."""
 
     def __init__(
         self, settings: Settings, on_ready: Callable[[float], None], cluster: ClusterConfig | None = None
@@ -58,12 +53,7 @@ class Supervisor:
         """Held while a process is being started, so that a stop misses none that is there and not known yet."""
 
     async def run(self) -> int:
-        """Runs until SIGTERM or SIGINT; returns the exit status, 0 after an orderly drain.
-
-        Raises:
-            FatalError: A part cannot work, and starting it again does not help; the others have been stopped.
-            HeadgateError: The data directory cannot be had.
-        """
+        """Runs until SIGTERM or SIGINT; returns 0 after an orderly drain, else 1. FatalError: a part cannot work."""
         loop = asyncio.get_running_loop()
         with datadir.owned(self._settings):
             # Before signals are caught: it may last, and may be broken off at any instant.
@@ -102,11 +92,7 @@ class Supervisor:
             self._stopping.set()
 
     async def _keep(self, part: ServerPart) -> None:
-        """Starts the process of `part` again whenever it ends, after a pause that grows while it keeps failing.
-
-        Raises:
-            FatalError: It said that starting it again does not help.
-        """
+        """Starts the process of `part` again whenever it ends, after a pause that grows while it keeps failing."""
         pause_s = limits.RESTART_PAUSE_S_MIN
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -188,7 +174,6 @@ class Supervisor:
         return clean
 
     def _alive(self, roles: frozenset[Role]) -> dict[ServerPart, ForkedPart]:
-        """The processes of some roles that have not ended."""
         return {
             part: process
             for part, process in self._processes.items()

@@ -25,19 +25,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.http import JSON, json_response
-from headgate.control.objects import OWN_API_VERSION, Kind, ObjectKey
 from headgate.deadletters.api import CountsPage
 from headgate.deadletters.store import counts_of
 from headgate.delivery.events import Events
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState
-from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
-from headgate.event import rfc3339
-from headgate.limits import STATS_ANSWER_S_MAX, STATS_PAGE_MAX
 from headgate.outbox.shards import dispatcher_of
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, DispatcherReach
 from headgate.server.local_http import answered
 from headgate.server.proxy import sent_path
+from headgate_api.control.objects import OWN_API_VERSION, Kind, ObjectKey
+from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate_api.event import rfc3339
+from headgate_api.limits import STATS_ANSWER_S_MAX, STATS_PAGE_MAX
 
 SUMMARY: Final = f"/apis/{OWN_API_VERSION}/summary"
 SUMMARY_OF_NAMESPACE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/summary"
@@ -60,13 +60,9 @@ def stats_paths(kind: Kind) -> tuple[str, ...]:
 class TargetStats(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The counters of one trigger since `since`; see `delivery.counts.TargetCounts`.
 
-    Attributes:
-        rate: Deliveries a second in the last minute.
-        backlog: Deliveries in memory that have not ended.
-        lagging: Whether there is more in the outbox.
-        circuit: `closed` or `open`.
-        since: When the dispatcher began to count, RFC 3339.
-        oldest_undelivered: When the oldest event in memory was stored, RFC 3339; empty without one.
+    `rate` is deliveries a second in the last minute, `backlog` those in memory that have not ended, `lagging` whether
+    there is more in the outbox, `circuit` `closed` or `open`. Times are RFC 3339: `since` the dispatcher counts,
+    `oldest_undelivered` is when the oldest event in memory was stored, empty without one.
     """
 
     delivered: int
@@ -92,10 +88,7 @@ class StatsReply(msgspec.Struct, frozen=True):
 class BacklogCount(msgspec.Struct, rename="camel"):
     """What the triggers of a namespace, or of a server, have not delivered.
 
-    Attributes:
-        deliveries: In memory.
-        lagging: Triggers that have more in the outbox.
-        circuits_open: Triggers whose subscriber is not asked now.
+    `deliveries` are in memory; `lagging` triggers have more in the outbox; `circuits_open` subscribers are not asked.
     """
 
     deliveries: int = 0
@@ -221,12 +214,7 @@ class TriggerCounters(Protocol):
 
 
 class RemoteStats:
-    """See `TriggerCounters`; of one request.
-
-    Args:
-        target_id: The id of a trigger's target; None where there is none. May block.
-        client: The request, whose client must have the right to it at every server that is asked.
-    """
+    """See `TriggerCounters`; for one request, whose client must have the right to it at every server that is asked."""
 
     def __init__(self, reach: DispatcherReach, target_id: Callable[[ObjectKey], int | None], client: Request) -> None:
         self._reach = reach
@@ -262,8 +250,7 @@ class RemoteStats:
 async def undelivered(reach: DispatcherReach, client: Request, files: Sequence[Path] = ()) -> Undelivered:
     """What all dispatchers have not delivered, of the namespace that a request for a summary is about, or of all.
 
-    Args:
-        files: Each dispatcher's `deadletters.db`, read for one that does not answer; empty where they are not here.
+    `files` has each dispatcher's `deadletters.db`, read for one that is silent; empty where they are not here.
     """
     question = DispatcherQuestion("GET", sent_path(client.scope), b"", client)
     asked = (_answer(reach, number, question, Undelivered) for number in range(reach.count))
@@ -281,10 +268,7 @@ async def undelivered(reach: DispatcherReach, client: Request, files: Sequence[P
 
 
 async def matches(dispatchers: Iterable[Path]) -> dict[int, MatchCount] | None:
-    """How many matches of triggers have ended, by target; who has had none is left out.
-
-    None where a dispatcher of this server, each asked at its socket, is away.
-    """
+    """How many matches have ended, by target; those without any are left out. None: a dispatcher does not answer."""
     found: dict[int, MatchCount] = {}
     for socket in dispatchers:
         try:

@@ -18,11 +18,11 @@ from typing import Final
 import grpc
 import structlog
 
-from headgate import limits
 from headgate.auth.static_tokens import state_of
-from headgate.errors import InvalidInputError
 from headgate.observe.metrics import TLS_CERTIFICATES
 from headgate.settings import ClientAuth, Settings
+from headgate_api import limits
+from headgate_api.errors import InvalidInputError
 
 _log = structlog.get_logger(__name__)
 
@@ -50,12 +50,7 @@ class TlsFileError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where certificates and the key are.
-
-    Attributes:
-        certificate: The server's certificate, then those between it and the CA.
-        client_ca: CAs of client certificates; None when none are asked for.
-    """
+    """Where the key and the certificates are: behind the server's own are those between it and the CA."""
 
     certificate: Path
     key: Path
@@ -64,13 +59,11 @@ class TlsFiles:
 
     @classmethod
     def of(cls, settings: Settings) -> TlsFiles:
-        """Those that the settings name."""
         assert settings.tls_cert is not None
         assert settings.tls_key is not None
         return cls(settings.tls_cert, settings.tls_key, settings.tls_client_ca, settings.client_auth)
 
     def state(self) -> FileState:
-        """How the files are now."""
         return tuple(state_of(path) for path in (self.certificate, self.key, self.client_ca) if path is not None)
 
 
@@ -78,13 +71,8 @@ class TlsFiles:
 class Certificate:
     """A certificate with its key and the CAs of clients, all of which work.
 
-    Attributes:
-        context: For the handshakes of HTTP.
-        chain: As PEM.
-        key: As PEM.
-        client_ca: As PEM; None when clients show no certificates.
-        ends_s: Seconds since 1970 when it is no longer valid.
-        state: Of the files that it was read from.
+    `context` is for the handshakes of HTTP; `chain`, `key` and `client_ca` are PEM. It is valid until `ends_s`, in
+    seconds since 1970; `state` is that of the files that it was read from.
     """
 
     context: ssl.SSLContext
@@ -96,11 +84,7 @@ class Certificate:
 
 
 def read_certificate(files: TlsFiles) -> Certificate:
-    """Reads the files and tries them out.
-
-    Raises:
-        TlsFileError: They cannot be read, do not belong together, or no client would accept the certificate.
-    """
+    """Reads the files and tries them out: TlsFileError also where no client would accept the certificate."""
     state = files.state()
     chain, key = _read(files.certificate, "--tls-cert"), _read(files.key, "--tls-key")
     found = _CERTIFICATE.search(chain)
@@ -149,11 +133,9 @@ class CertificateKeeper:
         self._warned_s = float("-inf")
 
     def context(self) -> ssl.SSLContext:
-        """What a new handshake of HTTP uses."""
         return self._current.context
 
     def ends_s(self) -> float:
-        """Seconds since 1970 when the certificate is no longer valid."""
         return self._current.ends_s
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
@@ -175,7 +157,6 @@ class CertificateKeeper:
         )
 
     async def watch(self) -> None:
-        """Looks at the files again and again; never ends."""
         while True:
             await asyncio.sleep(limits.TLS_WATCH_S)
             await asyncio.to_thread(self.look)
@@ -238,11 +219,7 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def _tried(files: TlsFiles, own: bytes) -> float:
-    """When the server's own certificate ends, after a handshake with a client that trusts this certificate alone.
-
-    Raises:
-        TlsFileError: That client does not accept it.
-    """
+    """When the server's own certificate ends, after a handshake with a client that trusts this certificate alone."""
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname = False
     trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -19,11 +19,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from headgate import limits
 from headgate.server import child, parts
 from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
+from headgate_api import limits
 
 _NAME_BYTES_MAX: Final = 64
 _PID_BYTES_MAX: Final = 16
@@ -41,10 +41,7 @@ _THREADLESS: Final = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 class ForkedPart:
-    """A running part, as `asyncio.subprocess.Process` shows a process.
-
-    `returncode` is None while it runs; below 0 it is the signal that ended it.
-    """
+    """A running part, like `asyncio.subprocess.Process`: a `returncode` below 0 is the signal that ended it."""
 
     def __init__(self, pid: int, lifeline: int) -> None:
         self.pid = pid
@@ -65,13 +62,11 @@ class ForkedPart:
         self._ended.set()
 
     async def wait(self) -> int:
-        """Wait for its end; returns `returncode`."""
         await self._ended.wait()
         assert self.returncode is not None
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal; nothing where it has ended."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._handle, number)
@@ -84,10 +79,7 @@ class ForkedPart:
 
 
 class Zygote:
-    """Starts parts. Belongs to the supervisor's event loop; one start at a time.
-
-    `settings` may be replaced before the first start.
-    """
+    """Starts parts, one at a time, on the supervisor's loop; `settings` may be replaced before the first start."""
 
     def __init__(self, settings: Settings, token: bytes, cluster: ClusterConfig | None) -> None:
         self.settings = settings
@@ -98,15 +90,10 @@ class Zygote:
 
     @property
     def pid(self) -> int | None:
-        """Its process id; None while there is none."""
         return None if self._process is None else self._process.pid
 
     async def start(self, part: ServerPart) -> ForkedPart:
-        """A process of `part`.
-
-        Raises:
-            OSError: There is none: no memory, no files, or the zygote has failed. It is begun anew the next time.
-        """
+        """A process of `part`; OSError where there is none: no memory, no files, or a failed zygote, made anew."""
         try:
             return await self._fork(part)
         except TimeoutError as error:

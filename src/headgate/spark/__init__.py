@@ -7,7 +7,7 @@
 Python of the driver and of the executors needs this package; the JVM needs the jar of `connector_jar`.
 """
 
-from headgate import DISTRIBUTION
+from headgate_api import DISTRIBUTION
 
 try:
     import pyarrow  # noqa: F401

@@ -23,12 +23,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headgate.event import json_text, rfc3339
-from headgate.event.attributes import CONTEXT_ATTRIBUTES, REQUIRED_ATTRIBUTES, make_event
-from headgate.event.data import kind_of
-from headgate.event.errors import EventError
-from headgate.event.model import DataKind, Event
 from headgate.spark.errors import EventColumnsError
+from headgate_api.event import json_text, rfc3339
+from headgate_api.event.attributes import CONTEXT_ATTRIBUTES, REQUIRED_ATTRIBUTES, make_event
+from headgate_api.event.data import kind_of
+from headgate_api.event.errors import EventError
+from headgate_api.event.model import DataKind, Event
 
 _TEXT: Final = (StringType,)
 _TYPES: Final[Mapping[str, tuple[type[DataType], ...]]] = {
@@ -64,34 +64,22 @@ _ADMITTED: Final = "admitted"
 
 @dataclass(frozen=True, slots=True)
 class EventRows:
-    """Events in the form in which the match reads them.
+    """Events in the form in which the match reads them."""
 
-    Attributes:
-        frame: The columns of READ, and those of the given DataFrame under the names in `carried`. Rows that are no
-            events are left out.
-        carried: Names in `frame` of the given columns, in their order.
-        has_append_time: Whether it is known when the events were stored.
-    """
-
-    frame: DataFrame
-    carried: tuple[str, ...]
+    frame: DataFrame  # the columns of READ, and the given ones under their names in `carried`; events alone
+    carried: tuple[str, ...]  # names in `frame` of the given columns, in their order
     names: tuple[str, ...]
-    has_append_time: bool
+    has_append_time: bool  # whether it is known when the events were stored
 
 
 def event_rows(events: DataFrame) -> EventRows:
-    """Reads the columns of a DataFrame as CloudEvents.
+    """Reads the columns of a DataFrame as CloudEvents; raises EventColumnsError.
 
-    Args:
-        events: `id`, `source` and `type` STRING. Beside them, where there are any: `specversion` (1.0 by default),
-            `subject`, `datacontenttype`, `dataschema` STRING, `time` STRING (RFC 3339) or TIMESTAMP, `extensions`
-            STRING (a JSON object) or MAP<STRING, STRING>, `data` BINARY or STRING (JSON unless `datacontenttype` says
-            otherwise), `append_time_us` BIGINT (when the event was stored), and any others. With a column `data_kind`
-            TINYINT the rows are taken as a log's: valid, with `specversion`, `time`, `time_us`, `extensions` and `data`
-            as a log has them.
-
-    Raises:
-        EventColumnsError: A column is missing, of another type, or named twice.
+    `id`, `source` and `type` are STRING. Beside them, where there are any: `specversion` (1.0 by default), `subject`,
+    `datacontenttype`, `dataschema` STRING, `time` STRING (RFC 3339) or TIMESTAMP, `extensions` STRING (a JSON object)
+    or MAP<STRING, STRING>, `data` BINARY or STRING (JSON unless `datacontenttype` says otherwise), `append_time_us`
+    BIGINT (when the event was stored), and any others. With a column `data_kind` TINYINT the rows are taken as a log's:
+    valid, with `specversion`, `time`, `time_us`, `extensions` and `data` as a log has them.
     """
     names = tuple(events.columns)
     _check(names, events.schema)
@@ -176,14 +164,10 @@ _NO_EVENT: Final[Mapping[str, object]] = {}
 
 
 def admitted(*columns: pa.Array) -> pa.Array:
-    """What the match reads of each row beside its own columns.
+    """What the match reads of each row beside its own columns: structs of ADMITTED_TYPE.
 
-    Args:
-        columns: The context attributes in their order, with `time` as text or as microseconds since 1970 UTC; then
-            `extensions` (a JSON object) and `data`.
-
-    Returns:
-        A struct of ADMITTED_TYPE for each row.
+    `columns` are the context attributes in their order, with `time` as text or as microseconds since 1970 UTC; then
+    `extensions` (a JSON object) and `data`.
     """
     json_text.allow_deep_json()
     *attributes, data = columns

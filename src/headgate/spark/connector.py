@@ -8,10 +8,10 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from headgate.limits import SPARK_ARROW_BATCH_BYTES_MAX
 from headgate.match.requirements import connector_jar
 from headgate.match.session import FUNCTIONS_SETTING, FUNCTIONS_VALUE
 from headgate.spark.errors import ConnectorMissingError
+from headgate_api.limits import SPARK_ARROW_BATCH_BYTES_MAX
 
 _PYTHON_DEFAULT: Final = "python3"
 """What PySpark takes where PYSPARK_PYTHON is not set."""
@@ -23,11 +23,7 @@ _HINT: Final = (
 
 
 def use_connector(spark: SparkSession) -> None:
-    """Names the connector's functions in the session.
-
-    Raises:
-        ConnectorMissingError: The session was started without the connector's jar, or has no JVM of its own.
-    """
+    """Names the connector's functions in the session; raises ConnectorMissingError without its jar or its own JVM."""
     try:
         jvm = spark.sparkContext._jvm
         assert jvm is not None

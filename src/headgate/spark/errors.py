@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 
 
 class ConnectorMissingError(HeadgateError):

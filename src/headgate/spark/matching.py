@@ -14,50 +14,39 @@ from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its
 from pyspark.sql.types import StringType
 
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
-from headgate.event.attributes import CONTEXT_ATTRIBUTES
-from headgate.event.json_text import allow_deep_json
 from headgate.filter.cel.ast import PUBLISH_TIME
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.compile.request import filter_of
-from headgate.limits import SPARK_FILTERS_MAX, SPARK_REFUSALS_SHOWN
 from headgate.match.dataframe import match_events
 from headgate.match.table import MatchTable, build_table
 from headgate.spark.columns import READ, EventRows, event_rows
 from headgate.spark.connector import bound_batches, use_connector, use_own_python
 from headgate.spark.errors import EventColumnsError, FiltersRefusedError
+from headgate_api.event.attributes import CONTEXT_ATTRIBUTES
+from headgate_api.event.json_text import allow_deep_json
+from headgate_api.limits import SPARK_FILTERS_MAX, SPARK_REFUSALS_SHOWN
 
 # --- filters --------------------------------------------------------------------------------------
 
 Filters = DataFrame | Mapping[str, str | Mapping[str, object]]
-"""By id, each CEL text, or an object as a trigger's `spec.filter`, or its JSON text. As a DataFrame: the columns
-`filter_id` and `filter`, both STRING."""
+"""By id CEL text, or an object as in `spec.filter`, or its JSON; as a DataFrame the columns FILTER_COLUMNS, STRING."""
 
 FILTER_COLUMNS: Final = ("filter_id", "filter")
 
 
 @dataclass(frozen=True, slots=True)
 class NamedFilter:
-    """A filter and what its rows are called.
-
-    Attributes:
-        id: Its name.
-        compiled: What it means.
-    """
+    """A filter and what its rows are called."""
 
     id: str
     compiled: CompiledFilter
 
 
 def compiled_filters(filters: Filters) -> tuple[NamedFilter, ...]:
-    """Compiles all filters; a DataFrame's are brought to the driver.
-
-    Raises:
-        FiltersRefusedError: Some do not compile; an id is missing or given twice; or there are more than
-            SPARK_FILTERS_MAX.
-    """
+    """Compiles all filters, a DataFrame's on the driver; raises FiltersRefusedError, also above SPARK_FILTERS_MAX."""
     found: dict[str, NamedFilter] = {}
     refused: dict[str, FilterError] = {}
     for name, given in _given(filters):
@@ -123,23 +112,18 @@ def match(events: DataFrame, filters: Filters) -> DataFrame:
     """Every (event, filter) pair in which the filter is true, and those in which it was found to be an error.
 
     The rows of `match` are exactly those of which cel-cpp says true. An error is a row where the filter's index found
-    the event; of events that it did not find none is said, as a broker says none.
-
-    Rows go to Python in batches of SPARK_ARROW_BATCH_BYTES_MAX: the session gets this bound, see
-    `connector.bound_batches`.
+    the event; of events that it did not find none is said, as a broker says none. Rows go to Python in batches of
+    SPARK_ARROW_BATCH_BYTES_MAX: the session gets this bound, see `connector.bound_batches`.
 
     Args:
         events: A batch or a stream of micro-batches in the CloudEvents columns, see `columns.event_rows`. A row that
             is no CloudEvent, by the rules of the ingress, is matched by no filter.
-        filters: By id, in any dialect, see `filters.Filters`; at most SPARK_FILTERS_MAX.
+        filters: By id, in any dialect, see `Filters`; at most SPARK_FILTERS_MAX.
 
     Returns:
         The columns of `events`, then `filter_id` STRING and `verdict` STRING: `match` or `error`. In no order.
 
-    Raises:
-        ConnectorMissingError: The session was started without the connector's jar.
-        EventColumnsError: A column is missing, of another type, or has a name that the answer needs.
-        FiltersRefusedError: Filters do not compile; they are named by id.
+    Raises ConnectorMissingError, EventColumnsError (also for a column that the answer has) and FiltersRefusedError.
     """
     spark = events.sparkSession
     use_connector(spark)
@@ -217,26 +201,18 @@ Settle = Callable[[Iterator[tuple[pa.Array, ...]]], Iterator[pa.Array]]
 
 @dataclass(frozen=True, slots=True)
 class SettledFilter:
-    """What is needed to settle a filter's rows.
-
-    Attributes:
-        is_single: Whether its plan has one row: an ERROR of it is final.
-    """
+    """What is needed to settle a filter's rows."""
 
     cel: str
-    is_single: bool
+    is_single: bool  # whether its plan has one row: an ERROR of it is final
 
 
 def settlement(filters: Sequence[SettledFilter]) -> Settle:
-    """The function of these filters.
+    """The function that settles the rows of these filters, which are given by target.
 
-    Args:
-        filters: By target.
-
-    Returns:
-        A function of the batches of one task to one verdict a row, NULL where the row says nothing more of its pair.
-        Their columns are `row` (the same in all rows of an event, and in no others), `target`, `verdict`, EVENT_COLUMNS
-        and `append_time_us`; these are NULL unless the row is open.
+    It takes the batches of one task and gives one verdict a row, NULL where the row says nothing more of its pair.
+    Their columns are `row` (the same in all rows of an event, and in no others), `target`, `verdict`, EVENT_COLUMNS and
+    `append_time_us`; these are NULL unless the row is open.
     """
 
     def settle(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headgate.control.object_reader import NoDataDirectoryError, ObjectReader
-from headgate.event.names import full_name
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import filter_of
 from headgate.filter.skipping.prune import Pruning, pruning
@@ -25,6 +24,7 @@ from headgate.spark.connector import use_connector
 from headgate.spark.errors import EventsAddressError
 from headgate.spark.matching import ADDED, MATCH, match
 from headgate.spark.topic_events import kafka_address, topic_events
+from headgate_api.event.names import full_name
 
 _ONE: Final = "filter"
 
@@ -65,14 +65,8 @@ def read_events(
         `extensions`, `data_kind`, `data`; and `partition` INT, `offset` BIGINT, `append_time_us` BIGINT. Rows are those
         of which cel-cpp says true.
 
-    Raises:
-        EventsAddressError: There is no data directory of Headgate, no log in it, no topic, or no such broker.
-        EventsUnreachableError: Kafka does not answer.
-        ConnectorMissingError: The session was started without a jar that is needed.
-        DatabaseOlderError: An older Headgate wrote the data directory.
-        DatabaseNewerError: A newer one did.
-        FilterError: The filter does not compile.
-        PositionError: `from_` or `to` names no place of this log.
+    Raises EventsAddressError, EventsUnreachableError, ConnectorMissingError, FilterError, PositionError, and
+    DatabaseOlderError or DatabaseNewerError where another Headgate wrote the data directory.
     """
     use_connector(spark)
     compiled = None if filter is None else compile_filter(filter_of(filter))
@@ -123,12 +117,7 @@ def _log_events(
     streaming: bool,
     on_corrupt: OnCorrupt,
 ) -> DataFrame:
-    """The events of a broker in chunks that a filter may be true of; the connector skips others by value and by time.
-
-    Args:
-        broker: `namespace/name`.
-        cel: Canonical CEL of the filter; None for none.
-    """
+    """The events of a broker in chunks that `cel` may be true of; others are skipped by value and by time."""
     data = _directory(address)
     try:
         served = ObjectReader(data).served(broker)
@@ -174,7 +163,6 @@ def _without_other_times(
 
 
 def _directory(address: str) -> Path:
-    """The data directory of an address."""
     parts = urlsplit(address)
     if parts.scheme not in ("", "file") or (parts.scheme == "file" and parts.netloc not in ("", "localhost")):
         raise EventsAddressError(

@@ -17,14 +17,14 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headgate.event import rfc3339
-from headgate.limits import SPARK_KAFKA_ANSWER_S_MAX
-from headgate.log import positions
 from headgate.log.directory import OnCorrupt
-from headgate.log.errors import PositionError
 from headgate.match.kafka_columns import log_columns
 from headgate.scan.source import EARLIEST, NEXT
 from headgate.spark.errors import ConnectorMissingError, EventsAddressError, EventsUnreachableError
+from headgate_api import positions
+from headgate_api.event import rfc3339
+from headgate_api.limits import SPARK_KAFKA_ANSWER_S_MAX
+from headgate_api.positions import PositionError
 
 # --- addresses ------------------------------------------------------------------------------------
 
@@ -37,22 +37,14 @@ _PREFIX: Final = re.compile(r"[a-zA-Z0-9._-]{0,100}")
 
 @dataclass(frozen=True, slots=True)
 class KafkaAddress:
-    """Where a deployment's events are.
+    """Where a deployment's events are."""
 
-    Attributes:
-        bootstrap: HOST:PORT of some of Kafka's brokers, with commas between.
-    """
-
-    bootstrap: str
+    bootstrap: str  # HOST:PORT of some of Kafka's brokers, with commas between
     topic: str
 
 
 def kafka_address(text: str) -> KafkaAddress:
-    """Reads an address.
-
-    Raises:
-        EventsAddressError: It has another form.
-    """
+    """Reads an address; raises EventsAddressError for one of another form."""
     try:
         parts = urlsplit(text)
         query = parse_qs(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), max_num_fields=1)
@@ -79,15 +71,10 @@ _NO_RECORD: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicOffsets:
-    """What a topic holds at a moment.
+    """What a topic holds at a moment."""
 
-    Attributes:
-        first: The first offset kept, by partition.
-        end: Behind the last record that can be read, by partition.
-    """
-
-    first: Mapping[int, int]
-    end: Mapping[int, int]
+    first: Mapping[int, int]  # the first offset kept, by partition
+    end: Mapping[int, int]  # behind the last record that can be read, by partition
 
 
 class TopicClient:
@@ -100,19 +87,14 @@ class TopicClient:
         self._partitions = partitions
 
     def kept(self) -> TopicOffsets:
-        """What the topic holds now."""
         of = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
         return TopicOffsets(self._offsets(of.earliest()), self._offsets(of.latest()))
 
     def at(self, place: str, kept: TopicOffsets) -> dict[int, int]:
         """The first offset to read, by partition, never outside of what is kept.
 
-        Args:
-            place: `earliest`, `next`, a time (RFC 3339; the first record stored at or after its millisecond) or a
-                position.
-
-        Raises:
-            PositionError: It is none of them, or a position of another topic or behind the end of this one.
+        `place` is as `from_` of `read_events`; a time finds the first record stored at or after its millisecond. Raises
+        PositionError for one of none of these forms, of another topic, or behind the end of this one.
         """
         found = self._found(place, kept)
         return {one: min(max(found[one], kept.first[one]), kept.end[one]) for one in self._partitions}
@@ -149,14 +131,10 @@ class TopicClient:
 
 @contextmanager
 def topic_client(spark: SparkSession, address: KafkaAddress, options: Mapping[str, str]) -> Iterator[TopicClient]:
-    """A client in the driver's JVM, for a moment; blocking.
+    """A client in the driver's JVM, for a moment; blocking. `options` are Kafka's own, without the prefix `kafka.`.
 
-    Args:
-        options: Of Kafka's Java clients, without the prefix `kafka.`.
-
-    Raises:
-        EventsAddressError: There is no such topic, or an option is refused.
-        EventsUnreachableError: No answer within SPARK_KAFKA_ANSWER_S_MAX, or Kafka refuses us.
+    Raises EventsAddressError where there is no such topic or an option is refused; EventsUnreachableError where Kafka
+    refuses us, or does not answer within SPARK_KAFKA_ANSWER_S_MAX.
     """
     jvm: Any = spark.sparkContext._jvm
     settings = jvm.java.util.Properties()
@@ -217,20 +195,10 @@ def topic_events(
     on_corrupt: OnCorrupt,
     options: Mapping[str, str],
 ) -> DataFrame:
-    """The events of a broker in a topic, in the columns of the log.
+    """The events of a broker in a topic, in the columns of the log; takes and raises what `reading.read_events` does.
 
-    Args:
-        broker: `namespace/name`: every broker that has or had the name; or an identity, `namespace/name/uid`.
-        from_: See `reading.read_events`.
-        on_corrupt: At a record that Headgate has not stored, and at records that a stream has not read before they
-            went, stop or pass over.
-        options: Of Kafka's Java clients: `security.protocol`, `sasl.mechanism`, `sasl.jaas.config`.
-
-    Raises:
-        ConnectorMissingError: The session was started without Spark's Kafka source.
-        EventsAddressError: There is no such topic, or an option is refused.
-        EventsUnreachableError: Kafka does not answer.
-        PositionError: `from_` or `to` names no place of the topic.
+    `broker` is `namespace/name`: every broker that has or had the name; or an identity, `namespace/name/uid`. Records
+    that went before a stream has read them count as corrupt, too.
     """
     _check_source(spark)
     refused = sorted(_OURS & options.keys())

@@ -30,8 +30,8 @@ from typing import Final, Protocol
 
 import structlog
 
-from headgate import limits
-from headgate.limits import COMMIT_RECORD_SYNC_S, WAL_FRAMES_MAX
+from headgate_api import limits
+from headgate_api.limits import COMMIT_RECORD_SYNC_S, WAL_FRAMES_MAX
 
 TABLE: Final = "commits"
 SCHEMA: Final = f"CREATE TABLE IF NOT EXISTS {TABLE} (id INTEGER PRIMARY KEY CHECK (id = 0), number INTEGER NOT NULL)"
@@ -58,13 +58,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The pages of a database's file after a checkpoint of all changes.
-
-    Attributes:
-        row_page: The one with the row that counts commits, from 1 on.
-        changed_ns: When the file had been changed last.
-        checksums: CRC-32 of each page.
-    """
+    """A CRC-32 of each page of a file after a checkpoint of all changes; `row_page`, from 1, has the row of commits."""
 
     page_bytes: int
     row_page: int
@@ -121,9 +115,8 @@ def _seal(content: bytes) -> Seal | None:
 def damaged_page(path: Path, seal: Seal) -> int | None:
     """The first page of a database's file that is not what was written, from 1 on; None where the seal is older.
 
-    Args:
-        path: The database; no process has it open. It never becomes shorter, but for damage.
-        seal: Of its pages. Those that its write-ahead log has may be others.
+    No process has the file open, which never becomes shorter, but for damage. Pages that its write-ahead log has may be
+    others than the sealed ones.
     """
     with path.open("rb") as file:
         found = array("I", _checksums(file.fileno(), seal.page_bytes))
@@ -139,7 +132,6 @@ def damaged_page(path: Path, seal: Seal) -> int | None:
 
 
 def _checksums(descriptor: int, page_bytes: int) -> Iterator[int]:
-    """Of each page of a file, in order."""
     at = 0
     while piece := os.pread(descriptor, _PIECE_BYTES, at):
         view = memoryview(piece)
@@ -202,11 +194,8 @@ class CommitRecord:
     def checkpoint(self, connection: sqlite3.Connection) -> None:
         """Brings the write-ahead log into the database's file, as far as no reader needs it, and seals the pages.
 
-        The connection is the one that writes, outside of a transaction.
-
-        Raises:
-            OSError: The record cannot be written; there is no seal.
-            sqlite3.OperationalError: The file cannot be written.
+        The connection is the one that writes, outside of a transaction. After an OSError, of the record, there is no
+        seal; sqlite3.OperationalError is that of the file.
         """
         self._checkpoint_at = self._frames + WAL_FRAMES_MAX  # also after an error: not with each commit
         (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
@@ -287,11 +276,8 @@ class Committer(Protocol):
     def commit(self, connection: sqlite3.Connection) -> None:
         """Makes everything that the open transaction changed durable, as a whole, and ends the transaction.
 
-        After an error the caller rolls back what is still open: this process then reads nothing of it.
-
-        Raises:
-            UnavailableError: They could not be stored, or another process writes now; the message says when it is not
-                known whether they are stored.
+        After an error the caller rolls back what is still open: this process then reads nothing of it. The message of
+        an UnavailableError says when it is not known whether the changes are stored.
         """
         ...
 
@@ -303,9 +289,8 @@ class Committer(Protocol):
 class SqliteCommitter:
     """SQLite alone: durable when its file is synced. It counts commits, so that a start sees if some are gone.
 
-    Args:
-        path: The database; whoever makes this has looked by `sqlite.check_commits` whether commits are gone.
-        clock: Monotonic seconds, by which one commit every CURSOR_SYNC_S is on disk when it returns; None: each is.
+    Whoever makes this has looked by `sqlite.check_commits` whether commits are gone. With a `clock`, monotonic seconds,
+    one commit every CURSOR_SYNC_S is on disk when it returns; None: each is.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] | None = None) -> None:

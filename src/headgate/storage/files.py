@@ -34,12 +34,10 @@ class DispatcherDirectory:
 
     @property
     def dead_letters(self) -> Path:
-        """The dead letters of its targets."""
         return self.path / "deadletters.db"
 
     @property
     def replays(self) -> Path:
-        """The replays to its targets."""
         return self.path / "replays.db"
 
     @property
@@ -54,7 +52,6 @@ class DispatcherDirectory:
 
     @property
     def attempts(self) -> Path:
-        """The journal of its attempts."""
         return self.path / "attempts"
 
     @property
@@ -71,10 +68,7 @@ def directories_of(data: Path, dispatchers: int) -> tuple[DispatcherDirectory, .
 def replace_whole(path: Path, data: bytes) -> None:
     """Put a new file in the place of one; a reader sees the old or the new one. Not synced: it may be lost with power.
 
-    Only its owner may read it.
-
-    Raises:
-        OSError: The disk does not take it; the old file stays.
+    Only its owner may read it. After an OSError the old file stays.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -22,9 +22,9 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from headgate.errors import FatalError, HeadgateError, UnavailableError
-from headgate.limits import SECRET_FILE_BYTES_MAX, SECRETS_KEY_COMMAND_S_MAX, SECRETS_KEYS_MAX
 from headgate.settings import Settings
+from headgate_api.errors import FatalError, HeadgateError, UnavailableError
+from headgate_api.limits import SECRET_FILE_BYTES_MAX, SECRETS_KEY_COMMAND_S_MAX, SECRETS_KEYS_MAX
 
 KEY_BYTES: Final = 32
 """AES-256."""
@@ -85,22 +85,14 @@ class Keyring:
         return name in self._ciphers
 
     def seal(self, text: bytes, *, path: str, uid: str) -> bytes:
-        """Encrypt a text by the first key, with a nonce of its own.
-
-        Args:
-            path: What it belongs to, `namespace/name`; it opens for nothing else.
-            uid: Likewise.
-        """
+        """Encrypt a text by the first key, with a nonce of its own; it opens for this path and uid alone."""
         nonce = os.urandom(_NONCE_BYTES)
         head = _Head(_FORM, self.first, uid, base64.b64encode(nonce).decode())
         sealed = self._ciphers[self.first].encrypt(nonce, text, _bound(path, uid))
         return msgspec.json.encode(head) + b"\n" + sealed
 
     def open(self, sealed: bytes, *, path: str) -> bytes:
-        """The text that `seal` encrypted.
-
-        Raises SealedError when its key is not here, or it was changed, or it is of something else.
-        """
+        """The text that `seal` encrypted; SealedError when its key is not here, or it was changed or moved."""
         head, _, body = sealed.partition(b"\n")
         try:
             found = _HEAD.decode(head)
@@ -150,10 +142,7 @@ def _bound(path: str, uid: str) -> bytes:
 
 
 def keyring_of(settings: Settings) -> Keyring | None:
-    """The keys that the settings name; None where they name none. It may block as long as the command takes.
-
-    Raises SecretsKeyError when they cannot be had.
-    """
+    """The keys that the settings name; None where they name none. It may block as long as the command takes."""
     if settings.secrets_key_file is not None and settings.secrets_key_command:
         raise SecretsKeyError(
             "--secrets-key-file and --secrets-key-command exclude each other", hint="leave one of them out"
@@ -166,13 +155,7 @@ def keyring_of(settings: Settings) -> Keyring | None:
 
 
 def parsed(text: bytes, source: str) -> Keyring:
-    """Keys from lines NAME:BASE64 in ASCII; empty lines and those that begin with # say nothing.
-
-    Messages call the text `source`.
-
-    Raises:
-        SecretsKeyError: A line is no key, or there are too many or none.
-    """
+    """Keys from lines NAME:BASE64 in ASCII; empty lines, and those that begin with #, say nothing."""
     keys: dict[str, bytes] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         stripped = line.strip()

@@ -15,8 +15,6 @@ from typing import Final
 import msgspec
 import structlog
 
-from headgate import __version__
-from headgate.errors import FatalError
 from headgate.storage.commit import (
     SUFFIX,
     TABLE,
@@ -27,6 +25,8 @@ from headgate.storage.commit import (
     record_path,
     wal_path,
 )
+from headgate_api import __version__
+from headgate_api.errors import FatalError
 
 _log = structlog.get_logger(__name__)
 
@@ -142,10 +142,7 @@ def version_of(connection: sqlite3.Connection, path: Path, known: int) -> int:
 
 @contextlib.contextmanager
 def decoding(path: Path) -> Iterator[None]:
-    """Reads rows: what SQLite finds whole may still hold bytes that nobody has written.
-
-    Raises DatabaseDamagedError when the block could not read a row's content.
-    """
+    """DatabaseDamagedError for rows that the block cannot read: SQLite may find whole what nobody has written."""
     try:
         yield
     except (msgspec.DecodeError, ValueError, TypeError) as error:
@@ -172,8 +169,7 @@ def damage_named(path: Path) -> Iterator[None]:
 def examine(data: Path) -> None:
     """Reads all of the files, to find out which one an error of SQLite was about; blocks for seconds.
 
-    Raises:
-        DatabaseDamagedError: Of the first damaged one.
+    Raises DatabaseDamagedError of the first damaged one.
     """
     for path in databases(data):
         if not path.is_file():
@@ -188,12 +184,7 @@ def examine(data: Path) -> None:
 
 
 def check_integrity(connection: sqlite3.Connection, path: Path) -> None:
-    """Reads all of a file.
-
-    Raises:
-        DatabaseDamagedError: SQLite finds something wrong in it.
-        sqlite3.DatabaseError: It cannot be read.
-    """
+    """Reads all of a file; DatabaseDamagedError when something in it is wrong, sqlite3.DatabaseError if it cannot."""
     (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if found != "ok":
         raise DatabaseDamagedError(path, " ".join(str(found).split()))
@@ -216,14 +207,9 @@ def databases(data: Path) -> list[Path]:
 def check_commits(path: Path, *, is_at_rest: bool = False) -> None:
     """Looks whether a file has everything that was committed; changes nothing.
 
-    Args:
-        is_at_rest: No process has it open, this one neither: its pages are compared as well, at some 800 MB/s.
-
-    Raises:
-        DatabaseMissingError: It is gone.
-        DatabaseRolledBackError: It has lost commits.
-        DatabaseChangedError: A page is not what was written.
-        sqlite3.DatabaseError: It cannot be read.
+    `is_at_rest` says that no process has it open, this one neither: its pages are compared as well, at some 800 MB/s.
+    Raises DatabaseMissingError, DatabaseRolledBackError, DatabaseChangedError (a page is not what was written), or
+    sqlite3.DatabaseError when the file cannot be read.
     """
     record = read_record(path)  # first: commits of a process that has the file open are then above it
     if record is None:
@@ -261,9 +247,7 @@ def _commits(path: Path, *, is_at_rest: bool) -> int:
 def settle(path: Path) -> None:
     """Brings the write-ahead log that a killed process has left into its file, and makes a record where there is none.
 
-    No process has the file open.
-
-    Raises sqlite3.DatabaseError when it cannot be written.
+    No process has the file open. Raises sqlite3.DatabaseError when it cannot be written.
     """
     if is_missing(path) or (is_missing(wal_path(path)) and read_record(path) is not None):
         return
@@ -278,10 +262,7 @@ def settle(path: Path) -> None:
 
 
 def accept_loss(path: Path) -> None:
-    """What a file has now counts as all that was committed; no process has it open.
-
-    Raises DatabaseDamagedError when SQLite cannot read it.
-    """
+    """What a file has now counts as all that was committed; no process has it open. May raise DatabaseDamagedError."""
     record_path(path).unlink(missing_ok=True)
     if is_missing(path):
         return
@@ -295,14 +276,8 @@ def accept_loss(path: Path) -> None:
 def copy(path: Path, to: Path, *, is_at_rest: bool) -> None:
     """Copies a file at one moment, also one that another process writes; the copy is one file, not synced.
 
-    Args:
-        path: Stays as it is, and so does its directory.
-        to: The copy; it does not exist.
-        is_at_rest: No process has the file open.
-
-    Raises:
-        sqlite3.DatabaseError: It is damaged, or busy, or there is no room.
-        OSError: There is no room.
+    The file and its directory stay as they are; `to` does not exist. `is_at_rest` says that no process has the file
+    open. Raises sqlite3.DatabaseError when it is damaged or busy, that or OSError when there is no room.
     """
     with contextlib.ExitStack() as stack:
         source, wal = path, wal_path(path)
@@ -323,10 +298,8 @@ def copy(path: Path, to: Path, *, is_at_rest: bool) -> None:
 def write_ahead(connection: sqlite3.Connection) -> None:
     """Gives a database a write-ahead log.
 
-    Of two connections that do it at the same time SQLite refuses one, whatever its busy_timeout: that one tries again.
-
-    Raises:
-        sqlite3.OperationalError: Others have held the file for BUSY_TIMEOUT_MS.
+    Of two connections that do it at the same time SQLite refuses one, whatever its busy_timeout: that one tries again,
+    for BUSY_TIMEOUT_MS.
     """
     ends = time.monotonic() + BUSY_TIMEOUT_MS / 1_000
     while True:
@@ -342,18 +315,10 @@ def write_ahead(connection: sqlite3.Connection) -> None:
 class StoreFile:
     """A file that one process writes: WAL, a transaction a change. Blocking; one thread at a time.
 
-    Args:
-        path: Made when absent.
-        schema: Statements that make what is not there.
-        version: Of the tables; a file with a higher one is refused.
-        clock: Monotonic seconds, by which one commit every CURSOR_SYNC_S is on disk when it returns: after a power cut
-            those since may be gone. None: each is.
-        committer: Ends its transactions; None for SQLite alone.
-
-    Raises:
-        DatabaseNewerError: A newer Headgate wrote it.
-        DatabaseMissingError: It is gone.
-        DatabaseRolledBackError: It has lost commits.
+    The file is made when absent, and by the statements of `schema` what is not there. One with a higher version of the
+    tables is refused, and one that has lost commits. With a `clock`, monotonic seconds, one commit every CURSOR_SYNC_S
+    is on disk when it returns: after a power cut those since may be gone; None: each is. The committer ends
+    transactions; None: SQLite alone does.
     """
 
     def __init__(
@@ -393,7 +358,6 @@ class StoreFile:
         return self._committer.is_synced
 
     def close(self) -> None:
-        """Close the file."""
         self._committer.detach(self._connection)
 
     def _last_id(self, table: str) -> int:
@@ -422,14 +386,7 @@ class StoreFile:
 
 @contextlib.contextmanager
 def read_only(path: Path, *, is_at_rest: bool = False) -> Iterator[sqlite3.Connection]:
-    """A file that another process writes, and which exists.
-
-    Args:
-        is_at_rest: No process has it open: SQLite looks for no change, and makes no files beside it.
-
-    Raises:
-        sqlite3.OperationalError: It is busy, or cannot be opened.
-    """
+    """A file that another process writes; `is_at_rest`: none has it open, and SQLite makes no files beside it."""
     uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if is_at_rest else ''}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None)
     with contextlib.closing(connection):

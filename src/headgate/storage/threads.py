@@ -13,11 +13,7 @@ _T = TypeVar("_T")
 
 
 class Threads:
-    """Threads with one job. Where there is one, it does work in the order in which it comes.
-
-    Args:
-        name: How the names of the threads begin.
-    """
+    """Threads with one job. Where there is one, it does work in the order in which it comes."""
 
     def __init__(self, name: str, count: int = 1) -> None:
         self._executor = ThreadPoolExecutor(count, thread_name_prefix=name)

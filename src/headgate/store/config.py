@@ -13,8 +13,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from headgate.errors import InvalidInputError
-from headgate.limits import (
+from headgate_api.errors import InvalidInputError
+from headgate_api.limits import (
     CLUSTER_OPTIONS_MAX,
     OUTBOX_SOURCES_MAX,
     QUOTA_FRONTS_MAX,
@@ -272,10 +272,7 @@ class ClusterConfig(_Model):
 def resolved(options: Mapping[str, Option]) -> dict[str, str]:
     """Options as a client takes them: values as text, `NAME_file` replaced by NAME and what the file holds.
 
-    The result may hold secrets: it goes to a client and nowhere else.
-
-    Raises:
-        InvalidInputError: A file cannot be read, or is empty.
+    The result may hold secrets: it goes to a client and nowhere else. InvalidInputError for a file that cannot be used.
     """
     given: dict[str, str] = {}
     for name, value in options.items():
@@ -298,11 +295,7 @@ def _secret(name: str, path: Path) -> str:
 
 
 def read_bounded(path: Path, bytes_max: int, what: str) -> bytes:
-    """The content of a small file; errors call it `what`.
-
-    Raises:
-        InvalidInputError: It cannot be read, or is larger.
-    """
+    """The content of a small file, else InvalidInputError, which calls it `what`."""
     try:
         with path.open("rb") as file:
             body = file.read(bytes_max + 1)

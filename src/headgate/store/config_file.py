@@ -20,8 +20,6 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from headgate.errors import InvalidInputError
-from headgate.limits import CLUSTER_FILE_BYTES_MAX
 from headgate.settings import LISTED, Settings
 from headgate.store.config import (
     ClusterConfig,
@@ -34,7 +32,9 @@ from headgate.store.config import (
     TopicsConfig,
     read_bounded,
 )
-from headgate.yaml_text import YamlLimits, YamlTextError, documents
+from headgate_api.errors import InvalidInputError
+from headgate_api.limits import CLUSTER_FILE_BYTES_MAX
+from headgate_api.yaml_text import YamlLimits, YamlTextError, documents
 
 Location = tuple[str | int, ...]
 """A place in a file: names of objects, numbers of items."""
@@ -54,12 +54,7 @@ _ALIKE_MIN: Final = 0.6
 
 @dataclass(frozen=True, slots=True)
 class SettingFault:
-    """What is wrong with a setting.
-
-    Attributes:
-        where: An option, a variable of the environment, or FILE:LINE: and the name in it.
-        line: Of the file; None of a setting that is not from a file.
-    """
+    """What is wrong with a setting; `where` is an option, a variable, or FILE:LINE: and the name in it."""
 
     where: str
     message: str
@@ -105,11 +100,7 @@ class ConfigFile:
 
 
 def read(path: Path) -> ConfigFile:
-    """Reads a file; an empty one says nothing.
-
-    Raises:
-        InvalidInputError: It cannot be read, or is no YAML object.
-    """
+    """Reads a file; an empty one says nothing. InvalidInputError when it cannot be read, or is no YAML object."""
     body = read_bounded(path, CLUSTER_FILE_BYTES_MAX, "the configuration file")
     try:
         found = list(documents(body, _YAML))
@@ -160,9 +151,7 @@ def _lines(node: yaml.Node | None, place: Location) -> Iterator[tuple[Location, 
 def load(path: Path) -> ClusterConfig:
     """The deployment on Kafka that a file describes.
 
-    Raises:
-        InvalidInputError: It cannot be read, is no YAML, or has a name or value that is not allowed; all places are
-            named, no value is shown.
+    Raises InvalidInputError, SettingsError for names and values; all places are named, no value is shown.
     """
     file = read(path)
     faults = list(file.unknown)

@@ -17,9 +17,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.control.objects import Kind
 from headgate.delivery.cursors import Cursors
-from headgate.errors import HeadgateError
 from headgate.inspect.file_records import DispatcherRecords
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import Chunk, PartitionReader
@@ -27,6 +25,8 @@ from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
 from headgate.replay.store import ReplayState
 from headgate.storage.files import DispatcherDirectory
 from headgate.storage.sqlite import read_only
+from headgate_api.control.objects import Kind
+from headgate_api.errors import HeadgateError
 
 _PARTITION, _OFFSET, _TARGET, _VERDICT = (
     OUTBOX_SCHEMA.get_field_index(name) for name in ("partition", "offset", "target", "verdict")
@@ -90,15 +90,11 @@ class LeftBehind:
 
 
 class EmbeddedState:
-    """A data directory of a server that is stopped.
+    """A data directory of a server that is stopped; raises CorruptChunkError, and UnavailableError when a file is busy.
 
     Attributes:
         passed: By partition of the log: every event below has been matched.
         undelivered: What is not delivered, of the events below `passed`.
-
-    Raises:
-        CorruptChunkError: A chunk is damaged.
-        UnavailableError: A file is busy.
     """
 
     def __init__(self, data: Path, dispatchers: Sequence[DispatcherDirectory]) -> None:
@@ -123,21 +119,16 @@ class EmbeddedState:
         self.events: Final = sum(self._length(number) for number in partitions)
 
     def chunks(self, *, matched: bool) -> Iterator[tuple[int, Chunk, range]]:
-        """Chunks of all partitions, in the order of storing: partition, chunk, and the rows of it that are meant.
-
-        Those are of matched events, which are below `passed`, or of the others.
-        """
+        """Partition, chunk, and the rows that are meant, of matched events or of the others; in order of storing."""
         chunks = (self._chunks(number, matched=matched) for number in self.log.partitions())
         for _, number, chunk in merge(*chunks, key=lambda one: one[0]):
             cut = min(max(self.passed[number] - chunk.first_offset, 0), chunk.record_count)
             yield number, chunk, range(cut) if matched else range(cut, chunk.record_count)
 
     def dead_letters(self) -> int:
-        """How many there are."""
         return sum(_count(own.dead_letters, "SELECT count(*) FROM letters") for own in self.dispatchers)
 
     def objects(self) -> dict[str, int]:
-        """How many there are of each kind."""
         with read_only(self.control) as connection:
             return objects_by_kind(connection)
 

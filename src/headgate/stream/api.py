@@ -25,17 +25,17 @@ from starlette.routing import Route
 
 from headgate.control.http import while_connected
 from headgate.control.queries import user_of
-from headgate.errors import HeadgateError, UnavailableError
-from headgate.event.http import BATCH_JSON
-from headgate.event.json_format import encode_batch, encode_event
-from headgate.event.model import Event
-from headgate.limits import READ_BATCH_BYTES_MAX, READ_BATCH_EVENTS_MAX, READ_ENCODE_BYTES_MAX
-from headgate.log import positions
 from headgate.log.errors import UnreadableEventsError
 from headgate.scan.source import ScanCounters
 from headgate.stream.follow import Turn
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
+from headgate_api import positions
+from headgate_api.errors import HeadgateError, UnavailableError
+from headgate_api.event.http import BATCH_JSON
+from headgate_api.event.json_format import encode_batch, encode_event
+from headgate_api.event.model import Event
+from headgate_api.limits import READ_BATCH_BYTES_MAX, READ_BATCH_EVENTS_MAX, READ_ENCODE_BYTES_MAX
 
 POSITION_EXTENSION: Final = "hgposition"
 LINES: Final = "application/x-ndjson"
@@ -59,7 +59,6 @@ class ReadApi:
         self._readers = readers
 
     def routes(self) -> list[Route]:
-        """For a Starlette app."""
         return [Route("/{namespace}/{broker}/events", self._events, methods=["GET"])]
 
     async def _events(self, request: Request) -> Response:
@@ -156,7 +155,6 @@ def _line(turn: Turn) -> bytes:
 
 
 def _error_line(error: HeadgateError) -> bytes:
-    """The error that ends the answer."""
     return msgspec.json.encode({"error": {"code": error.code, "message": error.message}}) + b"\n"
 
 

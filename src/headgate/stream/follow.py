@@ -14,15 +14,15 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from headgate.errors import UnavailableError
-from headgate.event.model import Event
-from headgate.limits import READ_EVENTS_PER_TURN, READ_POLL_S, READ_PROGRESS_S
 from headgate.rpc.service import Credits
 from headgate.scan.pages import LogScanner, scanning
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.search import EventFinder, FilterSearch, latest, offsets_at_event
 from headgate.scan.source import EARLIEST, LATEST, NEXT, ReadableLog, ScanCounters, start_offsets
 from headgate.stream.request import ReadRequest
+from headgate_api.errors import UnavailableError
+from headgate_api.event.model import Event
+from headgate_api.limits import READ_EVENTS_PER_TURN, READ_POLL_S, READ_PROGRESS_S
 
 
 class LogGrowth:
@@ -79,14 +79,10 @@ class LogGrowth:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a reader has after a turn.
+    """What a reader has after a turn, which has brought it from `before` to `positions`.
 
-    Attributes:
-        pieces: Events; empty in a turn that only says where the reader is.
-        before: Where it stood before them.
-        positions: Where it stands behind them.
-        counters: Of the whole read so far.
-        at_end: Whether everything durable has been looked at.
+    A turn without `pieces` only says where the reader is. `counters` are of the whole read so far; `at_end` says
+    whether everything durable has been looked at.
     """
 
     pieces: list[Piece]
@@ -119,17 +115,10 @@ async def turns(
     """Reads on until the request is satisfied: a turn with events at once, one without every READ_PROGRESS_S.
 
     A reader that follows gives its first progress behind its first step. Any other ends with a turn of progress.
-    Closing the iterator closes the files.
+    Closing the iterator closes the files. All readers share the `threads`: a turn holds one for SCAN_TURN_S.
 
-    Args:
-        threads: Where the log is read; shared by all readers, a turn holds one for SCAN_TURN_S.
-        credits: How many events may be given; then the first turn has none and says where the reader begins. None: any
-            number.
-
-    Raises:
-        PositionError: The request names no place of this log, or one behind its end.
-        UnreadableEventsError: A chunk is damaged, or a record is none of ours.
-        UnavailableError: The store does not answer.
+    With `credits` the first turn has no events and says where the reader begins; None: any number may be given. Raises
+    PositionError, UnavailableError, and UnreadableEventsError for a damaged chunk or a record that is none of ours.
     """
     start = await _start(log, request, threads)
     left = request.limit
@@ -169,7 +158,6 @@ async def turns(
 
 
 def _progress_turn(scan: Scan) -> Turn:
-    """A turn without events, which says where a reader is."""
     return Turn([], scan.positions, scan.positions, replace(scan.counters), scan.at_end())
 
 

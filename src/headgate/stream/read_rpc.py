@@ -11,17 +11,17 @@ from contextlib import aclosing
 from dataclasses import asdict
 
 from headgate.auth.context import current_user
-from headgate.event.names import full_name
 from headgate.filter.compile.request import text_of_message, texts_of
-from headgate.limits import RPC_RESPONSE_BYTES
-from headgate.log import positions
-from headgate.rpc import headgate_pb2 as pb
-from headgate.rpc.errors import ProtocolError
-from headgate.rpc.events import to_message
 from headgate.rpc.service import READER, Credits, RpcCall, Service, attended
 from headgate.stream.follow import Turn
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
+from headgate_api import positions
+from headgate_api.event.names import full_name
+from headgate_api.limits import RPC_RESPONSE_BYTES
+from headgate_api.rpc import headgate_pb2 as pb
+from headgate_api.rpc.errors import ProtocolError
+from headgate_api.rpc.events import to_message
 
 ReadCall = RpcCall[pb.ReadRequest, pb.ReadResponse]
 
@@ -33,11 +33,9 @@ class ReadRpc:
         self._readers = readers
 
     def service(self) -> Service:
-        """For a gRPC server."""
         return Service(READER, {"Read": (pb.ReadRequest, self.read)})
 
     async def read(self, call: ReadCall) -> None:
-        """Answers a stream."""
         first = await call.read_first()
         if not first.HasField("open"):
             raise ProtocolError("the first message has no open")

@@ -7,13 +7,9 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from headgate.control.errors import UnknownBrokerError
 from headgate.control.quota_rules import READERS
 from headgate.control.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.control.specs import ServedBroker
-from headgate.errors import OverloadedError
-from headgate.event.names import namespace_of, path_of
-from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
 from headgate.rpc.service import Credits
 from headgate.scan.counting import CountPage, CountRequest, LogCounter
 from headgate.scan.pages import LogScanner, ScanPage, ScanRequest
@@ -21,6 +17,10 @@ from headgate.scan.source import ReadableLog
 from headgate.shares import FairPlaces, FairThreads
 from headgate.stream.follow import LogGrowth, Turn, turns
 from headgate.stream.request import ReadRequest
+from headgate_api.control.errors import UnknownBrokerError
+from headgate_api.errors import OverloadedError
+from headgate_api.event.names import namespace_of, path_of
+from headgate_api.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
 
 
 class ReadersQuotaError(OverloadedError):
@@ -30,13 +30,7 @@ class ReadersQuotaError(OverloadedError):
 
 
 class Readers:
-    """All readers of a log.
-
-    Args:
-        log: What they read; closed with this object.
-        served: The broker "namespace/name", None when there is none that accepts events; may block.
-        quotas: How many readers the brokers of a namespace may have; None: any number.
-    """
+    """All readers of a log, which is closed with them; `served` gives the broker "namespace/name", and may block."""
 
     def __init__(
         self, log: ReadableLog, served: Callable[[str], ServedBroker | None], quotas: SharedQuotas | None = None
@@ -64,23 +58,17 @@ class Readers:
         return broker
 
     async def scan_page(self, request: ScanRequest) -> ScanPage:
-        """See `scan.pages.Scanner`; in the readers' threads."""
         threads = self._threads.of(namespace_of(request.broker), request.user)
         return await LogScanner(self._log, threads).scan_page(request)
 
     async def count_page(self, request: CountRequest) -> CountPage:
-        """See `scan.counting.EventCounter`; in the readers' threads."""
         threads = self._threads.of(namespace_of(request.broker), request.user)
         return await LogCounter(self._log, threads).count_page(request)
 
     async def reading(
         self, wanted: ReadRequest, credits: Credits | None = None, user: str = ""
     ) -> AsyncGenerator[Turn, None]:
-        """One reader's turns, see `follow.turns`.
-
-        Raises:
-            UnknownBrokerError: The broker has been deleted, and nothing more comes.
-        """
+        """One reader's turns, see `follow.turns`; UnknownBrokerError once the broker has been deleted."""
         namespace = namespace_of(wanted.query.broker)
         with self._quota.held(namespace), self._places.held(namespace, user):
             pages = turns(self._log, wanted, self._threads.of(namespace, user), self._growth, credits)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.control.specs import ServedBroker
-from headgate.errors import InvalidInputError
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters
-from headgate.limits import (
+from headgate.scan.source import EARLIEST, Query
+from headgate_api.errors import InvalidInputError
+from headgate_api.limits import (
     READ_EVENTS_MAX,
     READ_LAST_EVENTS_MAX,
     READ_VALUES_MAX,
     READ_WAIT_S_MAX,
     URL_CHARS_MAX,
 )
-from headgate.scan.source import EARLIEST, Query
 
 
 class QueryError(InvalidInputError):
@@ -36,13 +36,9 @@ _FLAGS: Final = {"true": True, "false": False, "": True}
 class ReadRequest:
     """What a reader requests.
 
-    Attributes:
-        start: Where to begin; see `starts.start_offsets`.
-        first: CEL text: begin at the first event from there on of which it is true; None to begin at once.
-        limit: Events at most; None: no bound.
-        follow: At the end, wait for what comes.
-        wait_s: Without `follow`: how long to wait at the end for a first event.
-        last: Begin at so many last events of each partition that are wanted; None for `start`.
+    It begins at `start`, see `starts.start_offsets`; with `first`, CEL text, at the first event from there on of which
+    that is true; with `last`, at so many last events of each partition that are wanted. At the end it waits for all
+    that comes where it is to `follow`, else `wait_s` for a first event.
     """
 
     query: Query
@@ -55,12 +51,7 @@ class ReadRequest:
 
 
 def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:
-    """Reads the parameters of a request.
-
-    Args:
-        parameters: Names and values, decoded.
-        follow: Whether following is the default.
-    """
+    """Reads the decoded parameters of a request; `follow` is whether following is the default."""
     given: dict[str, str] = {}
     values: list[str] = []
     for name, value in parameters:

@@ -26,18 +26,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate import limits
 from headgate.control.http import JSON, Handler, decoded_as, json_response, read_body
-from headgate.control.objects import OWN_API_VERSION, JsonObject
 from headgate.control.queries import user_of
-from headgate.errors import InvalidInputError
-from headgate.event.json_format import encode_event
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition
 from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import LeasedEvent, SeekGoal
 from headgate.subscriptions.seek import RunningSeek
 from headgate.subscriptions.service import Subscriptions
+from headgate_api import limits
+from headgate_api.control.objects import OWN_API_VERSION, JsonObject
+from headgate_api.errors import InvalidInputError
+from headgate_api.event.json_format import encode_event
 
 _RequestT = TypeVar("_RequestT", bound="_ConsumerRequest")
 PREFIX: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/subscriptions/{{name}}"
@@ -87,13 +87,12 @@ class _AnalyzeRequest(_ConsumerRequest, frozen=True):
 
 
 class SubscriptionsApi:
-    """The handlers."""
+    """The handlers of subscriptions, for a Starlette app."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
 
     def routes(self) -> Iterator[Route]:
-        """For a Starlette app."""
         handlers: dict[str, Handler] = {
             "pull": self._pull,
             "ack": self._ack,

@@ -11,15 +11,14 @@ import msgspec
 from headgate.control.quota_rules import CONSUMERS
 from headgate.control.routing import PullRules
 from headgate.control.shared_quotas import QuotaPlaces, SharedQuotas
-from headgate.event import rfc3339
-from headgate.event.names import namespace_of
-from headgate.limits import CONSUMERS_SHOWN_MAX
 from headgate.subscriptions.errors import ConsumersQuotaError
 from headgate.subscriptions.leases import Leases
 from headgate.subscriptions.store import UnackedEvent
+from headgate_api.event import rfc3339
+from headgate_api.event.names import namespace_of
+from headgate_api.limits import CONSUMERS_SHOWN_MAX
 
 # --- consumers ------------------------------------------------------------------------------------
-# The consumers of a subscription: who has the lease, and which events each one has. Pure.
 
 
 class ConsumerLease(msgspec.Struct, frozen=True):
@@ -30,12 +29,11 @@ class ConsumerLease(msgspec.Struct, frozen=True):
 
 
 class ConsumerView(msgspec.Struct, frozen=True):
-    """What a consumer was handed out and has not acknowledged.
+    """What a consumer was handed out and has not acknowledged. Times are RFC 3339.
 
     Attributes:
-        events: How many.
-        oldest: When the oldest of them was stored, RFC 3339.
-        due: When the first of them is handed out again, RFC 3339.
+        oldest: When the oldest of them was stored.
+        due: When the first of them is handed out again.
         redelivered: Of them, those that were handed out more than once.
     """
 
@@ -47,14 +45,10 @@ class ConsumerView(msgspec.Struct, frozen=True):
 
 
 class ConsumerList(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The consumers of a subscription.
+    """The consumers of a subscription, by name: at most CONSUMERS_SHOWN_MAX; `more` says whether some are left out.
 
-    Attributes:
-        type: `exclusive`, `failover` or `shared`.
-        items: By name; at most CONSUMERS_SHOWN_MAX.
-        waiting: Events that were read and that nobody has now.
-        more: Whether consumers are left out.
-        lease: Absent when nobody has it, and of a shared subscription.
+    `waiting` counts events that were read and that nobody has now. `lease` is absent when nobody has it, and of a
+    shared subscription.
     """
 
     type: str
@@ -91,14 +85,10 @@ def _view(name: str, events: Sequence[UnackedEvent]) -> ConsumerView:
 
 
 # --- connected ------------------------------------------------------------------------------------
-# The consumers that are connected: a stream while it lasts, another one while a pull of it is under way.
 
 
 class ConnectedConsumers:
-    """Counts the consumers of a dispatcher, by namespace. A consumer of one name counts once, however it comes.
-
-    Without `quotas` there may be any number.
-    """
+    """Counts the consumers of a dispatcher, by namespace. A consumer of one name counts once, however it comes."""
 
     def __init__(self, quotas: SharedQuotas | None = None) -> None:
         self._quota = QuotaPlaces(quotas, CONSUMERS, ConsumersQuotaError, "a consumer")
@@ -107,10 +97,7 @@ class ConnectedConsumers:
 
     @contextlib.contextmanager
     def connected(self, subscription: str, consumer: str) -> Iterator[None]:
-        """A consumer is connected for as long as the block lasts.
-
-        Raises ConsumersQuotaError when the namespace has as many as it may.
-        """
+        """A consumer is connected while the block lasts; raises ConsumersQuotaError at the limit of its namespace."""
         key, namespace = (subscription, consumer), namespace_of(subscription)
         if not self._ways[key]:
             self._quota.take(namespace)

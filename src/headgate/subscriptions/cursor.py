@@ -1,13 +1,13 @@
 """Where one subscription stands in the outbox and in its history. Pure.
 
-A row of the outbox that names the subscription is below `next` or not yet read. Below it, it has ended (acknowledged,
-filtered out, gone) or it is among the `leases`.
+A row of the outbox that names the subscription and stands below `next` has ended (acknowledged, filtered out, gone) or
+is among the `leases`.
 
 `next` grows; only a seek puts it back, and then the epoch is another one: acknowledgements of what was handed out
 before the seek are reported as stale. An id is `EPOCH:POSITION`, the position that of the outbox row.
 
 A filter may count from an earlier place of the log on. Then the subscription has a *history*: of each partition the
-events of a span, which end where the filter was in force. They come from the log itself, partition by partition and in
+events of a span, which ends where the filter was in force. They come from the log itself, partition by partition and in
 order, before any row of the outbox; rows of events in the span do not count, so every event comes once. Their positions
 are below 0, made of partition and offset.
 """
@@ -40,7 +40,6 @@ class Cursor:
 
     @property
     def counters(self) -> SubscriptionCounters:
-        """To be added to."""
         return self._saved.counters
 
     @property
@@ -74,11 +73,7 @@ class Cursor:
     def seek(self, position: int, floor: dict[int, int], *, behind: bool = False, now_us: int = 0) -> None:
         """Go on at an outbox position; what was handed out is read again if it lies behind it.
 
-        Args:
-            position: Of the next row.
-            floor: Events below these offsets, by partition, are not wanted.
-            behind: The history is over.
-            now_us: Microseconds since 1970 UTC.
+        Events below the offsets of `floor` are not wanted. With `behind` the history is over.
         """
         self.leases.remove(lambda _: True)
         saved = self._saved
@@ -93,7 +88,6 @@ class Cursor:
 
     @property
     def filter_id(self) -> str:
-        """Of the filter that counts."""
         return self._saved.filter_id
 
     def without_history(self, filter_id: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.errors import ConflictError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
+from headgate_api.errors import ConflictError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
 
 
 class SubscriptionNotFoundError(NotFoundError):

@@ -24,11 +24,9 @@ _NOWHERE: Final = HISTORY - 1
 
 @dataclass(frozen=True, slots=True)
 class AckResult:
-    """What an acknowledgement did.
+    """What an acknowledgement did: how many events have ended by it, and which ids are stale.
 
-    Attributes:
-        acknowledged: Events that have ended by it.
-        stale: Ids of before a seek, of events that had ended, or of events that a restart will hand out again.
+    Stale are ids of before a seek, of events that had ended, or of events that a restart will hand out again.
     """
 
     acknowledged: int
@@ -72,10 +70,7 @@ class Leases:
         return self._saved.lease_us
 
     def admit(self, consumer: str, rules: PullRules, now_us: int) -> bool:
-        """Whether a consumer may take events now; it has the lease then.
-
-        Raises ConsumerBusyError when another one has an exclusive subscription.
-        """
+        """Whether a consumer may take events now; it has the lease then. ConsumerBusyError: it is another one's."""
         saved = self._saved
         if rules.type == "shared":
             return True
@@ -152,10 +147,7 @@ class Leases:
     # --- acknowledgements -----------------------------------------------------------------------------
 
     def ack(self, ids: Iterable[str]) -> AckResult:
-        """These events have been dealt with.
-
-        Raises AckIdError for no id of this subscription: nothing has been acknowledged then.
-        """
+        """These events have been dealt with. After an AckIdError nothing has been acknowledged."""
         positions = self._positions(ids)
         stale = [id_ for id_, position in positions if self._events.pop(position, None) is None]
         count = len(positions) - len(stale)
@@ -166,8 +158,6 @@ class Leases:
         """This event and all that this consumer was handed before it, and still has, have been dealt with.
 
         Stale when the consumer does not have it any more: what came before it is not known then.
-
-        Raises AckIdError for no id of this subscription.
         """
         ((_, position),) = self._positions([id_])
         last = self._events.get(position)
@@ -178,10 +168,7 @@ class Leases:
         return AckResult(count)
 
     def nack(self, ids: Iterable[str], due_us: int) -> AckResult:
-        """These events are to be handed out again at a time; `acknowledged` says how many.
-
-        Raises AckIdError for no id of this subscription: nothing has changed then.
-        """
+        """These events are due again at a time; `acknowledged` counts them. After an AckIdError nothing has changed."""
         positions = self._positions(ids)
         stale = []
         for id_, position in positions:

@@ -10,12 +10,7 @@ from headgate.subscriptions.store import SubscriptionCounters
 
 @dataclass(frozen=True, slots=True)
 class LeasedEvent:
-    """An event with a consumer.
-
-    Attributes:
-        id: What it is acknowledged by.
-        deliveries: How often it was handed out, this time included.
-    """
+    """An event with a consumer, acknowledged by `id`; `deliveries` counts this handing out, too."""
 
     id: str
     deliveries: int
@@ -26,12 +21,10 @@ class LeasedEvent:
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What a pull gives.
+    """What a pull gives: events in the order of the outbox, those handed out before first.
 
-    Attributes:
-        events: In the order of the outbox, those handed out before first.
-        epoch: Moves with every seek: what was handed out before need not be acknowledged.
-        active: False for a failover consumer whose turn it is not.
+    `epoch` moves with every seek: what was handed out before need not be acknowledged. `active` is False for a failover
+    consumer whose turn it is not.
     """
 
     events: list[LeasedEvent]
@@ -63,15 +56,7 @@ class SubscriptionStats(SubscriptionCounters, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class BacklogAnalysis:
-    """What a filter would take of a backlog.
-
-    Attributes:
-        events: Looked at.
-        accepted: For which it is true.
-        rejected: For which it is false.
-        errors: For which it is an error.
-        complete: Whether these are all.
-    """
+    """What a filter would take of a backlog: for how many of the events looked at it is true, false, or an error."""
 
     events: int
     accepted: int
@@ -100,12 +85,7 @@ class SeekGoal:
 
 @dataclass(frozen=True, slots=True)
 class CompletedSeek:
-    """What a seek did.
-
-    Attributes:
-        epoch: The new one.
-        position: The first offset that counts, by partition, as text; `earliest` or `latest` when every one counts.
-    """
+    """What a seek did: the new epoch, and the first offset that counts by partition, or `earliest` or `latest`."""
 
     epoch: int
     position: str

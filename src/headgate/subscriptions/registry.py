@@ -8,25 +8,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from headgate.control.routing import PullRules, RoutingTable, Target
-from headgate.errors import UnavailableError
 from headgate.subscriptions.cursor import Cursor
 from headgate.subscriptions.errors import AckNotStoredError, SubscriptionNotFoundError
 from headgate.subscriptions.seek import RunningSeek
 from headgate.subscriptions.sources import OutboxView
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore
+from headgate_api.errors import UnavailableError
 
 # --- state ----------------------------------------------------------------------------------------
-# One subscription in memory: its target, its cursor, and who is busy with it.
 
 
 class SubscriptionState:
-    """One subscription.
-
-    Attributes:
-        target: As routing has it now.
-        reading: Held by whoever reads its rows.
-        changed: Set when there may be something new, and then replaced.
-    """
+    """One subscription. Who reads its rows holds `reading`; `changed` is set, and replaced, when there may be news."""
 
     def __init__(self, target: Target, saved: SavedCursor) -> None:
         self.target = target
@@ -37,7 +30,6 @@ class SubscriptionState:
 
     @property
     def rules(self) -> PullRules:
-        """How consumers share it."""
         assert self.target.pull is not None
         return self.target.pull
 
@@ -71,7 +63,6 @@ class SubscriptionRegistry:
         return iter(list(self._states.values()))
 
     def find(self, id_: int) -> SubscriptionState | None:
-        """The subscription with a target id."""
         return self._states.get(id_)
 
     def get(self, name: str) -> SubscriptionState:
@@ -117,18 +108,12 @@ class SubscriptionRegistry:
         self._dirty.add(state.target.id)
 
     async def save(self, state: SubscriptionState) -> None:
-        """Returns when its cursor, as it is now, is on disk.
-
-        Raises AckNotStoredError when the disk does not take it.
-        """
+        """Returns when its cursor, as it is now, is on disk; AckNotStoredError when the disk does not take it."""
         self.changed(state)
         await self.flush()
 
     async def flush(self) -> None:
-        """Write the cursors that changed; goes on when the caller is cancelled.
-
-        Raises AckNotStoredError when the disk does not take it.
-        """
+        """Write the cursors that changed, or AckNotStoredError; goes on when the caller is cancelled."""
         await asyncio.shield(asyncio.ensure_future(self._flush()))
 
     async def _flush(self) -> None:

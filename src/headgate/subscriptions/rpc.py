@@ -14,19 +14,19 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headgate import limits
 from headgate.auth.context import current_user
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters, text_of_message, texts_of
-from headgate.rpc import headgate_pb2 as pb
-from headgate.rpc.errors import ProtocolError
-from headgate.rpc.events import to_message
 from headgate.rpc.service import SUBSCRIPTIONS, Credits, RpcCall, Service, attended
 from headgate.subscriptions.api import check_consumer, check_delay
 from headgate.subscriptions.errors import ConsumerReplacedError, SubscriptionNotFoundError
 from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import LeasedEvent, PullResult, SeekGoal
 from headgate.subscriptions.service import Subscriptions
+from headgate_api import limits
+from headgate_api.rpc import headgate_pb2 as pb
+from headgate_api.rpc.errors import ProtocolError
+from headgate_api.rpc.events import to_message
 
 SubscribeCall = RpcCall[pb.SubscribeRequest, pb.SubscribeResponse]
 
@@ -39,7 +39,6 @@ class SubscriptionsRpc:
         self._streams: dict[tuple[str, str], _ConsumerStream] = {}
 
     def service(self) -> Service:
-        """For a gRPC server."""
         return Service(
             SUBSCRIPTIONS,
             {
@@ -51,7 +50,6 @@ class SubscriptionsRpc:
         )
 
     async def subscribe(self, call: SubscribeCall) -> None:
-        """Answers a consumer's stream."""
         first = await call.read_first()
         if not first.HasField("open"):
             raise ProtocolError("the first message has no open")
@@ -98,14 +96,12 @@ class SubscriptionsRpc:
         await call.write(response)
 
     async def stats(self, call: RpcCall[pb.StatsRequest, pb.StatsResponse]) -> None:
-        """Where a subscription stands."""
         request = await call.read_first()
         stats = await self._subscriptions.stats(request.subscription)
         # What is None is left unset, and read as empty.
         await call.write(pb.StatsResponse(**msgspec.structs.asdict(stats)))
 
     async def analyze(self, call: RpcCall[pb.AnalyzeRequest, pb.AnalyzeResponse]) -> None:
-        """How many events of the backlog a filter would accept."""
         request = await call.read_first()
         cel = await asyncio.to_thread(_cel, request.filter)
         analysis = await self._subscriptions.analyze(request.subscription, cel)
@@ -113,15 +109,7 @@ class SubscriptionsRpc:
 
 
 class _ConsumerStream:
-    """One consumer's stream.
-
-    Args:
-        name: `namespace/name` of the subscription.
-
-    Attributes:
-        admitted: Whether it may have anything to give back.
-        replaced: Is set when another stream replaces it.
-    """
+    """One consumer's stream; `admitted`: it may have something to give back."""
 
     def __init__(self, subscriptions: Subscriptions, name: str, consumer: str, call: SubscribeCall) -> None:
         self.admitted = False
@@ -142,7 +130,6 @@ class _ConsumerStream:
         await self._call.write(self._response())
 
     async def receive(self, first: pb.SubscribeRequest) -> None:
-        """Takes the client's messages."""
         request: pb.SubscribeRequest | None = first
         while request is not None:
             if request.HasField("open") and request is not first:

@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
 
-from headgate.errors import InvalidInputError
-from headgate.event import rfc3339
-from headgate.event.names import path_of
 from headgate.scan.search import EventFinder, FilterSearch, OnProgress, offsets_at_event
 from headgate.scan.source import EARLIEST, LATEST, NEXT, start_offsets
 from headgate.subscriptions.errors import BrokerGoneError, PlaceNotFoundError, SeekCancelledError
 from headgate.subscriptions.messages import SeekGoal
 from headgate.subscriptions.sources import SubscriptionResources
+from headgate_api.errors import InvalidInputError
+from headgate_api.event import rfc3339
+from headgate_api.event.names import path_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,7 @@ class SeekDestination:
 
 
 class RunningSeek:
-    """A seek under way.
-
-    Attributes:
-        scanned: Events looked at so far.
-        total: Of about so many.
-    """
+    """A seek under way, which has looked at `scanned` events of about `total`."""
 
     def __init__(self, goal: SeekGoal, on_progress: OnProgress) -> None:
         self.goal = goal
@@ -53,12 +48,11 @@ class RunningSeek:
         self._cancelled = False
 
     def progress(self, scanned: int, total: int) -> None:
-        """Note the progress."""
         self.scanned, self.total = scanned, total
         self._on_progress(scanned, total)
 
     async def run(self, search: Coroutine[None, None, SeekDestination]) -> SeekDestination:
-        """Waits for the search. Raises SeekCancelledError when somebody called `cancel`."""
+        """Waits for the search; raises SeekCancelledError when somebody called `cancel`."""
         self._task = asyncio.ensure_future(search)
         try:
             return await self._task
@@ -76,16 +70,10 @@ class RunningSeek:
 async def find_destination(
     resources: SubscriptionResources, broker: str, goal: SeekGoal, on_progress: OnProgress
 ) -> SeekDestination:
-    """The destination of a goal.
+    """The destination of a goal, whose expression is searched for in the broker's events.
 
-    Args:
-        broker: Identity of the broker whose events are searched.
-
-    Raises:
-        PositionError: `to` is no place.
-        InvalidInputError: The parts of the goal do not go together.
-        PlaceNotFoundError: The expression is true of no event there.
-        CorruptChunkError: A chunk that had to be read is damaged.
+    Raises PositionError, PlaceNotFoundError, BrokerGoneError, CorruptChunkError, and InvalidInputError when the parts
+    of the goal do not go together.
     """
     _check(goal)
     cel = goal.first or goal.last

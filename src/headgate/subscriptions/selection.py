@@ -6,9 +6,7 @@ count, whichever generation they are of, and every later row is of this filter: 
 twice, without knowing where exactly the generations changed. Until then its consumers wait.
 
 Nothing is copied: a pull reads on in the log, by the scan, as far as it needs, and what a restart must know is one
-offset a partition. History comes first: partition by partition, each in order, then what the matcher finds.
-
-What was not taken for too long, or handed out too often, is given up.
+offset a partition. What was not taken for too long, or handed out too often, is given up.
 """
 
 from __future__ import annotations
@@ -18,15 +16,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from headgate import limits
 from headgate.control.routing import Target
 from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
 from headgate.delivery.events import SharedEvent, load_or_none
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
 from headgate.filter.compile.plan import Verdict
-from headgate.limits import PULL_BYTES_MAX, SUBSCRIPTION_UNACKED_MAX
-from headgate.log.errors import CorruptChunkError, PositionError
+from headgate.log.errors import CorruptChunkError
 from headgate.observe import metrics
 from headgate.outbox.reader import OutboxRow
 from headgate.scan.pages import ScanRequest
@@ -34,6 +30,9 @@ from headgate.scan.source import EARLIEST, start_offsets
 from headgate.subscriptions.registry import SubscriptionState
 from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.store import UnackedEvent, history_position
+from headgate_api import limits
+from headgate_api.limits import PULL_BYTES_MAX, SUBSCRIPTION_UNACKED_MAX
+from headgate_api.positions import PositionError
 
 _BEGINNING = "beginning"
 _log = structlog.get_logger(__name__)
@@ -74,10 +73,7 @@ async def begin_history(resources: SubscriptionResources, state: SubscriptionSta
 async def _next_of_history(
     resources: SubscriptionResources, state: SubscriptionState, count_max: int
 ) -> list[tuple[UnackedEvent, SharedEvent]]:
-    """The history's next events, unacknowledged; `state.reading` is taken. Empty after a page that found none.
-
-    Raises HeadgateError when the log cannot be read.
-    """
+    """The history's next events, unacknowledged; `state.reading` is taken. Empty after a page that found none."""
     cursor = state.cursor
     room = min(count_max, SUBSCRIPTION_UNACKED_MAX - len(cursor.leases))
     where = cursor.next_history()
@@ -136,11 +132,8 @@ async def choose(
 ) -> list[tuple[UnackedEvent, SharedEvent]]:
     """Events to hand out, all of them unacknowledged; PULL_BYTES_MAX bounds them as well. `state.reading` is taken.
 
-    A turn that met PULL_REJECTED_MAX events that are not wanted ends with what it has; the cursor has moved then.
-
-    Raises:
-        CorruptChunkError: The first one is damaged. What comes before a damaged one is handed out; the next pull
-            raises it.
+    A turn that met PULL_REJECTED_MAX events that are not wanted ends with what it has; the cursor has moved then. What
+    comes before a damaged event is handed out; the next pull raises CorruptChunkError.
     """
     chosen = _Chosen(count_max)
     try:
@@ -249,7 +242,6 @@ def _is_too_old(resources: SubscriptionResources, state: SubscriptionState, even
 
 
 def _tell_too_old(resources: SubscriptionResources, state: SubscriptionState) -> None:
-    """One more event is given up because it is too old."""
     metrics.DELIVERIES.labels("expired").inc()
     resources.final_check.errors.dropped(state.target.id, "older than the broker's spec.log.retention")
 

@@ -1,4 +1,4 @@
-"""Pull, acknowledge and seek, for the consumers of all subscriptions.
+"""Pull, acknowledge and seek, for the consumers of all subscriptions, which are named `namespace/name`.
 
 Nothing is pushed: a subscription's rows stay in the outbox, which is its backlog, until a pull reads them, past every
 chunk that has none of them. An acknowledgement is answered when it is on disk; those that come together share one
@@ -16,16 +16,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from headgate import limits
 from headgate.control.routing import RoutingTable
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.delivery.events import load_or_none
-from headgate.errors import HeadgateError
-from headgate.event import rfc3339
-from headgate.event.names import namespace_of
 from headgate.filter.cel.evaluate import OutcomeKind
 from headgate.filter.compile.plan import Verdict
-from headgate.log import positions
 from headgate.observe.logs import Recurring
 from headgate.scan.search import OnProgress
 from headgate.shares import FairPlaces
@@ -45,16 +40,17 @@ from headgate.subscriptions.seek import RunningSeek, find_destination
 from headgate.subscriptions.selection import begin_history, choose, exhaust, expire, has_history_begun, pass_others
 from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
+from headgate_api import limits, positions
+from headgate_api.errors import HeadgateError
+from headgate_api.event import rfc3339
+from headgate_api.event.names import namespace_of
 
 _US: Final = 1_000_000
 _log = structlog.get_logger(__name__)
 
 
 class Subscriptions:
-    """All subscriptions. Lives on the dispatcher's event loop.
-
-    Without `quotas` a namespace may have any number of consumers.
-    """
+    """All subscriptions. Lives on the dispatcher's event loop."""
 
     def __init__(
         self, store: SubscriptionStore, resources: SubscriptionResources, quotas: SharedQuotas | None = None
@@ -71,7 +67,6 @@ class Subscriptions:
         self._registry.update(table)
 
     def has(self, target: int) -> bool:
-        """Whether a target is one of them."""
         return self._registry.find(target) is not None
 
     def wake(self, target: int) -> None:
@@ -84,12 +79,7 @@ class Subscriptions:
 
     @contextlib.contextmanager
     def consuming(self, name: str, consumer: str, user: str = "") -> Iterator[None]:
-        """A consumer of a subscription is connected for as long as the block lasts.
-
-        Args:
-            name: `namespace/name` of the subscription.
-            user: Whose request or stream it is.
-        """
+        """A consumer of a subscription is connected while the block lasts; `user` makes the request or stream."""
         self._registry.get(name)  # what is not there is said before what is exceeded
         with self._places.held(namespace_of(name), user), self._connected.connected(name, consumer):
             yield
@@ -103,13 +93,9 @@ class Subscriptions:
         wait_s: float = 0.0,
         is_gone: Callable[[], Awaitable[bool]] | None = None,
     ) -> PullResult:
-        """Events for a consumer that is connected (`consuming`).
+        """Events for a consumer that is connected (`consuming`), waiting up to `wait_s` for a first one.
 
         Each is its own until it is acknowledged or the ack timeout is over.
-
-        Args:
-            name: `namespace/name` of the subscription.
-            wait_s: How long to wait for a first one.
         """
         ends = time.monotonic() + wait_s
         search_ends = max(ends, time.monotonic() + limits.PULL_SEARCH_S)
@@ -172,9 +158,7 @@ class Subscriptions:
     async def ack(self, name: str, consumer: str, *, ids: tuple[str, ...] = (), up_to: str = "") -> AckResult:
         """Events have been dealt with; returns when that is on disk. Who acknowledges keeps the lease it has.
 
-        Raises:
-            AckIdError: An id that pull cannot have given.
-            AckNotStoredError: The disk does not take it.
+        Raises AckIdError, AckNotStoredError.
         """
         state = self._registry.get(name)
         leases = state.cursor.leases
@@ -192,7 +176,7 @@ class Subscriptions:
         return _poll_s(state)
 
     async def nack(self, name: str, ids: tuple[str, ...], delay_s: float) -> AckResult:
-        """Events are to be handed out again after a while. Raises AckIdError for an id that pull cannot have given."""
+        """Events are to be handed out again after a while; AckIdError for an id that pull cannot have given."""
         state = self._registry.get(name)
         done = state.cursor.leases.nack(ids, self._clock_us() + int(delay_s * _US))
         self._registry.changed(state)
@@ -274,14 +258,7 @@ class Subscriptions:
     async def seek(self, name: str, goal: SeekGoal, on_progress: OnProgress = lambda _, __: None) -> CompletedSeek:
         """Go on elsewhere, for all consumers; returns when it is on disk. Cancelling the task cancels the seek.
 
-        Args:
-            name: `namespace/name` of the subscription.
-            on_progress: Called with how many events were scanned for an expression, and of about how many.
-
-        Raises:
-            SeekBusyError: Another one is under way.
-            SeekCancelledError: `cancel_seek` was called.
-            PlaceNotFoundError: The expression is true of no event there.
+        Raises SeekBusyError, SeekCancelledError, and what `find_destination` raises.
         """
         state = self._registry.get(name)
         if state.seek is not None:
@@ -300,7 +277,6 @@ class Subscriptions:
             state.seek = None
 
     def running_seek(self, name: str) -> RunningSeek | None:
-        """The seek that is under way."""
         return self._registry.get(name).seek
 
     def cancel_seek(self, name: str) -> bool:
@@ -326,17 +302,10 @@ class Subscriptions:
     async def sweep(
         self, warned: Container[int], near_us: int, near_position: int, over_us: int, over_position: int
     ) -> set[int]:
-        """Give up what is over the bounds of a backlog (see `retention/expiry.py`).
+        """Give up what is over the bounds of a backlog (see `retention/expiry.py`); returns those that are near.
 
-        Args:
-            warned: Subscriptions that were reported as near their bounds; only these lose anything.
-            near_us: A backlog with events that were matched before it is near its bounds, microseconds since 1970 UTC.
-            near_position: The same as a position of the outbox.
-            over_us: What was matched before it is over.
-            over_position: The same as a position of the outbox.
-
-        Returns:
-            Those that are near.
+        Only those of `warned`, which were reported as near, lose anything. A bound is a time, microseconds since 1970
+        UTC, and a position of the outbox: what was matched before either is near, or over.
         """
         near: set[int] = set()
         for state in self._registry:

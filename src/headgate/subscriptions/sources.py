@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from headgate import limits
 from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import Events
 from headgate.delivery.verdicts import FinalCheck
@@ -15,22 +14,21 @@ from headgate.log.reader import PartitionReader
 from headgate.outbox.reader import Backlog, OutboxRow, RowPage, position_at_time
 from headgate.scan.pages import RuleOf, Scanner
 from headgate.scan.source import ReadableLog
+from headgate_api import limits
 
 _SLACK_US: Final = int(limits.SEEK_SLACK_S * 1_000_000)
 
 
 class RowPlaces(Protocol):
-    """Where rows stand in the outbox. Blocking. A chunk log has it, and Kafka (`store/kafka/partition_views.py`).
+    """Where rows stand in the outbox, of a chunk log or in Kafka (`store/kafka/partition_views.py`). Blocking.
 
-    One suite of tests holds both to what is said here (`tests/store/test_backlog_contract.py`).
+    `tests/store/test_backlog_contract.py` holds both to what is said here.
     """
 
     def before(self, floor: Mapping[int, int], since_us: int) -> int:
         """A position; every row of an event at or behind these offsets stands there or behind it.
 
-        Args:
-            floor: Offsets of the log by partition.
-            since_us: Those events were stored at or after it, microseconds since 1970 UTC; 0 where that is not known.
+        Those events were stored at or after `since_us`, microseconds since 1970 UTC; 0 where that is not known.
         """
         ...
 
@@ -40,13 +38,13 @@ class RowPlaces(Protocol):
 
 
 class ChunkRowPlaces:
-    """See `RowPlaces`: the outbox is a partition of the chunk log."""
+    """`RowPlaces` of an outbox that is a partition of the chunk log."""
 
     def __init__(self, outbox: Partition) -> None:
         self._outbox = outbox
 
     def before(self, floor: Mapping[int, int], since_us: int) -> int:
-        """See `RowPlaces`: by the time when rows were written."""
+        """By the time when rows were written."""
         return position_at_time(self._outbox, since_us - _SLACK_US) if since_us else 0
 
     def stored_end(self) -> int:
@@ -55,10 +53,7 @@ class ChunkRowPlaces:
 
 
 class OutboxView:
-    """The outbox, up to the row that was last handed over.
-
-    Below `end` every row is durable and known to the dispatcher.
-    """
+    """The outbox up to the row that was handed over last: below `end` all is durable and known to the dispatcher."""
 
     def __init__(self, places: RowPlaces, backlog: Backlog, end: Callable[[], int]) -> None:
         self.places = places
@@ -67,7 +62,6 @@ class OutboxView:
 
     @property
     def end(self) -> int:
-        """The position below which rows may be read."""
         return self._end()
 
     async def page(self, target: int, start: int, count_max: int, *, upto: int | None = None) -> RowPage:
@@ -86,12 +80,9 @@ class OutboxView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionResources:
-    """What all subscriptions share.
+    """What all subscriptions share; without `dead_letters` what was handed out too often is dropped.
 
-    Attributes:
-        in_force: Of each partition that is being matched: where matching stands, and by which generation.
-        dead_letters: Takes what was handed out too often; None: it is dropped.
-        clock_us: Microseconds since 1970 UTC.
+    `in_force` gives, of each partition that is being matched, where matching stands and by which generation.
     """
 
     outbox: OutboxView

@@ -13,7 +13,6 @@ from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, decoding, read_only
 
 # --- saved ----------------------------------------------------------------------------------------
-# What subscriptions.db keeps of one subscription, and the events and counters in it.
 
 HISTORY: Final = -(1 << 62)
 """Positions of the events of histories are counted from here on, below those of all rows."""
@@ -26,11 +25,9 @@ def history_position(partition: int, offset: int) -> int:
 
 
 class UnackedEvent(msgspec.Struct, array_like=True, gc=False):
-    """An event that was read and has not ended.
+    """An event that was read and has not ended; `position` is that of its outbox row, times are Unix microseconds.
 
     Attributes:
-        position: Of its outbox row.
-        stored_us: When the event was stored, microseconds since 1970 UTC.
         due_us: When it may be handed out (again).
         consumer: Who has it; empty for none.
         turn: The number of its last handing out.
@@ -78,12 +75,9 @@ class SavedCursor(msgspec.Struct, forbid_unknown_fields=True):
         next: Outbox position of the next row.
         unacked: In order of position.
         floor: Offsets below these, by partition, are before the last seek's start.
-        consumer: Who has the lease.
-        lease_us: Until when.
         filter_id: Of the filter whose history has begun, or that has none.
         span: Of the history: first offset, and offset behind the last one, by partition.
-        history: Where it goes on, by partition.
-        history_us: When it began.
+        history: Where it goes on, by partition; `history_us` is when it began.
     """
 
     epoch: int = 1
@@ -115,10 +109,7 @@ class SubscriptionStore(StoreFile):
 
     @classmethod
     def read(cls, path: Path) -> dict[int, SavedCursor]:
-        """What another process last wrote; nothing when there is no file yet.
-
-        Raises OperationalError when it is busy, or has no table yet.
-        """
+        """What another process last wrote; nothing without a file. OperationalError: busy, or without a table yet."""
         if not path.exists():
             return {}
         with read_only(path) as connection:
@@ -130,10 +121,7 @@ class SubscriptionStore(StoreFile):
             return _load(self._connection)
 
     def write(self, changed: Mapping[int, SavedCursor], gone: Iterable[int] = ()) -> None:
-        """Write some and forget others, all or nothing.
-
-        Raises OperationalError when the disk does not take it: nothing has changed then.
-        """
+        """Write some and forget others, all or nothing; OperationalError when the disk does not take it."""
         rows = [(target, _ENCODER.encode(saved)) for target, saved in changed.items()]
         with self._transaction() as connection:
             connection.executemany("REPLACE INTO subscriptions VALUES (?, ?)", rows)

@@ -17,7 +17,6 @@ from typing import Final
 
 from headgate.control.routing import RoutingTable
 from headgate.control.store import Store
-from headgate.errors import HeadgateError
 from headgate.event.arrow import from_batch_all
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, program
 from headgate.filter.compile.plan import Verdict
@@ -29,6 +28,7 @@ from headgate.match.matcher import Matcher
 from headgate.outbox.protocol import HELLO_ACCEPTED, Hello, encode_hello, encode_passed, encode_row
 from headgate.outbox.shards import dispatcher_of
 from headgate.server import child, ready
+from headgate_api.errors import HeadgateError
 
 POLL_S: Final = 0.01
 PASSED_S: Final = 1.0
@@ -61,15 +61,12 @@ class PlainRun:
 
     @property
     def alive(self) -> bool:
-        """Whether it still reads."""
         return self._thread.is_alive()
 
     def failure(self) -> str:
-        """Why it ended."""
         return self._reason
 
     def stop(self) -> None:
-        """Ends it and its connections."""
         self._stopped.set()
         self._thread.join()
 
@@ -137,7 +134,6 @@ class PlainRunner:
         self._partitions = range(partitions)
 
     def ends(self) -> dict[int, int]:
-        """Where every partition ends now."""
         return end_offsets(self._log, self._partitions)
 
     def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> PlainRun:

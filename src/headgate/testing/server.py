@@ -19,9 +19,9 @@ import warnings
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.control.objects import Kind
-from headgate.errors import HeadgateError, UnavailableError
 from headgate.server.parts import MATCHER_VARIABLE
+from headgate_api.control.objects import Kind
+from headgate_api.errors import HeadgateError, UnavailableError
 
 Object = dict[str, Any]
 """A Kubernetes-style JSON object, as the API has it."""
@@ -54,17 +54,10 @@ class ApiError(HeadgateError):
 class Server:
     """`headgate serve` as a child process group, on free ports; a context manager that stops it at the end.
 
-    Args:
-        data: The data directory.
-        port: The port, None for a free one. It stays the same over restarts; so does that of gRPC, which is a free one.
-        arguments: More arguments of `headgate serve`.
-        log: Where its standard error goes; None leaves it on ours.
-        program: The `headgate` command; None for the one beside our interpreter.
-        secure: What it is called with over TLS; None for plain HTTP.
-        spark: Whether Spark matches, or `testing.matcher`; None for what our environment says, Spark if nothing.
-
-    Attributes:
-        token: What is shown with each call of the API; empty for nothing.
+    Its ports stay the same over restarts. `arguments` are further ones of `headgate serve`; its standard error goes to
+    `log`, None for ours. `program` is the command, None for the one beside our interpreter; `secure` is what it is
+    called with over TLS, None for plain HTTP. `spark` says whether Spark matches, or `testing.matcher`; None for what
+    our environment says, Spark if nothing. Calls of the API show the `token`, where it is not empty.
     """
 
     def __init__(
@@ -98,11 +91,7 @@ class Server:
         self.stop()
 
     def start(self, *, wait: bool = True) -> None:
-        """Starts the server; returns when it is ready.
-
-        Raises:
-            UnavailableError: It ended, or is not ready within `START_S_MAX`.
-        """
+        """Starts the server; returns when it is ready. UnavailableError: it ended, or `START_S_MAX` have passed."""
         command = [self._program, "serve", "--data", self.data]
         with contextlib.ExitStack() as stack:
             log = stack.enter_context(self._log.open("ab")) if self._log else None
@@ -116,7 +105,6 @@ class Server:
             self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Waits until every part of the server is ready."""
         deadline = time.monotonic() + START_S_MAX
         while not self.is_ready():
             assert self._process is not None
@@ -126,7 +114,6 @@ class Server:
             time.sleep(0.2)
 
     def is_ready(self) -> bool:
-        """Whether /readyz answers 200 now."""
         with warnings.catch_warnings(action="ignore", category=ResourceWarning):
             try:
                 with urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=self._secure) as answer:
@@ -171,11 +158,7 @@ class Server:
         return f"{self.url}{_KINDS[kind].root}/namespaces/{namespace}/{kind}"
 
     def call(self, method: str, url: str, body: Object | None = None) -> Object:
-        """One API call.
-
-        Raises:
-            ApiError: The answer is not 2xx.
-        """
+        """One API call; ApiError when the answer is not 2xx."""
         request = urllib.request.Request(
             url,
             None if body is None else json.dumps(body).encode(),
@@ -191,31 +174,22 @@ class Server:
             raise ApiError(error.code, json.loads(error.read())) from error
 
     def create(self, kind: str, namespace: str, name: str, spec: Object) -> Object:
-        """Creates an object."""
         return self.call("POST", self.objects_url(kind, namespace), object_of(kind, namespace, name, spec))
 
     def get(self, kind: str, namespace: str, name: str) -> Object:
-        """One object."""
         return self.call("GET", f"{self.objects_url(kind, namespace)}/{name}")
 
     def list(self, kind: str, namespace: str) -> list[Object]:
-        """All objects of `kind` in a namespace."""
         return self.call("GET", self.objects_url(kind, namespace))["items"]  # type: ignore[no-any-return]
 
     def delete(self, kind: str, namespace: str, name: str) -> None:
-        """Deletes one object."""
         self.call("DELETE", f"{self.objects_url(kind, namespace)}/{name}")
 
     def wait_trigger_ready(self, namespace: str, name: str, *, seconds: float = 120.0) -> float:
-        """Waits until the trigger is Ready; returns how long that took in seconds; see `wait_object_ready`."""
         return self.wait_object_ready("triggers", namespace, name, seconds=seconds)
 
     def wait_object_ready(self, kind: str, namespace: str, name: str, *, seconds: float = 120.0) -> float:
-        """Waits until the object is Ready; returns how long that took in seconds.
-
-        Raises:
-            UnavailableError: It is not Ready in time; the message holds its conditions.
-        """
+        """Waits until the object is Ready; returns the seconds that it took. UnavailableError has its conditions."""
         started = time.monotonic()
         while condition(found := self.get(kind, namespace, name), "Ready").get("status") != "True":
             if (waited_s := time.monotonic() - started) > seconds:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from headgate.event import rfc3339
 from headgate.filter.cel.evaluate import EventView, JsonValue
 from headgate.filter.compile.plan import ConstantKind, Form, Operand, Root
+from headgate_api.event import rfc3339
 
 
 class Doubt(Enum):

@@ -102,7 +102,6 @@ class Comparison(StrEnum):
         return _RULES[self][1]
 
     def holds(self, left: object, right: object) -> bool:
-        """Whether it is true of two of Python's values."""
         return bool(_RULES[self][2](left, right))
 
 
@@ -238,10 +237,7 @@ FALSE = Literal(LiteralKind.BOOL, False)
 
 
 def map_children(node: Node, change: Callable[[Node], Node]) -> Node:
-    """`node` with `change` applied to each of its direct children (the bodies of macros among them).
-
-    It is the same object where all of its children stay the same objects.
-    """
+    """`node` with `change` applied to each direct child, also bodies of macros; itself where none changes."""
     kind = type(node)
     if kind is Literal or kind is Name:
         return node

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.event.attributes import REQUIRED_ATTRIBUTES, is_name
-from headgate.event.model import ExtensionValue
 from headgate.filter.cel.ast import TRUE, Has, In, Node
 from headgate.filter.cel.build import CE, literal
+from headgate_api.event.attributes import REQUIRED_ATTRIBUTES, is_name
+from headgate_api.event.model import ExtensionValue
 
 TIME_TEXT: Final = "@time"
 """The text of `ce.time` as it was sent, under a name that no attribute has: `ce["@time"]`."""

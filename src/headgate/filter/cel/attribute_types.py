@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.event.attributes import TEXT_ATTRIBUTES
 from headgate.filter.cel.ast import (
     And,
     Call,
@@ -33,6 +32,7 @@ from headgate.filter.cel.ast import (
 from headgate.filter.cel.engine import offset_in
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import string_literal, unparse
+from headgate_api.event.attributes import TEXT_ATTRIBUTES
 
 _STRING: Final = "string"
 _TIMESTAMP: Final = "timestamp"
@@ -44,10 +44,7 @@ _METHODS: Final = frozenset({"startsWith", "endsWith", "contains", "matches", "m
 
 
 def check_attribute_types(text: str, tree: Node) -> None:
-    """Refuses an expression that treats an attribute as what it never is.
-
-    The FilterError has the place in the text and a hint. `tree` is what the text says, before any rewriting.
-    """
+    """Refuses a text, and its tree before any rewriting, that treats an attribute as what it never is."""
     fault = _first_fault(tree) or next(_of_condition(tree), None)
     if fault is not None:
         node, reason, hint = fault
@@ -85,7 +82,6 @@ def _first_fault(tree: Node) -> _Fault | None:
 
 
 def _faults(node: Node) -> Iterator[_Fault]:
-    """What is wrong with a part itself."""
     match node:
         case Compare(comparison, left, right):
             yield from _of_comparison(node, left, comparison, right)

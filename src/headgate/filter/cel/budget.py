@@ -34,7 +34,7 @@ from headgate.filter.cel.ast import (
 from headgate.filter.cel.errors import over_limit
 from headgate.filter.cel.functions.json import OF_DATA, FoundCounts, data_at_hand
 from headgate.filter.cel.regex import RegexSize, regex_size
-from headgate.limits import (
+from headgate_api.limits import (
     EVENT_BYTES_MAX,
     EXTENSION_MEMBERS_MAX,
     FILTER_EVALUATION_STEPS_MAX,
@@ -50,23 +50,14 @@ UNBOUNDED_BYTES: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class EventSize:
-    """What counts of an event.
+    """What counts of an event."""
 
-    Attributes:
-        attributes_bytes: All values of attributes together.
-        data_bytes: The data as it was sent.
-        items: Of its longest list or map, at most.
-        elements: Of all its lists together, at most.
-        text_bytes: Its longest text, at most.
-        counts: How many values are at a path, where the event is small enough to count them.
-    """
-
-    attributes_bytes: int
-    data_bytes: int
-    items: int
-    elements: int
-    text_bytes: int
-    counts: FoundCounts | None = None
+    attributes_bytes: int  # all values of attributes together
+    data_bytes: int  # the data as it was sent
+    items: int  # of its longest list or map, at most
+    elements: int  # of all its lists together, at most
+    text_bytes: int  # its longest text, at most
+    counts: FoundCounts | None = None  # how many values are at a path, where the event is small enough to count them
 
 
 _SMALLEST: Final = EventSize(0, 0, 0, 0, 0)
@@ -144,25 +135,15 @@ def check_budget(tree: Node) -> None:
 
 
 class _Value(NamedTuple):
-    """The size of a value.
+    """The size of a value, at most."""
 
-    Attributes:
-        bytes: On average over the rounds of the macros around it, at most.
-        most: At most.
-        items: At most.
-        text: Its bytes where it is a text, on average, at most: a value of the event may be all of it, a text may not.
-        found: Items on average, at most, where more is known than `items`: of what is found in parts of one event.
-        share: Of the event, the part that it is on average, at most, where it is a value of the event.
-        path: Where all of the values that it may be are found, as `json.objects` finds them.
-    """
-
-    bytes: float
+    bytes: float  # on average over the rounds of the macros around it
     most: float
     items: float
-    text: float
-    found: float = math.inf
-    share: float = math.inf
-    path: tuple[str, ...] | None = None
+    text: float  # its bytes where it is a text, on average: a value of the event may be all of it, a text may not
+    found: float = math.inf  # items on average, where more is known than `items`: of what is found in parts of an event
+    share: float = math.inf  # the part of the event that it is on average, where it is a value of the event
+    path: tuple[str, ...] | None = None  # where all values that it may be are found, as `json.objects` finds them
 
 
 def _text(average: float, most: float) -> _Value:

@@ -13,7 +13,7 @@ from headgate.filter.cel.engine import has_value, is_regular_expression
 from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.regex import regex_size
 from headgate.filter.cel.unparse import unparse
-from headgate.limits import (
+from headgate_api.limits import (
     FILTER_CONSTANTS_A_NODE,
     FILTER_COST_MAX,
     FILTER_LIST_ITEMS_MAX,
@@ -25,10 +25,9 @@ from headgate.limits import (
 _ROUNDS: Final = 100
 """How often a macro over data of unknown length is counted."""
 _ROUNDS_OBJECTS: Final = 10
-"""The same over `json.objects`, which event patterns nest: its elements are parts of one event, each with members.
+"""The same over `json.objects`, which event patterns nest: its elements are parts of one event.
 
-Inside one of them there is the tenth part of what the event has, so that a nest goes over the event's objects and
-values once for each of its levels, and not once more for each object around.
+In each is the tenth part of what the event has, so that a nest goes over the event once for each of its levels.
 """
 
 

@@ -128,10 +128,7 @@ def _macro(comprehension: pb.Expr.Comprehension) -> Node:
 
 
 def offset_of(checked: pb.CheckedExpr, node: Node) -> int | None:
-    """Where a call or a field stands first in its text, in code points: a comparison where its sign is.
-
-    Decodes every such part once more, so it is for refusals.
-    """
+    """Where a call or field stands first in its text, in code points; a comparison at its sign. Slow: for refusals."""
     for part in _parts_of(checked.expr):
         if decode(part) == node:
             return int(checked.source_info.positions[part.id]) if part.id in checked.source_info.positions else None

@@ -38,7 +38,7 @@ from headgate.filter.cel.functions.json import ABSENT, EVALUATED
 from headgate.filter.cel.like import WILDCARDS, WildcardError, without_wildcards
 from headgate.filter.cel.tokens import nodes_min, without_nested_parentheses
 from headgate.filter.cel.unparse import string_literal, unparse
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_NODES_MAX, FILTERS_CACHED_MAX
+from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTER_NODES_MAX, FILTERS_CACHED_MAX
 
 _TYPES: Final = {
     CelType.BOOL: _cel.Type.BOOL,
@@ -112,17 +112,11 @@ _EVALUATION_ERRORS: Final = (RuntimeError, TypeError, ValueError, OverflowError)
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A value of any type, for people.
+    """A value of any type, for people."""
 
-    Attributes:
-        kind: "bool", "int", "string", "list", "map", "null", ..., or "error".
-        text: The value as CEL writes it, shortened; the message of an error.
-        size: Items of a list or map, else 0.
-    """
-
-    kind: str
-    text: str
-    size: int = 0
+    kind: str  # "bool", "int", "string", "list", "map", "null", ..., or "error"
+    text: str  # the value as CEL writes it, shortened; the message of an error
+    size: int = 0  # items of a list or map, else 0
 
 
 class Environment:
@@ -135,10 +129,7 @@ class Environment:
 
     @staticmethod
     def of_case(types: Mapping[str, TypeName], functions: Mapping[str, Signature], container: str) -> Environment:
-        """The environment of a conformance case: what it declares, and every library that the engine has.
-
-        Filters have `_FILTERS` and nothing else.
-        """
+        """The environment of a conformance case: what it declares, and every library, of which filters have few."""
         declared = [
             _cel.FunctionDecl(name, [_cel.Overload(name, _type(result), [*map(_type, parameters)], False, None)])
             for name, (parameters, result) in functions.items()
@@ -165,11 +156,7 @@ class Environment:
         )
 
     def compile(self, text: str, *, check: bool = True) -> Expression:
-        """Parses CEL text, and checks its types unless it is told not to.
-
-        Raises:
-            FilterError: The text is no expression, has a type fault, or a character that the engine does not take.
-        """
+        """Parses CEL text, and checks its types unless it is told not to; raises FilterError."""
         _refuse_characters(text)
         try:
             return Expression(self._handle.compile(without_nested_parentheses(text), not check))
@@ -262,11 +249,7 @@ class Expression:
             return FilterOutcome(OutcomeKind.ERROR, plain(str(error)))
 
     def plain_value(self, activation: Activation) -> bool | str | list[str | None] | None:
-        """A boolean, a text, null, or a list, in which None stands for what is no text.
-
-        Raises:
-            EvaluationError: The value is an error, or of another type.
-        """
+        """A boolean, a text, null, or a list (None for what is no text); raises EvaluationError for all else."""
         try:
             result = self._evaluated(activation)
             kind = str(result.type().name()).partition("<")[0].lower()
@@ -297,14 +280,7 @@ class Expression:
 
 
 def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX) -> Expression:
-    """Parses and type checks CEL text.
-
-    Args:
-        characters_max: Code points that are allowed; canonical text may be longer than what was admitted.
-
-    Raises:
-        FilterError: The text is no expression, has a type fault, or is over a limit.
-    """
+    """Parses and type checks CEL text; raises FilterError. Canonical text may be longer than what was admitted."""
     if len(text) > characters_max:
         raise over_limit("FILTER_CHARACTERS_MAX", f"the expression has {len(text)} characters", maximum=characters_max)
     if not text.strip():
@@ -363,12 +339,7 @@ def _takes(expression: _cel.Expression, text: str, result: _cel.Type) -> bool:
 
 
 def timestamp(seconds: int, nanoseconds: int) -> Timestamp:
-    """A CEL timestamp for an activation.
-
-    Args:
-        seconds: Since 1970 UTC; from year 1 to 9999.
-        nanoseconds: 0 to 999,999,999.
-    """
+    """A CEL timestamp for an activation: seconds since 1970 UTC, in the years 1 to 9999, and 0 to 999,999,999 ns."""
     return Timestamp(seconds=seconds, nanos=nanoseconds)
 
 

@@ -6,22 +6,15 @@ import re
 from difflib import get_close_matches
 from typing import Final
 
-from headgate import limits
-from headgate.errors import InvalidInputError
+from headgate_api import limits
+from headgate_api.errors import InvalidInputError
 
 _CARET_CHARACTERS: Final = 100
 _UNUSABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
 class FilterError(InvalidInputError):
-    """A filter that Headgate does not accept. Nothing is ever matched by it: a filter never fails open.
-
-    Attributes:
-        field: Path of the offending field inside the trigger, for instance `filter.attributes.type`.
-        position: Offset (code points, from 0) of the offending place in the expression's text; None when there is none.
-        caret: The offending line and, below it, a caret under the place; empty when there is none.
-        limit: Name of the constant of `headgate.limits` that the filter exceeds; empty when it is another fault.
-    """
+    """A filter that Headgate does not accept. Nothing is ever matched by it: a filter never fails open."""
 
     code = "invalid-filter"
     http_status = 422
@@ -38,10 +31,10 @@ class FilterError(InvalidInputError):
     ) -> None:
         super().__init__(f"{field}: {reason}", hint=hint)
         self.reason = reason
-        self.field = field
-        self.position = position
-        self.caret = caret
-        self.limit = limit
+        self.field = field  # path of the field inside the trigger, for instance `filter.attributes.type`
+        self.position = position  # offset (code points, from 0) of the place in the expression's text; None without one
+        self.caret = caret  # the offending line and, below it, a caret under the place; empty without one
+        self.limit = limit  # name of the constant of `headgate_api.limits` that is exceeded; empty for another fault
 
     def at_field(self, field: str) -> FilterError:
         """The same fault, told of another field: who translates a dialect knows where its text came from."""
@@ -64,12 +57,7 @@ class EvaluationError(InvalidInputError):
 
 
 def over_limit(name: str, what: str, *, field: str = "filter.expression", maximum: int | None = None) -> FilterError:
-    """The refusal of what is over a limit.
-
-    Args:
-        name: Of the constant of `headgate.limits`.
-        maximum: The limit where it is not the constant's value.
-    """
+    """The refusal of what is over the limit `name` of `headgate_api.limits`, or over `maximum` in its place."""
     maximum = getattr(limits, name) if maximum is None else maximum
     return FilterError(f"{what}: the limit is {maximum} ({name})", field=field, limit=name)
 

@@ -18,10 +18,6 @@ from typing import Final
 
 import msgspec
 
-from headgate.event import rfc3339
-from headgate.event.attributes import CONTEXT_ATTRIBUTES
-from headgate.event.json_text import NUL_ESCAPED, refuse_constant
-from headgate.event.model import DataKind, Event, ExtensionValue
 from headgate.filter.cel.ast import (
     INT64_MIN,
     PUBLISH_TIME,
@@ -37,7 +33,11 @@ from headgate.filter.cel.engine import Activation, Expression, FilterOutcome, Ou
 from headgate.filter.cel.functions.json import FoundCounts, data_at_hand
 from headgate.filter.cel.rewrite import resolve
 from headgate.filter.cel.unparse import unparse
-from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX
+from headgate_api.event import rfc3339
+from headgate_api.event.attributes import CONTEXT_ATTRIBUTES
+from headgate_api.event.json_text import NUL_ESCAPED, refuse_constant
+from headgate_api.event.model import DataKind, Event, ExtensionValue
+from headgate_api.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX
 
 __all__ = ["EventView", "FilterOutcome", "OutcomeKind", "Program", "program"]
 
@@ -55,9 +55,7 @@ _DECODER: Final = msgspec.json.Decoder()
 class EventView:
     """One event as filters see it; keep it to evaluate several programs on the same event.
 
-    Args:
-        stored_us: When it was stored, microseconds since 1970 UTC; None where it is not stored: a filter that reads
-            `publish_time` has an error then.
+    Without `stored_us` (when it was stored, since 1970 UTC) a filter that reads `publish_time` has an error.
     """
 
     def __init__(self, event: Event, stored_us: int | None = None) -> None:
@@ -126,7 +124,6 @@ class EventView:
 
     @cached_property
     def activation(self) -> Activation:
-        """The variables for cel-cpp."""
         names = dict[str, object](self.attributes)
         if self.event.time is not None:
             names["time"] = _timestamp(self.event.time)
@@ -189,10 +186,7 @@ def _timestamp(text: str) -> object:
 
 
 class Program:
-    """A filter, ready to be evaluated on any number of events.
-
-    `reads_publish_time` says whether its value depends on when an event was stored.
-    """
+    """A filter, ready to be evaluated on any number of events."""
 
     __slots__ = ("_budget", "_expression", "cel", "reads_publish_time")
 
@@ -203,10 +197,7 @@ class Program:
         self._budget = None if is_unlimited(tree) else Budget(tree)
 
     def evaluate(self, event: Event, stored_us: int | None = None) -> FilterOutcome:
-        """The filter's value on `event`. Never raises; whatever is not true or false is an ERROR with its reason.
-
-        `stored_us` is that of `EventView`.
-        """
+        """The filter's value on `event`. Never raises; whatever is not true or false is an ERROR with its reason."""
         return self.evaluate_view(EventView(event, stored_us))
 
     def evaluate_view(self, view: EventView) -> FilterOutcome:
@@ -227,10 +218,7 @@ class Program:
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
 def program(cel_text: str) -> Program:
-    """The program of a CEL text, canonical or not.
-
-    Limits are admission's business: what comes from a client goes through `compile_cel` first.
-    """
+    """The program of a CEL text, canonical or not; limits are checked by admission (`compile_cel`), not here."""
     expression = compile_expression(cel_text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
     tree = expression.tree()
     resolved = resolve(tree)

@@ -1,8 +1,7 @@
 """Patterns of whole texts with wildcards, in CEL: `startsWith`, `endsWith`, `contains` where they say it, else RE2.
 
 `parse_pattern` reads SQL's LIKE: `%` stands for any text, `_` for one code point; an escape character before one of
-them, or before itself, takes their meaning away. `without_wildcards` reads those of a shell. Upper and lower case
-differ.
+them, or itself, takes their meaning away. `without_wildcards` reads those of a shell. Case counts.
 """
 
 from __future__ import annotations
@@ -44,11 +43,7 @@ class PatternError(ValueError):
 
 
 def parse_pattern(text: str, escape: str | None) -> Pattern:
-    """Takes a LIKE pattern apart.
-
-    Raises:
-        PatternError: The escape character stands before something that needs none, or at the end.
-    """
+    """Takes a LIKE pattern apart; raises PatternError where the escape character is misused."""
     return pattern_of(_pieces(text, escape))
 
 

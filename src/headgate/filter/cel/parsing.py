@@ -30,7 +30,7 @@ from headgate.filter.cel.cost import check_limits
 from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.rewrite import rewrite
-from headgate.limits import (
+from headgate_api.limits import (
     FILTER_CANONICAL_CHARACTERS_MAX,
     FILTER_CHARACTERS_MAX,
     FILTER_NODES_MAX,
@@ -56,11 +56,7 @@ class Checked:
 
 
 def checked(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX) -> Checked:
-    """Parses and type checks CEL text, or fills the tree of one like it.
-
-    Raises:
-        FilterError: The text is no expression, has a type fault, or is over a limit.
-    """
+    """Parses and type checks CEL text, or fills the tree of one like it; raises FilterError."""
     # Of a longer text the engine looks at the number of its signs first.
     if len(text) <= FILTER_NODES_MAX:
         texts: list[str] = []
@@ -157,11 +153,7 @@ def _filler(node: Node) -> _Filler | None:
 
 @lru_cache(maxsize=1)
 def parse(text: str) -> Node:
-    """The checked tree of CEL text, within all limits; asked for again at once, it is free.
-
-    Raises:
-        FilterError: No expression, not boolean, or over a limit (`limit` names it).
-    """
+    """The checked tree of CEL text, within all limits; asked for again at once, it is free. Raises FilterError."""
     found = checked(text)
     if found.type not in {"BOOL", "DYN"}:
         raise FilterError(

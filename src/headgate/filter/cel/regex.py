@@ -33,23 +33,16 @@ _IGNORES_CASE: Final = re.compile(r"\(\?[a-zA-Z]*i")
 
 @dataclass(slots=True)
 class RegexSize:
-    """An estimate.
+    """An estimate."""
 
-    Attributes:
-        instructions: Of RE2's program, about; rather too many than too few.
-        wide: Characters that may be one of several, repetitions counted out: what multiplies an automaton's states.
-    """
-
-    instructions: int = 0
-    wide: int = 0
+    instructions: int = 0  # of RE2's program, about; rather too many than too few
+    wide: int = 0  # characters that may be one of several, repetitions counted out: they multiply an automaton's states
 
     def add(self, other: RegexSize) -> None:
-        """This and then `other`."""
         self.instructions = min(self.instructions + other.instructions, _SIZE_MAX)
         self.wide = min(self.wide + other.wide, _SIZE_MAX)
 
     def times(self, count: int) -> RegexSize:
-        """This so many times."""
         return RegexSize(min(self.instructions * count + 1, _SIZE_MAX), min(self.wide * count, _SIZE_MAX))
 
 

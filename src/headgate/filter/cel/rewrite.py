@@ -15,7 +15,6 @@ import re
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar, get_args
 
-from headgate.event.attributes import REQUIRED_ATTRIBUTES, TEXT_ATTRIBUTES
 from headgate.filter.cel.ast import (
     FALSE,
     INT64_MAX,
@@ -46,6 +45,7 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.attribute_names import of_member, present
 from headgate.filter.cel.build import flattened, joined, literal
+from headgate_api.event.attributes import REQUIRED_ATTRIBUTES, TEXT_ATTRIBUTES
 
 _ROOTS: Final = frozenset({"ce", "data"})
 
@@ -374,7 +374,6 @@ NODE_RULES: Final[tuple[Callable[[Node], Node], ...]] = (
 """Exact wherever they stand."""
 
 CONDITION_RULES: Final[tuple[Callable[[Node], Node], ...]] = (fold_condition, flatten, macros_last)
-"""Exact for conditions."""
 
 RULES: Final[tuple[Callable[[Node], Node], ...]] = (everywhere(*NODE_RULES), push_not, conditions(*CONDITION_RULES))
 """In the order in which they are applied; each once is enough for a fixed point."""
@@ -404,10 +403,7 @@ T = TypeVar("T")
 class Fold(Generic[T]):
     """What is known of a condition, from what is known of its parts; of each conditional once.
 
-    Args:
-        leaf: Of a condition that joins no others.
-        both: Of `&&`, from its operands.
-        either: Of `||`, and of a conditional from its two branches.
+    `leaf` is of a condition that joins no others, `both` of `&&`, `either` of `||` and of a conditional's two branches.
     """
 
     def __init__(self, leaf: Callable[[Node], T], both: Callable[[list[T]], T], either: Callable[[list[T]], T]) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import Final
 
-from headgate.limits import FILTER_CONSTANTS_A_NODE, FILTERS_CACHED_MAX
+from headgate_api.limits import FILTER_CONSTANTS_A_NODE, FILTERS_CACHED_MAX
 
 TEXTS: Final = (
     r"""//[^\n]*|[bB]?[rR](?:"{3}.*?"{3}|'{3}.*?'{3}|"[^"\n]*"|'[^'\n]*')|"{3}(?:[^\\]|\\.)*?"{3}|'{3}(?:[^\\]|\\.)*?'{3}"""
@@ -75,10 +75,7 @@ _NAMES: Final = re.compile(
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
 def names_in(text: str) -> tuple[str, ...]:
-    """Names of the attributes that a valid expression reads, each once; those written with escapes are left out.
-
-    For advice, which must not take a compiler's time.
-    """
+    """Names of attributes that a valid expression reads, each once, without a compiler; not those with escapes."""
     found = (_name(token) for token in _NAMES.finditer(text))
     return tuple(dict.fromkeys(name for name in found if name is not None))
 

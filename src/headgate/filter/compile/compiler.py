@@ -35,7 +35,7 @@ from headgate.filter.compile.plan import (
 )
 from headgate.filter.compile.predicates import Atom, form_of
 from headgate.filter.dialects import to_cel, written_in
-from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_ROWS_MAX, FILTERS_CACHED_MAX
+from headgate_api.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_ROWS_MAX, FILTERS_CACHED_MAX
 
 _KEY_KINDS: Final = {
     ConstantKind.STRING: KeyKind.STRING,
@@ -60,11 +60,7 @@ _KEY_TYPES: Final = {
 
 
 def compile_filter(filter_object: Mapping[str, object] | None, filters: Sequence[object] = ()) -> CompiledFilter:
-    """Compiles a trigger's `spec.filter` and `spec.filters`, in any dialect; filters that are not empty win.
-
-    Raises:
-        FilterError: The filter is malformed, or over a limit; `field` names the place below `spec`.
-    """
+    """Compiles `spec.filter` and `spec.filters`, which win unless empty; a FilterError names the field below `spec`."""
     if filters and filter_object:
         compile_filter(filter_object)  # it has no effect, but nothing that is wrong is stored
     text = to_cel(filter_object, filters)
@@ -76,11 +72,7 @@ def compile_filter(filter_object: Mapping[str, object] | None, filters: Sequence
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
 def compile_cel(text: str) -> CompiledFilter:
-    """Compiles a CEL expression to plan rows. Costs some 200 us; repeated texts are free.
-
-    Raises:
-        FilterError: No expression, not boolean, or over a limit (`limit` names it).
-    """
+    """Compiles a CEL expression to plan rows; raises FilterError. Costs some 200 us; repeated texts are free."""
     tree = parse(text)
     canonical = rewrite(tree)
     meaning = unparse(canonical)
@@ -177,14 +169,12 @@ def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed
 
 
 def _presence(atom: Atom) -> _Indexed | None:
-    """The look-up that finds what `has` asks for."""
     if atom.op is not Op.HAS:
         return None
     return _Indexed(KeyPart(form_of(atom.operand, Form.PRESENT), KeyKind.BOOL), (not atom.negated,))
 
 
 def _equality(atom: Atom) -> _Indexed | None:
-    """The look-up that finds what an equality asks for."""
     match atom:
         case Atom(operand, Op.EQ | Op.IN, kind, constant, False) if (
             kind in _KEY_KINDS and operand.form is not Form.TIME

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel.ast import FALSE, TRUE, Literal, Node, Not
 from headgate.filter.cel.rewrite import Fold
 from headgate.filter.cel.unparse import unparse
@@ -30,22 +29,18 @@ from headgate.filter.compile.plan import (
     Signature,
 )
 from headgate.filter.compile.predicates import EQUAL_PROBES, Atom, Unsupported, one_of
-from headgate.limits import FILTER_CONJUNCTIONS_MAX
+from headgate_api.event.attributes import REQUIRED_ATTRIBUTES
+from headgate_api.limits import FILTER_CONJUNCTIONS_MAX
 
 _REASON_CHARACTERS: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Conjunction:
-    """Atoms that must all hold.
+    """Atoms that must all hold."""
 
-    Attributes:
-        atoms: Without duplicates, in the order in which they were written.
-        dropped: Why parts are missing; empty when the atoms are everything.
-    """
-
-    atoms: tuple[Atom, ...] = ()
-    dropped: tuple[str, ...] = ()
+    atoms: tuple[Atom, ...] = ()  # without duplicates, in the order in which they were written
+    dropped: tuple[str, ...] = ()  # why parts are missing; empty when the atoms are everything
 
 
 _TRUE: Final = (TRUE, Not(FALSE))

@@ -8,8 +8,6 @@ import re
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from headgate.event import rfc3339
-from headgate.event.attributes import CONTEXT_ATTRIBUTES
 from headgate.filter.cel.ast import (
     INT64_MAX,
     PUBLISH_TIME,
@@ -25,6 +23,8 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.attribute_names import TIME_TEXT
 from headgate.filter.compile.plan import Form, Operand, Root
+from headgate_api.event import rfc3339
+from headgate_api.event.attributes import CONTEXT_ATTRIBUTES
 
 EXACT_DOUBLE_MAX: Final = 2**53 - 1
 """Beyond it a double stands for several integers: cel-cpp compares an int with a double as two doubles."""

@@ -67,8 +67,6 @@ class _Alternative:
 
 
 class _Reader:
-    """Reads a pattern from left to right."""
-
     def __init__(self, pattern: str, *, lines: bool) -> None:
         self._text = pattern
         self._at = 0

@@ -15,11 +15,10 @@ from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
 from headgate.filter.cel.budget import UNBOUNDED_BYTES
-from headgate.limits import FILTER_COST_COMPARED, FILTER_COST_EVALUATED
+from headgate_api.limits import FILTER_COST_COMPARED, FILTER_COST_EVALUATED
 
 PLAN_VERSION: Final = 2
-"""Raised by hand whenever the compiler makes another plan of some filter, or a plan means something else. A plan of
-another version is compiled anew and not read. `tests/filter/golden_plans.py` notices that plans have changed."""
+"""Raised by hand when some filter gets another plan or a plan another meaning: older plans are compiled anew."""
 
 Constant = str | int | float | bool | None
 """A CEL constant as Python has it; `None` is CEL's null. CEL's uint is an int here: numbers compare across types.
@@ -86,13 +85,8 @@ DOUBT_NUMBER: Final = float("inf")
 class Operand:
     """The side of a comparison that is read from an event: `ce.type`, `ce.tenant`, `data.user.tier`, `size(data.x)`.
 
-    Attributes:
-        root: `CE` for context attributes and extensions, `DATA` for the JSON data, `PUBLISH_TIME` for when the event
-            was stored, which has the form `TIME` alone.
-        path: Names from the root on. Exactly one for `CE`: the attribute's whole name, dots and all. Empty for `DATA`
-            means the data itself; always empty for `PUBLISH_TIME`. Names are taken literally: a dot or a bracket in
-            them is no syntax.
-        form: What is taken of the value there.
+    `path` has the names from the root on, taken literally: exactly one for `CE`, the attribute's whole name, dots and
+    all; none for `DATA` means the data itself; always none for `PUBLISH_TIME`, which has the form `TIME` alone.
     """
 
     root: Root
@@ -167,25 +161,21 @@ class ConstantKind(StrEnum):
 class Probe:
     """One comparison inside `Op.EXISTS`, of each value with a constant of the residual's kind.
 
-    Attributes:
-        op: EQ, LT, LE, GT, GE, STARTS, ENDS, CONTAINS, LIKE; HAS, without a constant: the value is of the residual's
-            kind; or IN, which takes all constants, and beside which only HAS may stand.
-        negated: CEL's `!` around it.
-        lenient: A value of another kind is false (before the negation) and no error.
+    `op` is EQ, LT, LE, GT, GE, STARTS, ENDS, CONTAINS, LIKE; HAS, without a constant: the value is of the residual's
+    kind; or IN, which takes all constants, and beside which only HAS may stand.
     """
 
     op: Op
-    negated: bool = False
-    lenient: bool = False
+    negated: bool = False  # CEL's `!` around it
+    lenient: bool = False  # a value of another kind is false (before the negation) and no error
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Residual:
     """One comparison that is not indexed; `negated` is CEL's `!` around it (an error stays an error).
 
-    Attributes:
-        probes: Of `Op.EXISTS` alone: they hold together for one value; with none, it is enough that there is one. The
-            row's constant is a tuple of constants of `kind`, in the order of the probes that take one; empty for NULL.
+    `probes` are of `Op.EXISTS` alone: they hold together for one value; with none, it is enough that there is one. The
+    row's constant is then a tuple of constants of `kind`, in the order of the probes that take one; empty for NULL.
     """
 
     operand: Operand
@@ -197,18 +187,11 @@ class Residual:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Signature:
-    """The shape of a conjunction. Every key starts with the event's broker, which is not written here.
+    """The shape of a conjunction. Every key starts with the event's broker, which is not written here."""
 
-    Attributes:
-        key: Indexed parts, sorted; empty means every event of the broker is looked at (a scan).
-        residual: Comparisons on the joined row, sorted.
-        exact: True: residual TRUE is MATCH and NULL is ERROR. False: something of the conjunction could not be said,
-            TRUE and NULL are both CANDIDATE.
-    """
-
-    key: tuple[KeyPart, ...]
-    residual: tuple[Residual, ...]
-    exact: bool = True
+    key: tuple[KeyPart, ...]  # indexed parts, sorted; empty: every event of the broker is looked at (a scan)
+    residual: tuple[Residual, ...]  # comparisons on the joined row, sorted
+    exact: bool = True  # residual TRUE is MATCH and NULL ERROR; False: something could not be said, both are CANDIDATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,17 +219,13 @@ SCAN_CANDIDATE = Signature(key=(), residual=(), exact=False)
 class CompiledFilter:
     """A filter as everything after admission sees it.
 
-    Attributes:
-        cel: Canonical CEL text: the meaning, and the key of every cache. "true" for a trigger without a filter.
-        rows: Conjunctions; empty when the filter is false for every event.
-        notes: Why a conjunction is CANDIDATE or a scan, for people; empty when Catalyst decides by an index.
-        sure_bytes: Attributes and data of the largest event on which cel-cpp surely evaluates the filter. It may
-            refuse a larger one as too costly; a MATCH of such an event is settled by cel-cpp before its delivery.
+    `sure_bytes` are attributes and data of the largest event on which cel-cpp surely evaluates the filter. It may
+    refuse a larger one as too costly; a MATCH of such an event is settled by cel-cpp before its delivery.
     """
 
-    cel: str
-    rows: tuple[PlanRow, ...]
-    notes: tuple[str, ...] = ()
+    cel: str  # canonical CEL text: the meaning, and the key of every cache. "true" for a trigger without a filter
+    rows: tuple[PlanRow, ...]  # conjunctions; empty when the filter is false for every event
+    notes: tuple[str, ...] = ()  # why a conjunction is CANDIDATE or a scan, for people; empty when an index decides
     sure_bytes: int = UNBOUNDED_BYTES
 
 

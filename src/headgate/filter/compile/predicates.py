@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.event.attributes import INT32_MAX, INT32_MIN
 from headgate.filter.cel.ast import And, Call, Compare, Comparison, Literal, LiteralKind, Name, Node, Not, Or
 from headgate.filter.cel.build import call, joined, literal
 from headgate.filter.cel.rewrite import is_path
 from headgate.filter.compile.patterns import LIKE
 from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Operand, Probe
+from headgate_api.event.attributes import INT32_MAX, INT32_MIN
 
 KINDS: Final = {
     LiteralKind.NULL: ConstantKind.NULL,
@@ -39,10 +39,7 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """A condition that the matcher has no operator for.
-
-    `necessary` is what it can check, and what must hold for the condition to be true.
-    """
+    """A condition that the matcher has no operator for; `necessary` must hold for it, and can be checked."""
 
     why: str = "no operator of the matcher says it"
     necessary: tuple[Atom, ...] = ()

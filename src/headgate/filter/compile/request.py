@@ -8,14 +8,14 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headgate.errors import InvalidInputError
-from headgate.event.json_text import AmbiguousJsonError, decode_strictly
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import DIALECTS
 from headgate.filter.dialects.subscriptions import NAMES
-from headgate.rpc import headgate_pb2 as pb
-from headgate.rpc import pulsar_pb2 as wire
+from headgate_api.errors import InvalidInputError
+from headgate_api.event.json_text import AmbiguousJsonError, decode_strictly
+from headgate_api.rpc import headgate_pb2 as pb
+from headgate_api.rpc import pulsar_pb2 as wire
 
 _T = TypeVar("_T")
 _NOT_READ: Final = (msgspec.DecodeError, UnicodeEncodeError, RecursionError, AmbiguousJsonError)
@@ -30,10 +30,7 @@ _TEXTS: Final = frozenset({"expression", "cel", "cesql", "jms"})
 
 
 def filter_of(given: str | Mapping[str, object]) -> Mapping[str, object]:
-    """What a request has in one field, as `spec.filter` has it: an object as it is or as JSON text, else CEL.
-
-    FilterError: text that begins as an object and is none.
-    """
+    """One field of a request as `spec.filter`: an object as it is or as JSON text (else FilterError), or CEL text."""
     if not isinstance(given, str):
         return given
     return _json(given, "filter", dict[str, object]) if given.lstrip()[:1] == "{" else {"cel": given}
@@ -55,14 +52,9 @@ def filter_and_filters(one: str | None, listed: str | None) -> tuple[Mapping[str
 
 
 def spec_of(dialect: str, value: object) -> tuple[Mapping[str, object] | None, Sequence[object]]:
-    """A filter in one dialect as `spec.filter` and `spec.filters`.
+    """A filter in one dialect of KNOWN as `spec.filter` and `spec.filters`; FilterError when there is none such.
 
-    Args:
-        dialect: One of KNOWN.
-        value: As JSON has it; of a dialect that takes JSON, also its text.
-
-    Raises:
-        FilterError: There is no such dialect, or the text is no JSON.
+    `value` is as JSON has it; of a dialect that takes JSON, also its text.
     """
     if dialect not in KNOWN:
         raise FilterError(f"unknown dialect {dialect[:64]!r}", field="dialect", hint=f"one of: {', '.join(KNOWN)}")

@@ -40,22 +40,14 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     **_OURS,
     **{name: dialect for name, dialect in CUSTOM.items() if not dialect.taken},
 }
-"""Fields of `spec.filter`, of which one may be given, and of each element of `spec.filters`.
-
-Elements of `spec.filters` have those of `subscriptions.NAMES` beside.
-"""
+"""Fields of `spec.filter`, of which one may be given; elements of `spec.filters` also have `subscriptions.NAMES`."""
 
 
 def to_cel(filter_object: Mapping[str, object] | None, filters: Sequence[object] = ()) -> str:
-    """CEL text of a trigger's filter.
+    """CEL text of a trigger's filter; the field of a FilterError is a path below `spec`.
 
-    Args:
-        filter_object: `spec.filter`, decoded; None or `{}` takes every event.
-        filters: `spec.filters`, decoded. When it is not empty it is what counts, as in Knative; `filter_object` must
-            be valid all the same.
-
-    Raises:
-        FilterError: What is not understood; `field` is its path below `spec`.
+    `filter_object` is `spec.filter`, decoded; None or `{}` takes every event. When `filters` (`spec.filters`) is not
+    empty it is what counts, as in Knative; `filter_object` must be valid all the same.
     """
     name = dialect_of(filter_object)
     text = "true" if filter_object is None or name is None else DIALECTS[name](filter_object[name], f"filter.{name}")
@@ -71,11 +63,7 @@ def written_in(filter_object: Mapping[str, object] | None, filters: Sequence[obj
 
 
 def dialect_of(filter_object: Mapping[str, object] | None) -> str | None:
-    """Name of the one field that a filter object has, beside `celVersion`; None when it has none.
-
-    Raises:
-        FilterError: No object, or unknown or several fields.
-    """
+    """Name of the one field of a filter object, beside `celVersion`, or None; FilterError for unknown or several."""
     if filter_object is None:
         return None
     if not isinstance(filter_object, Mapping):

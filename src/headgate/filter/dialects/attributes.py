@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel.ast import And, Compare, Comparison, Has, Node
 from headgate.filter.cel.build import CE, attribute, call, flattened, joined, literal, method
 from headgate.filter.cel.engine import is_timestamp
 from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.unparse import string_literal, unparse
 from headgate.filter.dialects.text_values import check_name
-from headgate.limits import FILTER_LIST_ITEMS_MAX
+from headgate_api.event.attributes import REQUIRED_ATTRIBUTES
+from headgate_api.limits import FILTER_LIST_ITEMS_MAX
 
 _TIME: Final = "time"
 
@@ -21,21 +21,13 @@ AttributeTest = Callable[[str, str, str], Node]
 
 
 def attributes(value: object, field: str) -> str:
-    """CEL text of an `attributes` object: each is there and has exactly this value; an empty object takes every event.
-
-    Raises:
-        FilterError: No object of strings, an invalid attribute name, or too many.
-    """
+    """CEL text of an `attributes` object: each is there with exactly this value; an empty one takes every event."""
     conditions = of_attributes(value, field, _equal_or_any)
     return unparse(joined(And, flattened(And, conditions)))
 
 
 def of_attributes(value: object, field: str, test: AttributeTest) -> tuple[Node, ...]:
-    """One condition for every attribute of an object of names and values.
-
-    Raises:
-        FilterError: No object of strings, an invalid attribute name, too many, or what `test` refuses.
-    """
+    """One condition for every attribute of an object of names and values; raises FilterError, also what `test` does."""
     if not isinstance(value, Mapping):
         raise FilterError("must be an object of attribute names and values", field=field)
     if len(value) > FILTER_LIST_ITEMS_MAX:

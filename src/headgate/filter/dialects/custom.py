@@ -20,7 +20,7 @@ from typing import Final
 
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.dialects.tags import tags_of
-from headgate.limits import (
+from headgate_api.limits import (
     CUSTOM_DIALECT_S_MAX,
     CUSTOM_REASON_CHARACTERS_MAX,
     FILTER_CHARACTERS_MAX,
@@ -49,26 +49,17 @@ class CustomDialect:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """An entry point of the group, or several of one name, which is a fault.
-
-    Attributes:
-        package: The distribution that brings it, with its version.
-        taken: Whether Headgate itself has one of that name.
-    """
+    """An entry point of the group, or several of one name, which is a fault."""
 
     name: str
-    package: str
+    package: str  # the distribution that brings it, with its version
     points: tuple[importlib.metadata.EntryPoint, ...]
-    taken: bool
+    taken: bool  # whether Headgate itself has one of that name
     kind: str = "dialect"
     _busy: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
     def load(self) -> CustomDialect:
-        """The dialect; imports the package when asked for the first time.
-
-        Raises:
-            FilterError: It cannot be used; the reason names the package.
-        """
+        """The dialect; imports its package at the first call. A FilterError says why it cannot be used."""
         return _load(self)
 
     def fault(self) -> str:
@@ -80,11 +71,6 @@ class Installed:
         return ""
 
     def __call__(self, value: object, field: str) -> str:
-        """CEL text of a value.
-
-        Raises:
-            FilterError: The dialect is broken, refuses the value, fails, is slow, or gives no CEL text.
-        """
         try:
             dialect = self.load()
             text = self._translated(dialect, value)
@@ -143,12 +129,9 @@ class Installed:
 
 
 def installed(built_in: Collection[str], group: str = GROUP, kind: str = "dialect") -> Mapping[str, Installed]:
-    """The dialects that packages bring, by name; broken ones too, since they refuse with their reason.
+    """Dialects of packages, by name; broken ones too, which refuse with their reason. Nothing is imported yet.
 
-    No package is imported before one of its filters is used.
-
-    Args:
-        built_in: Names that are taken. A package's dialect of such a name is listed by its package and never used.
+    Names of `built_in` are taken: a package's dialect of such a name is listed by its package and never used.
     """
     points: dict[str, list[importlib.metadata.EntryPoint]] = {}
     for point in importlib.metadata.entry_points(group=group):
@@ -236,14 +219,7 @@ CONSUMER_FILTERS: Final[Mapping[str, Installed]] = installed((TAGS,), CONSUMER_G
 
 
 def consumer_filter(name: str, metadata: Mapping[str, str]) -> dict[str, object] | None:
-    """A filter object, as in `spec.filter`; None when the metadata asks for every event.
-
-    Args:
-        name: Of the consumer filter; empty for `tags`.
-
-    Raises:
-        FilterError: There is none of the name, it is broken, or it refuses the metadata.
-    """
+    """A filter object by the consumer filter `name` (empty: `tags`); None where the metadata asks for every event."""
     if name in ("", TAGS):
         tags = tags_of(metadata)
         return {"tags": tags} if tags else None

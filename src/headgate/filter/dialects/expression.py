@@ -17,11 +17,7 @@ _FIELDS: Final = frozenset({"expression", "cel"})
 
 
 def without_version(filter_object: Mapping[str, object], field: str) -> Mapping[str, object]:
-    """A filter object without its `celVersion`, which is no filter.
-
-    Raises:
-        FilterError: There is no such version, or nothing in CEL beside it.
-    """
+    """A filter object without its `celVersion`, which is no filter; FilterError for an unknown one, or without CEL."""
     if VERSION not in filter_object:
         return filter_object
     rest = {name: value for name, value in filter_object.items() if name != VERSION}
@@ -35,11 +31,7 @@ def without_version(filter_object: Mapping[str, object], field: str) -> Mapping[
 
 
 def expression(value: object, field: str) -> str:
-    """CEL text as given.
-
-    Raises:
-        FilterError: No string, a blank one, no CEL within the limits, or a type fault of an attribute.
-    """
+    """CEL text as given; FilterError for none within the limits, or for a type fault of an attribute."""
     if not isinstance(value, str):
         raise FilterError("must be a string", field=field)
     if not value.strip():

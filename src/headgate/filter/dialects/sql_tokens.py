@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from headgate.filter.cel.errors import FilterError, over_limit, unusable_character
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_TOKENS_MAX
+from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_TOKENS_MAX
 
 Part = TypeVar("Part")
 
@@ -30,35 +30,22 @@ class Kind(StrEnum):
 
 
 class Token(NamedTuple):
-    """One word.
-
-    Attributes:
-        text: A keyword in upper case, a string without its quotes, anything else as it was written.
-        position: Offset in the text, in code points from 0.
-    """
+    """One word."""
 
     kind: Kind
-    text: str
-    position: int
+    text: str  # a keyword in upper case, a string without its quotes, anything else as it was written
+    position: int  # offset in the text, in code points from 0
 
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """The words of a dialect.
-
-    Attributes:
-        pattern: Matches one word: groups `space`, `text`, `number`, `name`, `sign`, and `fused` for a number that runs
-            into a name, where that is no word.
-        keywords: Words that are no names, in upper, lower or mixed case.
-        unquoted: A string between its quotes, from one with them.
-        hints: What to do about a character that begins no word.
-    """
+    """The words of a dialect."""
 
     what: str
-    pattern: re.Pattern[str]
-    keywords: frozenset[str]
-    unquoted: Callable[[str], str]
-    hints: Mapping[str, str]
+    pattern: re.Pattern[str]  # groups `space`, `text`, `number`, `name`, `sign`; `fused`: a number that runs into one
+    keywords: frozenset[str]  # words that are no names, in upper, lower or mixed case
+    unquoted: Callable[[str], str]  # a string between its quotes, from one with them
+    hints: Mapping[str, str]  # what to do about a character that begins no word
 
 
 def fault(text: str, position: int, reason: str, hint: str = "", *, limit: str = "") -> FilterError:
@@ -129,7 +116,6 @@ class Words(ABC):
         self._before, self._token = self._token, next(self._tokens, self._token)
 
     def _at(self, word: str) -> bool:
-        """Whether the next word is this keyword or sign."""
         token = self._token
         return token.text == word and token.kind in {Kind.KEYWORD, Kind.SIGN}
 

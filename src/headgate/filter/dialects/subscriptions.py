@@ -16,7 +16,7 @@ from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.parsing import parse
 from headgate.filter.dialects.attributes import AttributeTest, affix, equal, of_attributes
 from headgate.filter.dialects.expression import without_version
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTERS_DEPTH_MAX, FILTERS_MAX
+from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTERS_DEPTH_MAX, FILTERS_MAX
 
 Dialect = Callable[[object, str], str]
 """(value of the field, path of the field for errors) to CEL text; raises FilterError."""
@@ -33,11 +33,7 @@ NAMES: Final = (*_TESTS, *_LISTS, _NOT)
 
 
 def filters_tree(filters: Sequence[object], field: str, leaves: Mapping[str, Dialect]) -> Node:
-    """The condition that all filters hold, one at least; elements may be in the dialects of `leaves`, too.
-
-    Raises:
-        FilterError: What is not understood, says nothing, or is too many or too deep; `field` is the exact place.
-    """
+    """The condition that all filters (at least one) hold, also in dialects of `leaves`; FilterError has the place."""
     _check_size(filters, field)
     conditions = tuple(_element(value, f"{field}[{at}]", leaves) for at, value in enumerate(filters))
     return joined(And, flattened(And, conditions))

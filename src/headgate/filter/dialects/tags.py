@@ -16,7 +16,7 @@ from headgate.filter.cel.build import CE, joined, method
 from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.text_values import text_is_one_of
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_LIST_ITEMS_MAX
+from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTER_LIST_ITEMS_MAX
 
 ANY: Final = "anytag"
 ALL: Final = "alltag"
@@ -26,11 +26,7 @@ _HINT: Final = '{"anytag1": "red", "anytag2": "blue", "alltag1": "urgent"}'
 
 
 def tags(value: object, field: str) -> str:
-    """CEL text of a `tags` object.
-
-    Raises:
-        FilterError: No object of strings, another name than `anytag...` and `alltag...`, none at all, or too many.
-    """
+    """CEL text of a `tags` object; FilterError for names other than `anytag...` and `alltag...`, or for none."""
     if not isinstance(value, Mapping):
         raise FilterError("must be an object of tags", field=field, hint=_HINT)
     if not value:

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from headgate.event.attributes import INT32_MAX, INT32_MIN
 from headgate.filter.cel.ast import Literal, LiteralKind, Node
 from headgate.filter.cel.attribute_names import NO_ATTRIBUTES, is_written_plainly
 from headgate.filter.cel.build import call, literal, one_of
 from headgate.filter.cel.errors import FilterError
-from headgate.limits import FILTER_LIST_ITEMS_MAX
+from headgate_api.event.attributes import INT32_MAX, INT32_MIN
+from headgate_api.limits import FILTER_LIST_ITEMS_MAX
 
 # --- text values ----------------------------------------------------------------------------------
 # The values of an attribute that have a text, for dialects in which every property is text.

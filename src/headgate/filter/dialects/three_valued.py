@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel.ast import FALSE, TRUE, And, Node, Not, Or
 from headgate.filter.cel.attribute_names import present
 from headgate.filter.cel.build import joined, operands_of
 from headgate.filter.cel.rewrite import push_not
+from headgate_api.event.attributes import REQUIRED_ATTRIBUTES
 
 
 def required(name: str) -> tuple[str, ...]:
@@ -35,7 +35,6 @@ class When:
     body: Node
 
     def cel(self) -> Node:
-        """The whole condition as one node."""
         if self.body == FALSE:
             return FALSE
         guards = tuple(guard for guard in map(present, self.needs) if guard != TRUE)
@@ -54,12 +53,10 @@ class Truth:
 
     @cached_property
     def holds(self) -> When:
-        """Where it is true."""
         return self._holds()
 
     @cached_property
     def fails(self) -> When:
-        """Where it is false."""
         return self._fails()
 
     def negated(self) -> Truth:
@@ -81,9 +78,8 @@ def constant(value: bool) -> Truth:
 def compared(needs: Iterable[str], holds: Node, fails: Node | None = None) -> Truth:
     """A comparison that is unknown where one of the attributes `needs` is missing.
 
-    Args:
-        holds: True exactly where the comparison is true; false or an error elsewhere.
-        fails: True exactly where it is false; `!holds` when left out, so that an error of `holds` is unknown.
+    `holds` is true exactly where the comparison is, else false or an error. `fails` is true exactly where it is false;
+    `!holds` when left out, so that an error of `holds` is unknown.
     """
     names = tuple(dict.fromkeys(needs))
     return Truth(lambda: When(names, holds), lambda: When(names, push_not(Not(holds)) if fails is None else fails))

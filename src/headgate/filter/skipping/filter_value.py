@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from headgate.event.attributes import CONTEXT_ATTRIBUTES, is_name
-from headgate.event.http import canonical
-from headgate.event.model import Event
 from headgate.filter.cel.ast import reads_publish_time
 from headgate.filter.cel.cost import check_limits
 from headgate.filter.cel.engine import Expression, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView
 from headgate.filter.cel.unparse import is_plain_field
-from headgate.limits import FILTERS_CACHED_MAX
+from headgate_api.event.attributes import CONTEXT_ATTRIBUTES, is_name
+from headgate_api.event.http import canonical
+from headgate_api.event.model import Event
+from headgate_api.limits import FILTERS_CACHED_MAX
 
 EXTENSION: Final = "filtervalue"
 """The extension by which a producer gives an event's filter value; empty: the event has none."""
@@ -27,15 +27,10 @@ DEFAULT: Final = "type"
 
 @dataclass(frozen=True, slots=True)
 class FilterValueRule:
-    """How a broker's events get their filter values.
+    """How a broker's events get their filter values."""
 
-    Attributes:
-        cel: The rule as CEL text: what a filter must pin for `prune` to skip by it.
-        attribute: The attribute that it reads; "" when it is an expression.
-    """
-
-    cel: str
-    attribute: str
+    cel: str  # the rule as CEL text: what a filter must pin for `prune` to skip by it
+    attribute: str  # the attribute that it reads; "" when it is an expression
 
     def of(self, event: Event) -> str | None:
         """The rule's value for an event; None without one: absent, empty, no string, or an error."""
@@ -49,10 +44,7 @@ class FilterValueRule:
 
 
 def filter_value_rule(text: str) -> FilterValueRule:
-    """Reads a rule: an attribute's name, or CEL whose value is a string.
-
-    FilterError: no name and no such expression, or over a limit.
-    """
+    """Reads a rule: an attribute's name, or CEL whose value is a string; FilterError for neither, or over a limit."""
     if is_name(text) and text != "data":
         return FilterValueRule(f"ce.{text}" if is_plain_field(text) else f'ce["{text}"]', text)
     expression = _expression(text)

@@ -43,7 +43,7 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.parsing import simplified_tree
 from headgate.filter.cel.rewrite import Fold
-from headgate.limits import FILTERS_CACHED_MAX, LITERAL_BYTES_MIN, LITERAL_CLAUSES_MAX, LITERAL_STRINGS_MAX
+from headgate_api.limits import FILTERS_CACHED_MAX, LITERAL_BYTES_MIN, LITERAL_CLAUSES_MAX, LITERAL_STRINGS_MAX
 
 ESCAPE: Final = b"\\u"
 """In bytes that hold it, a clause about data proves nothing."""
@@ -63,7 +63,6 @@ class Clause:
     in_data: bool
 
     def occurs(self, body: bytes) -> bool:
-        """Whether one of the texts stands in these bytes."""
         return any(body.find(text) >= 0 for text in self.texts)
 
 

@@ -15,7 +15,6 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from headgate.event import rfc3339
 from headgate.filter.cel.ast import (
     FALSE,
     PUBLISH_TIME,
@@ -33,7 +32,8 @@ from headgate.filter.cel.ast import (
 from headgate.filter.cel.build import attribute
 from headgate.filter.cel.parsing import simplified_tree, tree_of
 from headgate.filter.cel.rewrite import Fold, resolve, whole_text
-from headgate.limits import FILTERS_CACHED_MAX, PRUNE_VALUES_MAX
+from headgate_api.event import rfc3339
+from headgate_api.limits import FILTERS_CACHED_MAX, PRUNE_VALUES_MAX
 
 FILTER_VALUE: Final = "ce.type"
 """What an event's filter value is unless its broker says otherwise."""
@@ -48,43 +48,31 @@ class ChunkMatch(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChunkSummary:
-    """What is known of a chunk before its body is read.
-
-    Attributes:
-        time_range_us: Smallest and largest event time, microseconds since 1970 UTC; None when no event has a time.
-        publish_time_us: Of all its events, microseconds since 1970 UTC.
-        unfiltered: Whether it holds an event without a filter value.
-        may_hold: False promises that no event has one of these filter values (the Bloom filter's answer).
-    """
+    """What is known of a chunk before its body is read. Times are in microseconds since 1970 UTC."""
 
     first_offset: int
     next_offset: int
-    time_range_us: tuple[int, int] | None
-    publish_time_us: int
-    unfiltered: bool
-    may_hold: Callable[[frozenset[str]], bool]
+    time_range_us: tuple[int, int] | None  # smallest and largest event time; None when no event has a time
+    publish_time_us: int  # of all its events
+    unfiltered: bool  # whether it holds an event without a filter value
+    may_hold: Callable[[frozenset[str]], bool]  # where it is False, no event has one of these filter values
 
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What an event must have for a filter to be true of it.
+    """What an event must have for a filter to be true of it; None: it may be any.
 
-    Attributes:
-        values: Its filter value is one of these; "" stands for an event without one. None: it may be any.
-        time_range_us: Its time lies within, both ends included (None: open), and it has one. None: it may be any.
-        published_us: Its publish time lies within, in the same way.
+    Times lie within a range, both ends included (None: open). An event without a time lies in none.
     """
 
-    values: frozenset[str] | None = None
+    values: frozenset[str] | None = None  # its filter value is one of these; "" stands for an event without one
     time_range_us: tuple[int | None, int | None] | None = None
     published_us: tuple[int | None, int | None] | None = None
 
     def judge(self, chunk: ChunkSummary, offsets: range | None = None) -> ChunkMatch:
-        """What `chunk` can hold.
+        """What `chunk` can hold; its filter values were made by the text that this pruning was derived for.
 
-        Args:
-            chunk: Its events' filter values were made by the text that this pruning was derived for.
-            offsets: Events that are wanted at all; None for all of them.
+        `offsets` are the events that are wanted at all; None for all of them.
         """
         if offsets is not None and (chunk.next_offset <= offsets.start or chunk.first_offset >= offsets.stop):
             return ChunkMatch.CANNOT_MATCH
@@ -110,15 +98,9 @@ def _meet(wanted: tuple[int | None, int | None], found: tuple[int, int] | None) 
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
 def pruning(cel: str, value: str = FILTER_VALUE) -> Pruning:
-    """What an event must have for the filter `cel`.
+    """What an event must have for the filter `cel`, as admission took it or canonical; FilterError for no expression.
 
-    Args:
-        cel: CEL text of a filter, as admission took it or canonical.
-        value: CEL text whose value is an event's filter value where it is a string that is not empty; other events have
-            none.
-
-    Raises:
-        FilterError: One of the texts is no expression.
+    `value` is CEL text whose value is an event's filter value where it is a string that is not empty.
     """
     tree = simplified_tree(cel)
     return Pruning(_pinned(tree, resolve(tree_of(value))), _range(tree, _TIME), _range(tree, _PUBLISHED))

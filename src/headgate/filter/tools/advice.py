@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from headgate.event.attributes import CONTEXT_ATTRIBUTES
 from headgate.filter.cel.attribute_names import may_exist
 from headgate.filter.cel.tokens import names_in as names_in_cel
 from headgate.filter.dialects.jms.dialect import names_in as names_in_selector
 from headgate.filter.tools.engines import differences
+from headgate_api.event.attributes import CONTEXT_ATTRIBUTES
 
 _DEPRECATED: Final = "sourceAndType"
 _NAMES_IN: Final[Mapping[str, Callable[[str], Sequence[str]]]] = {
@@ -28,10 +28,7 @@ _NESTING: Final = ("all", "any", "not")
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Something that works and should be written otherwise.
-
-    `reason` is one word, for a condition; the message is a sentence that names the field.
-    """
+    """Something that works and should be written otherwise; `reason` is one word, for a condition."""
 
     reason: str
     message: str

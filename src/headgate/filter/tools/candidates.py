@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import (
     CompiledFilter,
     Constant,
@@ -21,6 +20,7 @@ from headgate.filter.compile.plan import (
     Residual,
     Root,
 )
+from headgate_api.event.model import DataKind, Event
 
 _ATTRIBUTES: Final = frozenset({"id", "source", "type", "subject", "dataschema", "datacontenttype", "specversion"})
 """Those that are texts whatever they hold."""

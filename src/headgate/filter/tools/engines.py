@@ -16,7 +16,6 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
-from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.tokens import TEXTS
 from headgate.filter.dialects.cesql import parser as cesql
@@ -38,23 +37,18 @@ from headgate.filter.dialects.jms import parser as jms
 from headgate.filter.dialects.jms import tree as jms_tree
 from headgate.filter.dialects.jms.names import Attribute, meaning
 from headgate.filter.dialects.sql_tokens import Kind, Token, tokens
-from headgate.limits import FILTERS_CACHED_MAX
+from headgate_api.event.attributes import REQUIRED_ATTRIBUTES
+from headgate_api.limits import FILTERS_CACHED_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Something in filters of a dialect that other engines take otherwise.
-
-    Attributes:
-        engines: Those that do, by name; they stand in the sentence.
-        seen: What of a filter, as `_READ` reads it, is such a place; empty for nothing.
-        says: The sentence, with `{found}`.
-    """
+    """Something in filters of a dialect that other engines take otherwise."""
 
     dialect: str
-    engines: str
-    seen: Callable[[Any], str]
-    says: str
+    engines: str  # those that do, by name; they stand in the sentence
+    seen: Callable[[Any], str]  # what of a filter, as `_READ` reads it, is such a place; empty for nothing
+    says: str  # the sentence, with `{found}`
 
 
 def differences(dialect: str, value: object) -> tuple[str, ...]:
@@ -191,7 +185,6 @@ def _one_character_of_many_bytes(read: _Cesql) -> str:
 
 
 def _selector(value: object) -> tuple[object, ...]:
-    """Every node of its tree."""
     return tuple(_nodes(jms.parse(value if isinstance(value, str) else "")))
 
 
@@ -369,4 +362,3 @@ PLACES: Final = (
         "EventBridge refuses the CIDR {found} for its length; here it is that one address",
     ),
 )
-"""Every place, in the order of the pages."""

@@ -49,71 +49,48 @@ VALUES_SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRow:
-    """One row of the matcher's table: one conjunction, with one constant of each list that is looked up.
+    """One row of the matcher's table: one conjunction, with one constant of each list that is looked up."""
 
-    Attributes:
-        verdict: What an event gets that meets the row: "match", or "candidate" when cel-cpp has the last word.
-        index: Comparisons that find the row; empty for a scan.
-        compare: Comparisons made on every event that the index finds.
-    """
-
-    verdict: str
-    index: tuple[str, ...]
-    compare: tuple[str, ...]
+    verdict: str  # what an event gets that meets the row: "match", or "candidate" when cel-cpp has the last word
+    index: tuple[str, ...]  # comparisons that find the row; empty for a scan
+    compare: tuple[str, ...]  # comparisons made on every event that the index finds
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a filter costs, counted, not measured.
+    """What a filter costs, counted, not measured."""
 
-    Attributes:
-        lookups: Keys that each event of the broker makes for it, one for each shape that has an index.
-        scans: Rows that are compared with every event of the broker.
-        steps: Of one evaluation by cel-cpp, some 0.1 us each; a macro over data counts as 100 rounds.
-    """
-
-    lookups: int
-    scans: int
-    steps: int
+    lookups: int  # keys that each event of the broker makes for it, one for each shape that has an index
+    scans: int  # rows that are compared with every event of the broker
+    steps: int  # of one evaluation by cel-cpp, some 0.1 us each; a macro over data counts as 100 rounds
 
 
 @dataclass(frozen=True, slots=True)
 class Skips:
-    """What a reader of the log may pass over.
+    """What a reader of the log may pass over."""
 
-    Attributes:
-        filter_value: CEL text that makes the events' filter values.
-        values: Chunks that hold none of these filter values are skipped; None when no chunk is skipped for its values.
-        time_range_us: Chunks whose events' times lie outside are skipped; open ends are None.
-        published_us: Chunks that were stored outside are skipped; open ends are None.
-        says: The same as a sentence.
-    """
-
-    filter_value: str
-    values: tuple[str, ...] | None
-    time_range_us: tuple[int | None, int | None] | None
-    published_us: tuple[int | None, int | None] | None
-    says: str
+    filter_value: str  # CEL text that makes the events' filter values
+    values: tuple[str, ...] | None  # chunks with none of these are skipped; None: none is skipped for its values
+    time_range_us: tuple[int | None, int | None] | None  # chunks with all events outside are skipped; None: open end
+    published_us: tuple[int | None, int | None] | None  # chunks stored outside are skipped; None: open end
+    says: str  # the same as a sentence
 
 
 @dataclass(frozen=True, slots=True)
 class FilterExplanation:
     """A filter as the matcher sees it.
 
-    Attributes:
-        decided_by: "matcher" when no event is left to cel-cpp but those whose values it cannot tell, "cel" when
-            all that the index finds are, "both", or "nobody" for a filter that is false for every event.
-        signatures: How many shapes of comparison the rows have.
-        notes: Why cel-cpp must decide, or why nothing is indexed; empty for a filter that an index decides.
+    `decided_by` is "matcher" when no event is left to cel-cpp but those whose values it cannot tell, "cel" when all
+    that the index finds are, "both", or "nobody" for a filter that is false for every event.
     """
 
     cel: str
     decided_by: str
     rows: tuple[ExplainedRow, ...]
-    signatures: int
+    signatures: int  # how many shapes of comparison the rows have
     cost: Cost
     skips: Skips
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # why cel-cpp must decide, or why nothing is indexed; empty where an index decides
 
 
 def explain(compiled: CompiledFilter, *, filter_value: str = FILTER_VALUE) -> FilterExplanation:

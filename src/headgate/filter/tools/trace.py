@@ -29,7 +29,7 @@ from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.cel.parsing import tree_of
 from headgate.filter.cel.rewrite import flatten_all, resolve
 from headgate.filter.cel.unparse import unparse
-from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, TRACE_COMPILED_MAX, TRACE_ELEMENTS_MAX, TRACE_PARTS_MAX
+from headgate_api.limits import FILTER_CANONICAL_CHARACTERS_MAX, TRACE_COMPILED_MAX, TRACE_ELEMENTS_MAX, TRACE_PARTS_MAX
 
 _ELEMENTS_SHOWN: Final = 3
 _TEXT_CHARACTERS_MAX: Final = 4 * FILTER_CANONICAL_CHARACTERS_MAX
@@ -41,41 +41,25 @@ _UNSHOWN: Final = Shown("error", "not shown: nested too deeply to be evaluated a
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A subexpression and its value.
+    """A subexpression and its value."""
 
-    Attributes:
-        start: Offset of its text in the trace's text, code points.
-        end: Offset behind it.
-        depth: How deep it stands; the whole filter is 0.
-        kind: CEL type of the value, or "error".
-        value: As CEL writes it, shortened; an error's message.
-        element: Inside macros: of which elements, `item = {"sku": "A-1"}`; else empty.
-        decided: Whether it is the part that made the filter what it is.
-    """
-
-    start: int
-    end: int
-    depth: int
-    kind: str
-    value: str
-    element: str = ""
-    decided: bool = False
+    start: int  # offset of its text in the trace's text, code points
+    end: int  # offset behind it
+    depth: int  # how deep it stands; the whole filter is 0
+    kind: str  # CEL type of the value, or "error"
+    value: str  # as CEL writes it, shortened; an error's message
+    element: str = ""  # inside macros: of which elements, `item = {"sku": "A-1"}`; else empty
+    decided: bool = False  # whether it is the part that made the filter what it is
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A filter on one event, part by part.
-
-    Attributes:
-        outcome: What it says of the event: cel-cpp's value of the whole.
-        parts: In the order of the text; constants are left out.
-        left_out: Whether there were more than TRACE_PARTS_MAX.
-    """
+    """A filter on one event, part by part."""
 
     text: str
-    outcome: FilterOutcome
-    parts: tuple[Part, ...]
-    left_out: bool
+    outcome: FilterOutcome  # what it says of the event: cel-cpp's value of the whole
+    parts: tuple[Part, ...]  # in the order of the text; constants are left out
+    left_out: bool  # whether there were more than TRACE_PARTS_MAX
 
     @property
     def decided(self) -> Part:
@@ -83,7 +67,6 @@ class Trace:
 
     @property
     def decided_text(self) -> str:
-        """That part in CEL."""
         return self.text[self.decided.start : self.decided.end]
 
     @property
@@ -139,8 +122,6 @@ def _compiled(text: str) -> Expression | None:
 
 
 class _Tracer:
-    """Evaluates parts, each once."""
-
     def __init__(self, activation: Activation) -> None:
         self._activation = activation
         self._known: dict[str, Shown] = {}
@@ -156,7 +137,6 @@ class _Tracer:
         return self._known[text]
 
     def visit(self, at: _At, text: str) -> None:
-        """Adds the part and all below it."""
         if isinstance(at.node, Literal | Name) and at.depth:
             return
         if len(self.parts) >= TRACE_PARTS_MAX:

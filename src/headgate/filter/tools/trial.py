@@ -1,7 +1,6 @@
 """Trials of a filter, as requests over HTTP bring them: on events, explained, or converted to CEL; and the dialects.
 
-One answer holds what a person wants to know while he writes a filter. Everything in it is bounded: events, the rows
-shown, and the time and size of traces.
+Everything in an answer is bounded: events, the rows shown, and the time and size of traces.
 """
 
 from __future__ import annotations
@@ -12,9 +11,6 @@ from typing import Final
 
 import msgspec
 
-from headgate.errors import HeadgateError, InvalidInputError
-from headgate.event import rfc3339
-from headgate.event.json_format import decode_event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, program
 from headgate.filter.compile.compiler import compile_filter
@@ -26,7 +22,10 @@ from headgate.filter.skipping.prune import FILTER_VALUE
 from headgate.filter.tools.advice import Advice, advice
 from headgate.filter.tools.explain import Cost, ExplainedRow, Skips, explain
 from headgate.filter.tools.trace import Part, Trace, trace
-from headgate.limits import (
+from headgate_api.errors import HeadgateError, InvalidInputError
+from headgate_api.event import rfc3339
+from headgate_api.event.json_format import decode_event
+from headgate_api.limits import (
     FILTER_TRACES_BYTES_MAX,
     FILTER_TRACES_S_MAX,
     FILTER_TRIAL_EVENTS_MAX,
@@ -39,27 +38,15 @@ _Spec = tuple[Mapping[str, object] | None, Sequence[object]]
 
 
 class FilterRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """A filter in one of the ways in which people write it.
+    """A filter in one of the ways in which people write it."""
 
-    Attributes:
-        filter: CEL text, or an object as in `spec.filter`.
-        filters: A list as in `spec.filters`; it may stand beside `filter`.
-        dialect: A dialect by its name, with its value in `text`; beside the others it is refused.
-        text: The value, or its JSON text.
-    """
-
-    filter: str | dict[str, object] | None = None
-    filters: list[object] | None = None
-    dialect: str = ""
-    text: object = None
+    filter: str | dict[str, object] | None = None  # CEL text, or an object as in `spec.filter`
+    filters: list[object] | None = None  # a list as in `spec.filters`; it may stand beside `filter`
+    dialect: str = ""  # a dialect by its name, with its value in `text`; beside the others it is refused
+    text: object = None  # the value, or its JSON text
 
     def spec(self) -> _Spec:
-        """The filter as `spec.filter` and `spec.filters`.
-
-        Raises:
-            InvalidInputError: There is none, or it is given twice.
-            FilterError: The dialect is unknown, or its text is no JSON.
-        """
+        """As `spec.filter` and `spec.filters`; raises InvalidInputError for none or two of them, and FilterError."""
         given = self.filter is not None or self.filters is not None
         if given == bool(self.dialect):
             hint = 'one of {"filter": "ce.type == \'a\'"}, {"filters": [...]}, {"dialect": "cesql", "text": "..."}'
@@ -76,18 +63,12 @@ class ExplainRequest(FilterRequest, frozen=True):
 
 
 class TrialRequest(ExplainRequest, frozen=True):
-    """A filter that is to be tried on events.
+    """A filter that is to be tried on events."""
 
-    Attributes:
-        events: In the JSON format.
-        stored_at: When they were stored, RFC 3339; empty for now.
-        explain: Whether it holds the explanation of the filter.
-    """
-
-    events: list[msgspec.Raw] = []
-    stored_at: str = ""
+    events: list[msgspec.Raw] = []  # in the JSON format
+    stored_at: str = ""  # when they were stored, RFC 3339; empty for now
     trace: bool = True
-    explain: bool = False
+    explain: bool = False  # whether it holds the explanation of the filter
 
 
 class ConvertedFilter(msgspec.Struct, frozen=True):
@@ -98,16 +79,12 @@ class ConvertedFilter(msgspec.Struct, frozen=True):
 
 
 class ExplanationView(msgspec.Struct, frozen=True, rename="camel"):
-    """A `FilterExplanation` as the API shows it, with remarks on how the filter is written.
-
-    Attributes:
-        rows_left_out: Rows beyond FILTER_TRIAL_ROWS_MAX.
-    """
+    """A `FilterExplanation` as the API shows it, with remarks on how the filter is written."""
 
     cel: str
     decided_by: str
     rows: tuple[ExplainedRow, ...]
-    rows_left_out: int
+    rows_left_out: int  # rows beyond FILTER_TRIAL_ROWS_MAX
     signatures: int
     cost: Cost
     skips: dict[str, object]
@@ -116,10 +93,7 @@ class ExplanationView(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TraceView(msgspec.Struct, frozen=True):
-    """A `Trace` without what the whole answer says once.
-
-    `caret` is the text, cut when it is long, and below it a line under the part that decided.
-    """
+    """A `Trace` without what the whole answer says once."""
 
     caret: str
     parts: tuple[Part, ...]
@@ -127,35 +101,24 @@ class TraceView(msgspec.Struct, frozen=True):
 
 
 class TrialResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a filter says of one event.
-
-    Attributes:
-        outcome: `true`, `false`, `error`, or `invalid` for what is no event.
-        error: Why it is an error, or no event.
-    """
+    """What a filter says of one event."""
 
     index: int
-    outcome: str
+    outcome: str  # `true`, `false`, `error`, or `invalid` for what is no event
     id: str = ""
-    error: str = ""
+    error: str = ""  # why it is an error, or no event
     hint: str = ""
     decided: dict[str, str] | None = None
     trace: msgspec.Raw | None = None
 
 
 class TrialAnswer(ConvertedFilter, frozen=True, rename="camel", omit_defaults=True):
-    """What a filter says of events.
+    """What a filter says of events."""
 
-    Attributes:
-        text: The text to which the places of parts refer.
-        counts: Events by outcome.
-        traces_left_out: Results without the parts that were asked for: they would have taken too long or too much room.
-    """
-
-    text: str
-    counts: dict[str, int]
+    text: str  # the text to which the places of parts refer
+    counts: dict[str, int]  # events by outcome
     results: list[TrialResult]
-    traces_left_out: int = 0
+    traces_left_out: int = 0  # results without the parts that were asked for: too long, or too large
     explanation: ExplanationView | None = None
 
 
@@ -199,8 +162,6 @@ def try_filter(request: TrialRequest) -> TrialAnswer:
 
 
 class _Trial:
-    """A filter on one event after the other."""
-
     def __init__(self, cel: str, tested: Program, stored_us: int, *, traced: bool) -> None:
         self.cel = self.text = cel
         self.left_out = 0
@@ -287,23 +248,15 @@ EXAMPLES: Final[Mapping[str, object]] = {
 
 
 class DialectView(msgspec.Struct, frozen=True, omit_defaults=True, rename={"places": "in"}):
-    """A dialect.
-
-    Attributes:
-        places: `filter` and `filters`, or `filters` alone.
-        value: `text` or `json`; empty where its package alone knows.
-        example: A value; None without one.
-        fault: Why it cannot be used; empty when it can.
-        schema: JSON schema of its values, as its package has it.
-    """
+    """A dialect."""
 
     name: str
     package: str
-    places: tuple[str, ...]
-    value: str = ""
-    example: object = None
-    fault: str = ""
-    schema: Mapping[str, object] | None = None
+    places: tuple[str, ...]  # `filter` and `filters`, or `filters` alone
+    value: str = ""  # `text` or `json`; empty where its package alone knows
+    example: object = None  # a value; None without one
+    fault: str = ""  # why it cannot be used; empty when it can
+    schema: Mapping[str, object] | None = None  # JSON schema of its values, as its package has it
 
 
 class DialectList(msgspec.Struct, frozen=True):

@@ -50,7 +50,7 @@ from headgate.filter.cel.rewrite import has_macro, literal_order
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Form, KeyKind, PlanRow, Root
-from headgate.limits import (
+from headgate_api.limits import (
     FILTER_LIST_ITEMS_MAX,
     UNION_CHARACTERS_MAX,
     UNION_FILTERS_MAX,
@@ -161,7 +161,6 @@ class _Key(NamedTuple):
     text: str
 
     def node(self) -> Node:
-        """The same in CEL."""
         path, text = attribute(self.name), literal(self.text)
         if self.kind is KeyKind.STRING:
             return Compare(Comparison.EQ, path, text)

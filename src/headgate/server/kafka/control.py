@@ -26,10 +26,8 @@ from headgate.control.quota_rules import NOT_ON_KAFKA
 from headgate.control.reconciler import Reconciler
 from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.store import Store
-from headgate.errors import UnavailableError
 from headgate.inspect.event_type_creator import EventTypeCreator
 from headgate.inspect.log_follower import LogFollower
-from headgate.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
 from headgate.observe.history import NumbersHistory
 from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.retained import RetainedLog
@@ -63,6 +61,8 @@ from headgate.store.kafka.runs import follow_generations
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
 from headgate.store.kafka.server_numbers import hear_numbers
 from headgate.store.kafka.target_reports import follow_reports
+from headgate_api.errors import UnavailableError
+from headgate_api.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
 
 _GROUP: Final = "control"
 """The consumer group of the election, behind the prefix of topics."""
@@ -193,7 +193,6 @@ def leader_duties(
 
 
 async def _followed(follow: Callable[[threading.Event], None]) -> None:
-    """Follows in a thread until it is cancelled."""
     stop = threading.Event()
     try:
         await asyncio.to_thread(follow, stop)
@@ -204,9 +203,7 @@ async def _followed(follow: Callable[[threading.Event], None]) -> None:
 class Leadership:
     """Takes the lead of the objects while this process is elected.
 
-    Args:
-        changed: Set whenever the election or the lead may have changed.
-        told: Sets it, from any thread.
+    `told` sets `changed`, from any thread, whenever the election or the lead may have changed.
     """
 
     def __init__(
@@ -221,11 +218,7 @@ class Leadership:
         self._election.run(stop)
 
     async def run(self, duties: Sequence[Duty]) -> None:
-        """Leads whenever this process is elected, and does the duties meanwhile; never ends.
-
-        Raises:
-            Exception: What a duty failed with unexpectedly.
-        """
+        """Leads whenever this process is elected, and does the duties meanwhile; raises what a duty failed with."""
         while True:
             self._changed.clear()
             if not self._election.leads:

@@ -15,8 +15,6 @@ import uvloop
 from headgate.control.routing import RoutingTable
 from headgate.control.specs import ServedBroker
 from headgate.control.store import Store
-from headgate.errors import FatalError
-from headgate.limits import ATTEMPTS_MAX
 from headgate.observe import tracing
 from headgate.server import child, local_http, parts, ready, rpc
 from headgate.server.authentication import UsersOfFronts
@@ -31,6 +29,8 @@ from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
 from headgate.store.kafka.objects import open_cache
 from headgate.store.kafka.runs import RunReports
+from headgate_api.errors import FatalError
+from headgate_api.limits import ATTEMPTS_MAX
 
 _OTHER_FILES: Final = 4_096
 """Sockets to brokers, and files of partitions."""

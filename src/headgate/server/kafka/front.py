@@ -9,9 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from headgate.errors import UnavailableError
 from headgate.ingress.partitions import EventPartitions
-from headgate.limits import LOG_PROBE_S
 from headgate.server import child, front, parts
 from headgate.server.broker_news import tell_fronts
 from headgate.server.dispatcher_group import DispatcherGroup
@@ -28,6 +26,8 @@ from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.consumer_groups import GroupMembers
 from headgate.store.kafka.numbered_producers import FencedProducers
 from headgate.store.kafka.objects import open_cache
+from headgate_api.errors import UnavailableError
+from headgate_api.limits import LOG_PROBE_S
 
 
 def run(context: child.Context) -> None:

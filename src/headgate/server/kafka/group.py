@@ -15,9 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from headgate import limits
 from headgate.delivery.journal import Journal
-from headgate.errors import HeadgateError
 from headgate.scan.pages import LogScanner
 from headgate.server import child
 from headgate.server.kafka.partition import KafkaDispatcherOptions, PartitionDispatcher, PartitionMeans
@@ -29,6 +27,8 @@ from headgate.store.kafka.outbox_records import OutboxPage, OutboxState
 from headgate.store.kafka.partition_views import OutboxLookups
 from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.scan import KafkaLog
+from headgate_api import limits
+from headgate_api.errors import HeadgateError
 
 _READ_S: Final = 0.2
 _READ_PAUSED_S: Final = 0.02
@@ -37,13 +37,9 @@ _log = structlog.get_logger(__name__)
 
 
 def without_room(waiting_bytes: Mapping[int, int], paused: Set[int]) -> frozenset[int]:
-    """The partitions of which nothing more is read for now. Pure.
+    """The partitions of which nothing more is read for now, by the bytes that were read and not walked. Pure.
 
     A partition that was paused stays so until all of it is walked: resuming costs a wait for Kafka.
-
-    Args:
-        waiting_bytes: Of each partition, the memory of what was read and not walked.
-        paused: Those of which nothing is read already.
     """
     if sum(waiting_bytes.values()) >= limits.OUTBOX_WAITING_BYTES_MAX:
         return frozenset(waiting_bytes)
@@ -57,11 +53,7 @@ def without_room(waiting_bytes: Mapping[int, int], paused: Set[int]) -> frozense
 async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event) -> AsyncIterator[KafkaDispatcher]:
     """A dispatcher that is about to join the group; at the block's end it has left it, and everything is stored.
 
-    `stop` ends it; it sets that by itself when a part fails.
-
-    Raises:
-        HeadgateError: It could not start.
-        Exception: What a part failed with unexpectedly.
+    `stop` ends it. It sets that by itself when a part fails, and the block's end raises that failure.
     """
     with child.failing(stop, "dispatcher fails"):
         async with AsyncExitStack() as stack:
@@ -124,7 +116,6 @@ class KafkaDispatcher:
             self._options.on_look("")
 
     async def leave(self) -> None:
-        """Gives every partition back, and leaves the group."""
         await self._thread.run(self._leave)
         await self._end(list(self.partitions), is_lost=True)  # those that a failing close has left
 

@@ -16,18 +16,13 @@ from headgate.settings import Settings
 from headgate.storage.files import replace_whole
 
 FILE: Final = "instance"
-"""In the data directory. Kafka knows the server's producers by the name in it: a server that is started again ends what
-the one before it left open."""
+"""In the data directory. Kafka knows producers by the name in it: a restart ends what was left open before."""
 _NAME_BYTES: Final = 8
 _BETWEEN: Final = ","
 
 
 def make_name(data: Path) -> None:
-    """Gives the server a name if it has none; for who holds the data directory, before its processes start.
-
-    Raises:
-        OSError: The disk does not take it.
-    """
+    """Gives the server a name if it has none; for who holds the data directory, before its processes start."""
     if not (data / FILE).exists():
         replace_whole(data / FILE, secrets.token_hex(_NAME_BYTES).encode())
 

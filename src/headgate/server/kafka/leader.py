@@ -15,13 +15,13 @@ from headgate.control import discovery
 from headgate.control.database import NotLeaderError, StoreUnavailableError
 from headgate.control.store import Store
 from headgate.control.webhook import PATH as WEBHOOK
-from headgate.errors import UnavailableError
-from headgate.limits import LEADER_ANSWER_S_MAX, OBJECT_CACHE_LAG_S_MAX
 from headgate.server.kafka.peers import PeerServers
 from headgate.server.local_http import LocalResponse
 from headgate.server.proxy import FORWARDED, PartUnavailableError, pass_on, whole_request
 from headgate.settings import Settings
 from headgate.store.kafka.objects import leader_of
+from headgate_api.errors import UnavailableError
+from headgate_api.limits import LEADER_ANSWER_S_MAX, OBJECT_CACHE_LAG_S_MAX
 
 VERSION: Final = b"headgate-resource-version"
 """A header of the leader's answer to a write: the newest resourceVersion behind it."""
@@ -73,10 +73,7 @@ class ObjectRequests:
     """An ASGI application for the API of objects: reads are answered here, writes by the server that leads.
 
     A write's answer is passed on once this server has read what it has changed: who writes here reads it here, and the
-    fronts of this server know a new broker.
-
-    Args:
-        here: This server's control process; None where it has none: then the leader answers reads as well.
+    fronts of this server know a new broker. Where there is no control process `here` the leader answers reads, too.
     """
 
     def __init__(self, settings: Settings, peers: PeerServers, store: Store, here: ASGIApp | None) -> None:
@@ -87,12 +84,6 @@ class ObjectRequests:
         self._here = here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request.
-
-        Raises:
-            NotLeaderError: There is no leader, or this client's requests cannot be passed on to it.
-            LeaderSilentError: The leader does not answer.
-        """
         is_forwarded = any(name == FORWARDED for name, _ in scope["headers"])
         if self._here is not None and not _is_write(scope):
             await self._here(scope, receive, send)

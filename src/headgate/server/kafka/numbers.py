@@ -11,8 +11,6 @@ from typing import Final
 import msgspec
 import structlog
 
-from headgate.errors import HeadgateError
-from headgate.limits import HISTORY_POINT_S, SERVER_FORGOTTEN_S, SERVER_SILENT_S_MAX, SERVERS_MAX
 from headgate.observe.history import Snapshot, counted_by
 from headgate.observe.logs import Recurring
 from headgate.server.kafka import instance
@@ -20,6 +18,8 @@ from headgate.server.summary import PartView, parts_of
 from headgate.settings import Settings
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.server_numbers import NumbersWriter
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import HISTORY_POINT_S, SERVER_FORGOTTEN_S, SERVER_SILENT_S_MAX, SERVERS_MAX
 
 _log = structlog.get_logger(__name__)
 
@@ -78,7 +78,6 @@ class ServersNumbers:
                 self._told[server] = told_s, found
 
     def counted(self) -> dict[str, Snapshot]:
-        """The newest counters of each server."""
         own = {self._own: counted_by(self._settings.metrics_directory, self._clock_s)}
         return own | {server: numbers.counted for server, (_, numbers) in self._known().items()}
 

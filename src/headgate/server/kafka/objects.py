@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 from functools import partial
 
-from headgate.limits import HEARTBEAT_S
 from headgate.server import child, ready
 from headgate.server.kafka.numbers import tell_numbers
 from headgate.store.kafka.objects import KafkaObjects
+from headgate_api.limits import HEARTBEAT_S
 
 
 def run(context: child.Context) -> None:

@@ -22,13 +22,11 @@ import structlog
 from starlette.routing import Router
 from starlette.types import ASGIApp
 
-from headgate import limits
 from headgate.control.routing import Target
 from headgate.control.store import Store
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.scheduler import Scheduler
-from headgate.errors import HeadgateError, UnavailableError
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring, tell_failure
 from headgate.outbox.shards import Shard
@@ -57,6 +55,8 @@ from headgate.store.kafka.runs import RunReports
 from headgate.store.kafka.target_reports import PartitionReports
 from headgate.subscriptions.sources import OutboxView
 from headgate.subscriptions.store import SubscriptionStore
+from headgate_api import limits
+from headgate_api.errors import HeadgateError, UnavailableError
 
 _EVENTS_PER_TURN: Final = 64
 _T = TypeVar("_T")
@@ -67,11 +67,7 @@ _log = structlog.get_logger(__name__)
 class KafkaDispatcherOptions(DeliveryOptions):
     """What a dispatcher on Kafka works with; its `store` is as new as this process's cache of the objects is.
 
-    Attributes:
-        runs: Hears which runs count; None where nobody asks.
-        name: By which the group knows this process: the URL of its server; empty for none.
-        objects: Which replays ask for; None where nobody asks.
-        drain_s: How long attempts in flight may last when a partition goes.
+    The group knows it by `name` (`instance.advertised_name`); replays ask for `objects`, `runs` hears which runs count.
     """
 
     config: KafkaConfig
@@ -100,10 +96,8 @@ class PartitionMeans(DeliveryMeans):
 class PartitionDispatcher:
     """Begins at once; `close` ends it. Lives on one event loop. The writer of its changelog is its own.
 
-    Attributes:
-        api: Answers questions about what it keeps; None until its state is read, and once it goes.
-        pulls: Answers consumers; None at the same times.
-        waiting_bytes: Memory of pages that were read and not walked to their end.
+    `api` answers questions about what it keeps, `pulls` consumers; both are None until its state is read, and once it
+    goes. `waiting_bytes` is the memory of pages that were read and not walked to their end.
     """
 
     api: ASGIApp | None
@@ -152,7 +146,6 @@ class PartitionDispatcher:
         return self._deliveries.dead_letters if self._deliveries is not None else None
 
     def take(self, page: OutboxPage) -> None:
-        """The next page of the partition."""
         self._pages.append(page)
         self.waiting_bytes += page.size_bytes
         self._page_came.set()
@@ -160,8 +153,7 @@ class PartitionDispatcher:
     async def close(self, *, is_lost: bool, drain_s: float) -> None:
         """Gives the partition up: attempts may end for so long, then everything that is known is stored.
 
-        Args:
-            is_lost: Another process has it already: attempts are broken off, nothing is stored.
+        Where it `is_lost`, another process has it already: attempts are broken off, and nothing is stored.
         """
         self._stopped.set()
         self.api = self.pulls = None
@@ -283,7 +275,6 @@ class PartitionDispatcher:
         return Router(routes)  # its errors are those of `partitions_api`
 
     def _tend(self, work: Coroutine[Any, Any, None], failure: str) -> None:
-        """Works beside the deliveries, for as long as the partition is here."""
         task = self._loop.create_task(work)
         task.add_done_callback(partial(tell_failure, what=failure))
 

@@ -1,6 +1,6 @@
 """The owners of the outbox's partitions, as a front asks them: processes of this server, or of another one.
 
-A dispatcher gives its group the URL of its server as its name. So Kafka alone says where a partition is: a front asks
+A dispatcher gives its group the URLs of its server as its name. So Kafka alone says where a partition is: a front asks
 it, keeps the answer, and asks anew when a server says that it has the partition no more. Another server judges the
 question as any other request of the client; a header says which partition is meant, and that it goes no further.
 """
@@ -19,9 +19,6 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.control.objects import Kind
-from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
-from headgate.limits import PARTITION_OWNER_S_MAX
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherGroup, DispatcherQuestion, asked
 from headgate.server.kafka import instance
 from headgate.server.kafka.partition_questions import MISDIRECTED, PARTITION, partition_path
@@ -29,6 +26,9 @@ from headgate.server.kafka.peers import PeerServers
 from headgate.server.local_http import Header, LocalResponse, PeerAddress
 from headgate.server.proxy import FORWARDED, PartUnavailableError, WholeRequest, pass_on, whole_request
 from headgate.settings import Settings
+from headgate_api.control.objects import Kind
+from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate_api.limits import PARTITION_OWNER_S_MAX
 
 _DIGITS_MAX: Final = 5
 _ELSEWHERE: Final = DispatcherAnswer(MISDIRECTED, b"{}")
@@ -65,11 +65,8 @@ class ClientNotPassedOnError(UnavailableError):
 class PartitionOwners:
     """Each partition of the outbox is a dispatcher, wherever it is; see `DispatcherReach`.
 
-    Args:
-        look: The name of each partition's owner (`instance.advertised_name`), as it is now; may block.
-
-    Attributes:
-        sockets: Of the processes of this server that may be owners, for HTTP.
+    `look` says the `instance.advertised_name` of each partition's owner now, and may block. `sockets` are those for
+    HTTP of the processes of this server that may be owners.
     """
 
     def __init__(
@@ -105,14 +102,9 @@ class PartitionOwners:
     ) -> _T:
         """What the owner of a partition answers; waits PARTITION_OWNER_S_MAX for one of a partition that moves.
 
-        Args:
-            here: Asks this server; None where it is the owner no more, and has done nothing.
-            there: The same of another one, by its URL and that of its gRPC address, empty without one.
-
-        Raises:
-            PartitionWithoutOwnerError: There is none.
-            PartUnavailableError: It does not answer; what was asked may have been done.
-            ClientNotPassedOnError: It is at a server to which the client cannot be shown.
+        `here` asks this server: None where it is the owner no more, and has done nothing. `there` is the same of
+        another one, by its URL and that of its gRPC address, empty without one. After PartUnavailableError, what was
+        asked may have been done.
         """
         deadline = time.monotonic() + PARTITION_OWNER_S_MAX
         while True:
@@ -134,11 +126,7 @@ class PartitionOwners:
                 await asyncio.sleep(_LOOK_S)
 
     async def _while_owner(self, number: int, owner: str, asking: Awaitable[_T]) -> _T:
-        """What an owner answers for as long as it is the owner: one that stands still would be waited for in vain.
-
-        Raises:
-            PartUnavailableError: Another one has taken the partition over meanwhile.
-        """
+        """What an owner answers; raises once another one has taken over, as one that stands still never answers."""
         task = asyncio.ensure_future(asking)
         try:
             while not (await asyncio.wait([task], timeout=PARTITION_OWNER_S_MAX))[0]:
@@ -159,22 +147,14 @@ class PartitionOwners:
         return _SubscriptionOwner(self, group)
 
     async def ask_here(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer | None:
-        """What the owner of a partition answers where it is a process of this server; None where it is not.
-
-        Raises:
-            PartUnavailableError: A process may be the owner, and does not answer.
-        """
+        """What the owner of a partition answers where it is a process of this server; None where it is not."""
         path = partition_path(number, question.target)
         local = DispatcherQuestion(question.method, path, question.body, question.client)
         return await asked_in_turn(self.sockets, lambda socket: _asked(socket, local, local.user))
 
     @staticmethod
     def passed_on(url: str, number: int, shown: list[Header] | None) -> list[Header]:
-        """The headers by which another server judges a client, and knows the partition; see `PeerServers.shown`.
-
-        Raises:
-            ClientNotPassedOnError: The client cannot be shown there.
-        """
+        """The headers by which another server judges a client, and knows the partition; see `PeerServers.shown`."""
         if shown is None:
             raise ClientNotPassedOnError(url)
         return [*shown, (FORWARDED, b"1"), (PARTITION, str(number).encode())]
@@ -205,13 +185,9 @@ class PartitionOwners:
 
 
 async def asked_in_turn(places: Iterable[_P], ask: Callable[[_P], Awaitable[_T | None]]) -> _T | None:
-    """What the one of several processes answers that owns a partition; None where none of them does.
+    """What the one of several processes that owns a partition answers; None where none of them does.
 
-    Args:
-        ask: Asks one; None where it is not the owner, and has done nothing.
-
-    Raises:
-        PartUnavailableError: One of them may be the owner, and does not answer.
+    `ask` has None of one that is not the owner, and has done nothing. Raises where one that may be the owner is silent.
     """
     failed: PartUnavailableError | None = None
     for place in places:
@@ -254,11 +230,7 @@ async def _streamed(place: Path | PeerAddress, request: WholeRequest, receive: R
 
 
 def partition_of(given: Iterable[Header], count: int) -> int | None:
-    """The partition that a request is about which another server has passed on; None for a client's own.
-
-    Raises:
-        InvalidInputError: There is no such partition.
-    """
+    """The partition that a request is about which another server has passed on; None for a client's own."""
     headers = dict(given)
     if FORWARDED not in headers or PARTITION not in headers:
         return None
@@ -276,7 +248,6 @@ class _PassedOn:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request; InvalidInputError when there is no such partition."""
         number = partition_of(scope["headers"], self._owners.count)
         if number is None:
             await self._app(scope, receive, send)
@@ -298,7 +269,6 @@ class _SubscriptionOwner:
         self._group = group
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request; the path names `namespace` and `name`."""
         here = partition_of(scope["headers"], self._owners.count)
         request = await whole_request(scope, receive)
         if request is None:

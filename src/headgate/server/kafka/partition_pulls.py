@@ -17,8 +17,6 @@ import structlog
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate import limits
-from headgate.errors import HeadgateError, UnavailableError
 from headgate.observe.logs import Recurring
 from headgate.rpc.service import SUBSCRIPTIONS, CallContext, ServiceCalls, headers_of
 from headgate.server.kafka.partition_questions import PARTITION, PartitionElsewhereError
@@ -29,6 +27,8 @@ from headgate.subscriptions.rpc import SubscriptionsRpc
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
+from headgate_api import limits
+from headgate_api.errors import HeadgateError, UnavailableError
 
 _log = structlog.get_logger(__name__)
 
@@ -48,19 +48,13 @@ class PartitionPulls:
             yield Route(route.path, self._guarded(route.app), methods=list(route.methods or ()))
 
     async def answer(self, details: grpc.HandlerCallDetails, context: CallContext) -> None:
-        """Answers a call of the service `Subscriptions`.
-
-        Raises:
-            PartitionElsewhereError: The partition is going.
-            PartUnavailableError: It went while the call was answered.
-        """
+        """Answers a call of the service `Subscriptions`; PartUnavailableError where the partition goes meanwhile."""
         handler = self._calls.service(details)
         if handler is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "there is no such method")
         await self._during(lambda: cast(Any, handler).stream_stream(None, context))
 
     async def tend(self) -> None:
-        """Looks after the subscriptions, until it is cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.subscriptions.tend())
             group.create_task(self._pass_others())

@@ -16,15 +16,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.control.http import ERROR_HANDLERS, JSON
 from headgate.delivery.events import Events
-from headgate.errors import HeadgateError, InvalidInputError, NotFoundError, UnavailableError
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
 from headgate.inspect.find import FoundEvent, InspectedLog
 from headgate.inspect.records import EventRecords, KnownEvent, asked_for
-from headgate.log import positions
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, DispatcherReach
 from headgate.server.proxy import PartUnavailableError, sent_path
 from headgate.server.routing_cache import RoutingStore
 from headgate.store.kafka.partition_views import OutboxLookups, PartitionRecords
+from headgate_api import positions
+from headgate_api.errors import HeadgateError, InvalidInputError, NotFoundError, UnavailableError
 
 # --- records api ----------------------------------------------------------------------------------
 # What the owner of an outbox partition answers of an event: its records, on the paths of `why` and `trace`.
@@ -102,8 +102,7 @@ class OwnerRefusedError(UnavailableError):
 class RemoteRecords:
     """See `headgate.inspect.records.Records`; of one request, made on the event loop, used in other threads.
 
-    Args:
-        client: The request, whose client must have the right to it at every owner.
+    The request's client must have the right to it at every owner.
     """
 
     log: InspectedLog

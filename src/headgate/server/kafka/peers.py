@@ -16,18 +16,16 @@ from headgate.auth import impersonation
 from headgate.auth.context import USER
 from headgate.auth.credentials import AUTHORIZATION
 from headgate.auth.user import ANONYMOUS, User
-from headgate.limits import RPC_STREAMS_A_CONNECTION_MAX
 from headgate.server.forwarded_calls import CHANNEL_OPTIONS
 from headgate.server.kafka import instance
 from headgate.server.local_http import Header, PeerAddress
 from headgate.server.tls import read_ca
 from headgate.settings import ClientAuth, Settings
+from headgate_api.limits import RPC_STREAMS_A_CONNECTION_MAX
 
 
 @dataclass(slots=True)
 class _SharedChannel:
-    """A connection, and how many calls it has."""
-
     channel: aio.Channel
     calls: int = 0
 
@@ -42,7 +40,6 @@ class PeerServers:
         self._channels: defaultdict[str, list[_SharedChannel]] = defaultdict(list)
 
     def place(self, url: str) -> PeerAddress:
-        """The address of a server that advertises a URL."""
         host, port, is_tls = instance.host_and_port(url)
         if is_tls and self._tls is None:
             self._tls = ssl.create_default_context(cafile=self._settings.tls_ca)
@@ -70,7 +67,6 @@ class PeerServers:
         return aio.secure_channel(address, grpc.ssl_channel_credentials(ca), options=CHANNEL_OPTIONS)
 
     async def close(self) -> None:
-        """Ends every call."""
         for channels in self._channels.values():
             for one in channels:
                 await one.channel.close()

@@ -9,11 +9,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from headgate.limits import READERS_MAX
 from headgate.server import child, reader
 from headgate.server.reader import ReaderStore
 from headgate.store.kafka.objects import open_cache
 from headgate.store.kafka.scan import KafkaLog
+from headgate_api.limits import READERS_MAX
 
 _OTHER_FILES = 2_048
 """The database, gRPC's connections, those of KAFKA_SCAN_CONSUMERS_MAX to every broker, the event loop's own."""

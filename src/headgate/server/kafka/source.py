@@ -11,8 +11,6 @@ from functools import partial
 
 from headgate.control.copies import EventPolicyCopy
 from headgate.control.store import Store
-from headgate.errors import FatalError, InvalidInputError
-from headgate.limits import HEARTBEAT_S
 from headgate.observe.metrics import SOURCE_RECORDS_ADMITTED, SOURCE_RECORDS_REFUSED
 from headgate.server import child, ready
 from headgate.server.authorization import default_mode
@@ -20,6 +18,8 @@ from headgate.server.kafka import instance
 from headgate.server.kafka.instance import quota_sharers
 from headgate.store.kafka.objects import open_cache
 from headgate.store.kafka.source import SourceGates, SourceReader
+from headgate_api.errors import FatalError, InvalidInputError
+from headgate_api.limits import HEARTBEAT_S
 
 
 def run(context: child.Context) -> None:

@@ -15,8 +15,6 @@ import grpc
 from grpc import aio
 
 from headgate.auth.context import current_user
-from headgate.errors import UnavailableError
-from headgate.rpc.errors import ERROR, ProtocolError
 from headgate.rpc.service import SUBSCRIPTIONS, CallContext, ServiceCalls, headers_of
 from headgate.server.dispatcher_group import DispatcherGroup
 from headgate.server.forwarded_calls import (
@@ -36,6 +34,8 @@ from headgate.server.kafka.partition_questions import PARTITION, PartitionElsewh
 from headgate.server.kafka.peers import PeerServers
 from headgate.server.proxy import PartUnavailableError
 from headgate.settings import Settings
+from headgate_api.errors import UnavailableError
+from headgate_api.rpc.errors import ERROR, ProtocolError
 
 
 class PeerWithoutCallsError(UnavailableError):
@@ -104,11 +104,7 @@ class SubscriptionCalls(ServiceCalls):
 async def _ask(
     channel: aio.Channel, method: str, context: CallContext, first: bytes, metadata: Metadata
 ) -> bool | None:
-    """Forwards a call; None where the partition is not there, of which the client has heard nothing.
-
-    Raises:
-        PartUnavailableError: Nobody answers.
-    """
+    """Forwards a call; None where the partition is not there, of which the client has heard nothing."""
     with ExitStack() as stack:
         call: aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(method)(
             timeout=context.time_remaining(), metadata=metadata

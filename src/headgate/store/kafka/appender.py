@@ -16,16 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from headgate.errors import HeadgateError, OverloadedError, UnavailableError
 from headgate.ingress.encode import Entries
 from headgate.ingress.partitions import WaitingEvents
 from headgate.ingress.producers import NumberedEntries, Producing
-from headgate.limits import (
-    COMMIT_QUEUE_BYTES_MAX,
-    COMMIT_QUEUE_EVENTS_MAX,
-    KAFKA_APPEND_S_MAX,
-    KAFKA_PROBE_S_MAX,
-)
 from headgate.log.commit import GroupCommit, Room
 from headgate.storage.threads import Threads
 from headgate.store.config import KafkaConfig
@@ -33,6 +26,13 @@ from headgate.store.kafka.client import BOUNDED_SEND, TopicProducer, library, of
 from headgate.store.kafka.numbered_producers import FencedProducing
 from headgate.store.kafka.records import KafkaRecord, records_of
 from headgate.store.kafka.transactions import EventRecords, FencedName, FencedWriter, name_taken
+from headgate_api.errors import HeadgateError, OverloadedError, UnavailableError
+from headgate_api.limits import (
+    COMMIT_QUEUE_BYTES_MAX,
+    COMMIT_QUEUE_EVENTS_MAX,
+    KAFKA_APPEND_S_MAX,
+    KAFKA_PROBE_S_MAX,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -45,11 +45,10 @@ _log = structlog.get_logger(__name__)
 
 
 class KafkaAppender:
-    """Appends to one topic; see `EventAppender`. Belongs to the running event loop.
+    """The `EventAppender` of the topic `events`, on the running event loop.
 
-    Args:
-        name: Of this process, the same after a restart and no other one's: what a crash left open is ended by the
-            next process of that name, instead of after KAFKA_TRANSACTION_S_MAX.
+    `name` is that of this process, the same after a restart and no other one's: what a crash left open is ended by the
+    next process of that name, instead of after KAFKA_TRANSACTION_S_MAX.
     """
 
     def __init__(self, config: KafkaConfig, name: str) -> None:
@@ -70,7 +69,6 @@ class KafkaAppender:
         self._poller.start()
 
     async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
-        """See `EventAppender.append`."""
         if self._closing.is_set():
             raise UnavailableError("the connection to Kafka is closing")
         if self._problem:
@@ -175,11 +173,7 @@ class KafkaAppender:
     # --- batches ---------------------------------------------------------------------------------------
 
     def _transaction(self, group: Sequence[EventRecords]) -> list[dict[int, list[int]]]:
-        """Stores some batches in one transaction; blocking. Returns their offsets by partition.
-
-        Raises:
-            HeadgateError: It is aborted, or its outcome is not known.
-        """
+        """Stores some batches in one transaction; blocking. Returns their offsets by partition."""
         writer = self._ready()
         try:
             stored = writer.send_records(
@@ -202,11 +196,7 @@ class KafkaAppender:
         ]
 
     async def recover(self) -> None:
-        """Ends a batch that an earlier process of our name left open: it holds readers up. The first batch would, too.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-        """
+        """Ends a batch that an earlier process of our name left open: it holds readers up, until the first batch."""
         await self._thread.run(self._ready)
 
     def _ready(self) -> FencedWriter:
@@ -218,12 +208,11 @@ class KafkaAppender:
     async def append_numbered(
         self, producing: Producing, parts: Mapping[int, NumberedEntries], size_bytes: int
     ) -> None:
-        """See `EventAppender.append_numbered`: by the stream's own producer, which the next stream fences."""
+        """By the stream's own producer, which the next stream fences."""
         assert isinstance(producing, FencedProducing), "producers on Kafka have opened it"
         await producing.append(parts, size_bytes)
 
     async def close(self) -> None:
-        """See `EventAppender.close`."""
         if self._closing.is_set():
             return
         await self._commit.close()

@@ -3,7 +3,7 @@
 Cursors, dead letters and replays stand in SQLite files, by the code that one machine has. Here their transactions
 become durable: the rows that one changed go to the partition of the topic `changelog` with the outbox partition's
 number, in a Kafka transaction; cursors together with the group's commit. Who is given the partition makes a
-`ChangelogWriter`, which fences the one before it; reads the rows into new files (`restore`); and goes on.
+`ChangelogWriter`, which fences the one before it, and reads the rows into new files (`restore`).
 docs/spec/changelog-topic.md has the format, docs/adr/0019-deliveries-move-with-their-partition.md the reasons.
 """
 
@@ -16,7 +16,6 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import HeadgateError, UnavailableError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import TopicConsumer, TopicLostError, library
 from headgate.store.kafka.outbox_records import Checkpoint, encode_state
@@ -24,6 +23,7 @@ from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRec
 from headgate.store.kafka.state_topic import StateTopicReader
 from headgate.store.kafka.target_reports import TABLE as REPORTS
 from headgate.store.kafka.transactions import FencedName, FencedWriter
+from headgate_api.errors import HeadgateError, UnavailableError
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -57,16 +57,9 @@ def group_identity(config: KafkaConfig) -> object:
 class ChangelogWriter:
     """The one writer of an outbox partition's state until a newer one is made, wherever; for several threads.
 
-    Args:
-        partition: Of the topics `outbox` and `changelog`.
-        group: See `group_identity`.
-
-    Attributes:
-        on_failure: Called with the error after which nothing can be stored any more, in any thread. That the partition
-            is another one's is none: the group tells.
-
-    Raises:
-        UnavailableError: Kafka does not answer.
+    `partition` is that of the topics `outbox` and `changelog`, `group` what `group_identity` gives. `on_failure` is
+    called, in any thread, with the error after which nothing can be stored any more. That the partition is another
+    one's is none: the group tells.
     """
 
     on_failure: Callable[[HeadgateError], object]
@@ -99,9 +92,8 @@ class ChangelogWriter:
     ) -> Iterator[None]:
         """Stores the rows that a connection's transaction has changed; the block runs before they count.
 
-        Raises:
-            PartitionFencedError: Another dispatcher has the partition; nothing is stored, or that is not known.
-            UnavailableError: Kafka did not take them; the hint says where that is not known.
+        Raises PartitionFencedError when another dispatcher has the partition, UnavailableError when Kafka did not take
+        them; the hint says where that is not known.
         """
         with self._lock:
             records = [] if self._is_lost else list(capture.records(connection))
@@ -148,7 +140,7 @@ class ChangelogWriter:
 
 
 class ChangelogCommitter:
-    """Ends the transactions of one file (see `storage/commit.py`). `ChangelogWriter.committer` makes it."""
+    """The `Committer` of one file (`storage/commit.py`). `ChangelogWriter.committer` makes it."""
 
     is_synced = True
 
@@ -158,16 +150,13 @@ class ChangelogCommitter:
         self._capture: RowCapture | None = None
 
     def attach(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.attach`."""
         connection.execute("PRAGMA synchronous = OFF")  # the topic is what is durable; the file is made anew
         self._capture = RowCapture(connection, CHANGELOG_ROWS)
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.begin`."""
         connection.execute("BEGIN IMMEDIATE")
 
     def commit(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.commit`."""
         capture = self._capture
         assert capture is not None, "`attach` made it"
         with self._writer.transaction(capture, connection, self._place()):
@@ -175,7 +164,6 @@ class ChangelogCommitter:
         connection.execute("COMMIT")
 
     def detach(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.detach`."""
         connection.close()
 
 
@@ -183,10 +171,7 @@ def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: th
     """Reads a partition's rows into files that have their tables, and no rows of the topic; returns how many. Blocking.
 
     Whoever wrote the partition before is fenced: nothing comes behind the end that is found. `stop` ends it early.
-
-    Raises:
-        RowRecordError: One is none that this version can apply.
-        UnavailableError: Kafka does not answer.
+    Raises RowRecordError for a record that this version cannot apply.
     """
     topic, count = config.topic("changelog"), 0
     with ExitStack() as stack:

@@ -1,9 +1,8 @@
 """Kafka's library, an optional dependency: its errors in our words, and its clients with what all of them need.
 
 A consumer, a producer or an admin client of librdkafka says little of why something failed: its connections report that
-in the background. So each stands together with those reports, and with what fails by its errors.
-
-Whoever makes a client, also as a part of something else, raises what `KafkaClient` does.
+in the background. So each stands together with those reports, and with what fails by its errors. Whoever makes a
+client, also as a part of something else, raises what `KafkaClient` does.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from enum import Enum, auto
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
-from headgate import DISTRIBUTION
-from headgate.errors import FatalError, HeadgateError, InvalidInputError, TooLargeError, UnavailableError
-from headgate.limits import (
+from headgate.store.config import KafkaConfig, resolved
+from headgate_api import DISTRIBUTION
+from headgate_api.errors import FatalError, HeadgateError, InvalidInputError, TooLargeError, UnavailableError
+from headgate_api.limits import (
     KAFKA_ADMIN_S_MAX,
     KAFKA_FETCH_BYTES_MAX,
     KAFKA_FETCH_PAUSE_MS,
@@ -26,7 +26,6 @@ from headgate.limits import (
     KAFKA_RECORD_BYTES_MAX,
     KAFKA_RECORDS_WAITING_MAX,
 )
-from headgate.store.config import KafkaConfig, resolved
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -55,11 +54,7 @@ class KafkaDeniedError(HeadgateError):
 
 
 def library() -> ModuleType:
-    """The package `confluent_kafka`.
-
-    Raises:
-        InvalidInputError: It is not installed.
-    """
+    """The package `confluent_kafka`; InvalidInputError when it is not installed."""
     try:
         import confluent_kafka
     except ImportError as error:
@@ -70,17 +65,13 @@ def library() -> ModuleType:
 
 
 class Faults:
-    """What a client's connections report in the background, which its calls' errors leave out.
-
-    A call says "timed out" where the cause was a wrong password: librdkafka tells the cause to `error_cb`.
-    """
+    """What a client's connections report: a call says "timed out", `error_cb` that the password was wrong."""
 
     def __init__(self) -> None:
         self._newest: dict[int, tuple[float, KafkaError]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, error: KafkaError) -> None:
-        """Takes an error; librdkafka's callback."""
         with self._lock:
             self._newest[error.code()] = time.monotonic(), error
 
@@ -119,11 +110,7 @@ def options(config: KafkaConfig, faults: Faults, own: Mapping[str, object]) -> d
 def made_client(
     kind: Callable[[dict[str, Any]], ClientT], config: KafkaConfig, faults: Faults, own: Mapping[str, object]
 ) -> ClientT:
-    """A client of librdkafka, of a class of its own.
-
-    Raises:
-        InvalidInputError: An option is none of its own: librdkafka names it, never its value's secret.
-    """
+    """A client of librdkafka, of a class of its own; InvalidInputError names a wrong option, never its value."""
     try:
         return kind(options(config, faults, own))
     except library().KafkaException as error:
@@ -134,10 +121,7 @@ def made_client(
 
 
 def translated(error: KafkaError, doing: str, config: KafkaConfig) -> HeadgateError:
-    """An error of librdkafka or of a broker as one of ours.
-
-    `doing` is what failed, as the beginning of a sentence: "the topic events cannot be made".
-    """
+    """An error of librdkafka or of a broker as one of ours; `doing` is what failed, as the beginning of a sentence."""
     kafka = library().KafkaError
     code, said = error.code(), _short(error.str())
     if code in (kafka._AUTHENTICATION, kafka.SASL_AUTHENTICATION_FAILED):
@@ -196,19 +180,15 @@ ELECTION_S: Final = 0.1
 """Pause before a group or partition is asked again whose leader is being elected: nothing tells when there is one."""
 _RECORDS_A_TIME: Final = 500
 _FETCH_WAIT_MS: Final = 50
-"""How long a broker keeps a fetch that finds nothing new: behind a transaction, the end of a partition is known so
-late."""
+"""How long a broker keeps a fetch that finds nothing new: behind a transaction, an end is known so late."""
 _ROOM_S: Final = 0.1
 """How long a producer whose queue is full waits for acknowledgements, which make room, before it tries again."""
 
 
 class KafkaClient(Generic[ClientT]):
-    """A client of librdkafka, what its connections report, and what fails by its errors.
+    """A client of librdkafka with what its connections report; its errors say what it was `doing`, as in `translated`.
 
-    `doing` is what fails, as in `translated`.
-
-    Raises:
-        InvalidInputError: The library is missing, or an option is none of its own.
+    Making one raises InvalidInputError when the library is missing, or an option is none of its own.
     """
 
     def __init__(
@@ -232,12 +212,7 @@ class KafkaClient(Generic[ClientT]):
             raise self.error(error.args[0], doing) from error
 
     def once_elected(self, ask: Callable[[], _T], within_s: float = KAFKA_READ_S_MAX) -> _T:
-        """What a question answers; blocking. Asks again while those who know are being elected.
-
-        Raises:
-            UnavailableError: No answer in this time.
-            KafkaDeniedError: We may not.
-        """
+        """What a question answers; blocking. Asks again, for `within_s`, while those who know are being elected."""
         deadline = time.monotonic() + within_s
         while True:
             try:
@@ -249,12 +224,7 @@ class KafkaClient(Generic[ClientT]):
             time.sleep(ELECTION_S)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has; blocking.
-
-        Raises:
-            KafkaUnreachableError: No broker answers.
-            UnavailableError: There is no such topic.
-        """
+        """How many partitions a topic has; blocking. UnavailableError when there is no such topic."""
         with self.errors():
             found = self.raw.list_topics(topic, timeout=KAFKA_ADMIN_S_MAX).topics[topic]
         if found.error is not None:
@@ -272,7 +242,6 @@ class KafkaAdmin(KafkaClient["AdminClient"]):
         super().__init__(AdminClient, config, doing, own)
 
     def error(self, error: KafkaError, doing: str = "") -> HeadgateError:
-        """See `KafkaClient`."""
         self.raw.poll(0)  # brings what the connections report
         return super().error(error, doing)
 
@@ -302,10 +271,7 @@ class TopicConsumer(KafkaClient["Consumer"]):
     def committed(
         cls, config: KafkaConfig, doing: str, group: str = "reader", *, fetch_wait_ms: int = _FETCH_WAIT_MS
     ) -> TopicConsumer:
-        """One that reads committed records and tells the end of a partition.
-
-        It joins no group, and can be asked for the commits of `group`.
-        """
+        """One that reads committed records, tells a partition's end, joins no group, and can ask for its commits."""
         own = {
             "group.id": config.topic(group),  # demanded by the library; no group is joined, nothing is committed
             "isolation.level": "read_committed",
@@ -322,11 +288,7 @@ class TopicConsumer(KafkaClient["Consumer"]):
         self.raw.assign([library().TopicPartition(topic, partition, offset)])
 
     def came(self, message: Message) -> Came:
-        """What a message says.
-
-        Raises:
-            HeadgateError: An error that does not pass.
-        """
+        """What a message says; raises an error that does not pass."""
         error = message.error()
         if error is None:
             return Came.RECORD
@@ -340,7 +302,7 @@ class TopicConsumer(KafkaClient["Consumer"]):
         raise self.error(error)
 
     def polled(self, timeout_s: float) -> list[tuple[Came, Message]]:
-        """The next message within the time, and what has come with it; raises as `came`."""
+        """The next message within the time, and what has come with it."""
         first = self.raw.poll(timeout_s)
         # `consume` alone would wait for as many as it may take.
         messages = [] if first is None else [first, *self.raw.consume(_RECORDS_A_TIME, 0)]
@@ -348,18 +310,14 @@ class TopicConsumer(KafkaClient["Consumer"]):
         return [one for one in found if one[0] is not Came.NOTHING]
 
     def answers(self, place: str, poll_s: float) -> Iterator[list[tuple[Came, Message]]]:
-        """What each poll brings, which may be nothing, until the caller has enough; raises as `came`.
-
-        Raises:
-            UnavailableError: The caller has not got enough in KAFKA_READ_S_MAX; names the place.
-        """
+        """What each poll brings, if anything, until the caller has enough; UnavailableError names the place."""
         deadline = time.monotonic() + KAFKA_READ_S_MAX
         while time.monotonic() <= deadline:
             yield self.polled(poll_s)
         raise UnavailableError(f"{self.doing}: {place} does not answer")
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """The first offset that a partition still has, and its end; see `once_elected`."""
+        """The first offset that a partition still has, and its end."""
         place = library().TopicPartition(topic, partition)
 
         def ask() -> tuple[int, int]:
@@ -378,10 +336,7 @@ class TopicConsumer(KafkaClient["Consumer"]):
         )
 
     def commits(self, places: Sequence[TopicPartition], within_s: float = KAFKA_READ_S_MAX) -> list[TopicPartition]:
-        """Where the consumer's group goes on, with what it has committed beside; see `once_elected`.
-
-        It need not be a member. A partition without a commit has a negative offset.
-        """
+        """Where the group goes on, with the metadata; a negative offset without a commit. It need not be a member."""
 
         def ask() -> list[TopicPartition]:
             found = self.raw.committed(list(places), timeout=KAFKA_READ_S_MAX)
@@ -406,7 +361,7 @@ def offset_of(message: Message) -> int:
 
 
 def unfinished_partitions(places: Iterable[tuple[str, int]], config: KafkaConfig, doing: str) -> list[tuple[str, int]]:
-    """Those of some partitions in which a transaction is open; blocking, raises as `TopicConsumer.bounds`."""
+    """Those of some partitions in which a transaction is open; blocking."""
     own = {"group.id": config.topic("reader"), "isolation.level": "read_uncommitted"}
     with ExitStack() as stack:
         committed = stack.enter_context(closing(TopicConsumer.committed(config, doing)))
@@ -448,19 +403,13 @@ class TopicProducer(KafkaClient["Producer"]):
         record: KafkaRecord,
         on_delivery: Callable[[KafkaError | None, Message], None],
     ) -> None:
-        """Hands a record over.
+        """Hands a record over; `partition` is negative where its key decides.
 
-        Where Kafka names no offset it is not known whether it is stored: a broker to which a producer is new takes
-        whichever batch comes first, and once the library hears of one it takes those before it for stored, also one
-        that was refused.
+        `on_delivery` is called by whatever serves callbacks, once the record is stored or that is not known. Where
+        Kafka names no offset it is not known: a broker to which a producer is new takes whichever batch comes first,
+        and once the library hears of one it takes those before it for stored, also one that was refused.
 
-        Args:
-            partition: Negative where the record's key decides.
-            on_delivery: Called by whatever serves callbacks, once it is stored or that is not known.
-
-        Raises:
-            BufferError: The queue is full.
-            KafkaException: It takes nothing more, or no such record.
+        Raises BufferError when the queue is full, KafkaException when it takes nothing more, or no such record.
         """
 
         def told(error: KafkaError | None, message: Message) -> None:
@@ -472,7 +421,7 @@ class TopicProducer(KafkaClient["Producer"]):
         self.raw.produce(topic, record.value, record.key, partition, on_delivery=told, headers=list(record.headers))
 
     def send(self, topic: str, partition: int, record: KafkaRecord, done: Delivered) -> None:
-        """Hands a record over, and waits while the queue is full; raises KafkaException as `offer` does."""
+        """Hands a record over, and waits while the queue is full; raises KafkaException."""
         while True:
             try:
                 self.offer(topic, partition, record, done)

@@ -26,11 +26,8 @@ from headgate.control.specs import DEFAULT_RULE, LogRule
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorStore
-from headgate.errors import UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
-from headgate.event.names import path_of
 from headgate.ingress.encode import Entries, encode
-from headgate.limits import EXPORT_SETTLE_S_MAX, MOVED_EVENTS_AT_ONCE
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.files import UnsyncedFileOps
 from headgate.log.writer import PartitionWriter
@@ -51,6 +48,9 @@ from headgate.store.kafka.scan import KafkaLog
 from headgate.store.kafka.target_reports import PartitionReports
 from headgate.store.kafka.topics import wanted_topics
 from headgate.subscriptions.store import SubscriptionStore
+from headgate_api.errors import UnavailableError
+from headgate_api.event.names import path_of
+from headgate_api.limits import EXPORT_SETTLE_S_MAX, MOVED_EVENTS_AT_ONCE
 
 _PRODUCED: Final = EVENT_SCHEMA.get_field_index("produced")
 _SETTLE_LOOK_S: Final = 0.5
@@ -70,7 +70,6 @@ class _Unfinished:
     """What the dispatchers have not done.
 
     Attributes:
-        rows: Undelivered.
         passed: By source partition: every event below it has been matched, as each partition of the outbox says.
         dead_letters: Files, one a partition of the outbox.
         running: Replays that have not ended.
@@ -87,20 +86,11 @@ class _Unfinished:
 def export_state(
     config: KafkaConfig, data: Path, own: DispatcherDirectory, tell: Tell, *, leave_behind: bool = False
 ) -> Moved:
-    """Moves everything into an empty data directory. Blocking.
+    """Moves everything into an empty data directory with one dispatcher, `own`; what was written, counted there.
 
-    Args:
-        own: Of its one dispatcher.
-        leave_behind: Whether unread events of subscriptions and replays that have not ended are forgotten.
-
-    Returns:
-        What was written, counted in the directory.
-
-    Raises:
-        LeftBehindError: There are such.
-        DeploymentRunsError: A dispatcher is at work, or a transaction is open.
-        MoveIncompleteError: Something is missing at the end.
-        UnavailableError: Kafka does not answer.
+    Blocking. Raises DeploymentRunsError when a dispatcher is at work or a transaction is open, MoveIncompleteError when
+    something is missing at the end. Unread events of subscriptions and replays that have not ended are a
+    LeftBehindError, or forgotten with `leave_behind`.
     """
     if owners := set(GroupMembers(config).owners().values()):
         raise DeploymentRunsError(
@@ -118,12 +108,7 @@ def export_state(
 
 
 def _wait_settled(config: KafkaConfig) -> None:
-    """Waits until no transaction is open: what is acknowledged behind one that a killed server began is not readable.
-
-    Raises:
-        DeploymentRunsError: One stays open.
-        UnavailableError: Kafka does not answer.
-    """
+    """Waits until no transaction is open: what is acknowledged behind that of a killed server is not readable."""
     places = [(topic.name, number) for topic in wanted_topics(config) for number in range(topic.partitions)]
     deadline = time.monotonic() + EXPORT_SETTLE_S_MAX
     while places := unfinished_partitions(places, config, "the topics cannot be looked at"):

@@ -1,9 +1,9 @@
 """The move of a server without Kafka into a fresh deployment: `headgate cluster import`.
 
-What goes over, in this order: stored events with their undelivered rows, dead letters, and at last
-every row of control.db: objects, Secrets as they are encrypted, counters. A deployment without objects delivers nothing
-and takes nothing, so a move that was broken off has had no effect but on its topics, which are made anew for another
-try. The directory is only read. docs/howto/move-to-kafka.md says what does not go over.
+What goes over, in this order: stored events with their undelivered rows, dead letters, and at last every row of
+control.db: objects, Secrets as they are encrypted, counters. A deployment without objects delivers nothing and takes
+nothing, so a move that was broken off has had no effect but on its topics, which are made anew for another try. The
+directory is only read. docs/howto/move-to-kafka.md says what does not go over.
 """
 
 from __future__ import annotations
@@ -21,17 +21,8 @@ import pyarrow as pa
 
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
-from headgate.errors import HeadgateError, InvalidInputError
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
 from headgate.ingress.partitions import partition_of_key
-from headgate.limits import (
-    KAFKA_APPEND_S_MAX,
-    MOVED_BYTES_AT_ONCE,
-    MOVED_DEAD_LETTERS_AT_ONCE,
-    MOVED_EVENTS_AT_ONCE,
-    MOVED_ROWS_AT_ONCE,
-    OUTBOX_RECORD_TARGETS_MAX,
-)
 from headgate.log.reader import Chunk
 from headgate.outbox.shards import Shard, dispatcher_of
 from headgate.storage import sqlite
@@ -55,10 +46,17 @@ from headgate.store.kafka.records import KafkaRecord, encode_record
 from headgate.store.kafka.rows import SEQUENCES, RowTable, tables
 from headgate.store.kafka.runs import RunRegistry
 from headgate.store.kafka.topics import wanted_topics
+from headgate_api.errors import HeadgateError, InvalidInputError
+from headgate_api.limits import (
+    KAFKA_APPEND_S_MAX,
+    MOVED_BYTES_AT_ONCE,
+    MOVED_DEAD_LETTERS_AT_ONCE,
+    MOVED_EVENTS_AT_ONCE,
+    MOVED_ROWS_AT_ONCE,
+    OUTBOX_RECORD_TARGETS_MAX,
+)
 
 # --- moved events ---------------------------------------------------------------------------------
-# Stored events and undelivered rows of a server without Kafka on their way into the topics.
-#
 # Rows go as a matcher's run writes them (docs/spec/outbox-topic.md): a run of its own number matches the events that
 # had been matched before, for the targets that have not got them. So dispatchers take them as any other rows, and the
 # next run begins behind them. Events get new places; those with one partition key keep their order.
@@ -110,14 +108,9 @@ class MovedEvents:
         undelivered: UndeliveredRows | None,
         tell: Callable[[int], object],
     ) -> None:
-        """Copies events, a piece after the other.
+        """Copies events, a piece after the other: of each chunk and its partition the rows that are meant.
 
-        Args:
-            chunks: Partition, chunk, and the rows that are meant.
-            undelivered: Whose deliveries are written to the outbox; None: nobody has matched these events.
-
-        Raises:
-            UnavailableError: Kafka did not take all of it.
+        The deliveries of `undelivered` are written to the outbox; None: nobody has matched these events.
         """
         piece: list[_Sent] = []
         size = 0
@@ -232,12 +225,7 @@ class Moved:
 
 
 def check_fresh(config: KafkaConfig) -> None:
-    """Looks whether every topic is as it was made.
-
-    Raises:
-        NotFreshError: One has had a record.
-        UnavailableError: Kafka does not answer.
-    """
+    """Looks whether every topic is as it was made; NotFreshError when one has had a record."""
     with closing(TopicConsumer.committed(config, _DOING)) as consumer:
         used = [
             f"{topic.name}/{number}"
@@ -253,15 +241,10 @@ def check_fresh(config: KafkaConfig) -> None:
 
 
 def import_state(config: KafkaConfig, state: EmbeddedState, tell: Tell) -> Moved:
-    """Moves everything into a fresh deployment of which no server runs. Blocking.
+    """Moves everything into a fresh deployment of which no server runs; what has come, counted in Kafka. Blocking.
 
-    Returns:
-        What has come, counted in Kafka.
-
-    Raises:
-        NotFreshError: The deployment has been used.
-        MoveIncompleteError: Something is missing at the end.
-        UnavailableError: Kafka does not answer; the topics must be made anew.
+    Raises NotFreshError, and MoveIncompleteError when something is missing at the end. After any other error the topics
+    must be made anew.
     """
     check_fresh(config)
     with TemporaryDirectory() as name:
@@ -366,11 +349,7 @@ def _copy_rows(connection: sqlite3.Connection, table: RowTable, first: int) -> N
 
 
 def count_moved(config: KafkaConfig, folder: Path) -> Moved:
-    """What a deployment has that no server has touched yet; `folder` is for files that are thrown away. Blocking.
-
-    Raises:
-        UnavailableError: Kafka does not answer.
-    """
+    """What a deployment has that no server has touched yet; `folder` is for files that are thrown away. Blocking."""
     with closing(KafkaObjects.open(folder / "counted.db", config, "")):
         pass
     with closing(sqlite3.connect(folder / "counted.db")) as connection:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from headgate.errors import UnavailableError
-from headgate.limits import ELECTION_LEAVE_S_MAX, ELECTION_POLL_S_MAX, ELECTION_SESSION_S, KAFKA_ADMIN_S_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import KafkaAdmin, TopicConsumer, library
+from headgate_api.errors import UnavailableError
+from headgate_api.limits import ELECTION_LEAVE_S_MAX, ELECTION_POLL_S_MAX, ELECTION_SESSION_S, KAFKA_ADMIN_S_MAX
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
@@ -31,7 +31,7 @@ class GroupMembers:
         self._admin = KafkaAdmin(config, f"the group {self._group} cannot be read")
 
     def owners(self) -> dict[int, str]:
-        """The member of each partition of the outbox; one that moves has none. Blocking, raises as `names`."""
+        """The member of each partition of the outbox; one that moves has none. Blocking."""
         return {
             place.partition: str(member.client_id)
             for member in self._members()
@@ -40,12 +40,7 @@ class GroupMembers:
         }
 
     def names(self) -> list[str]:
-        """The names of all members; one that was killed is a member until its session ends. Blocking.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-            KafkaDeniedError: We may not.
-        """
+        """The names of all members; one that was killed is a member until its session ends. Blocking."""
         return [str(member.client_id) for member in self._members()]
 
     def _members(self) -> list[MemberDescription]:
@@ -56,10 +51,9 @@ class GroupMembers:
 
 
 # --- election -------------------------------------------------------------------------------------
-# The election of one process among several: the owner of the one partition of a topic, in a consumer group.
-#
-# Kafka gives the partition to one member, and to another one ELECTION_SESSION_S after its owner has fallen silent
-# (classic protocol). The members read nothing. Who leads keeps the lead when others join (cooperative-sticky).
+# Who leads owns the one partition of a topic, in a consumer group. Kafka gives it to another member ELECTION_SESSION_S
+# after its owner has fallen silent (classic protocol). The members read nothing. Who leads keeps the lead when others
+# join (cooperative-sticky).
 #
 # An election alone fences nobody: a process that stood still does not know yet that another one leads. What a leader
 # writes must therefore be refused by Kafka once there is a newer one (`transactional.id`).
@@ -133,12 +127,7 @@ class Election:
     def run(self, stop: threading.Event) -> None:
         """Takes part until told to stop; then another process may lead at once. May be called once.
 
-        Kafka that does not answer is asked again. Who leads and hears nothing of Kafka for ELECTION_SESSION_S loses
-        the lead.
-
-        Raises:
-            KafkaDeniedError: We may not be members of the group.
-            HeadgateError: What Kafka refuses for good.
+        Kafka that does not answer is asked again. Raises what it refuses for good.
         """
         try:
             self._consumer.raw.subscribe(

@@ -15,27 +15,26 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from headgate.delivery.events import EventCache, EventGoneError, SharedEvent
-from headgate.errors import own_copy
 from headgate.event.arrow import StoredEvent, to_batch
 from headgate.event.hops import place_root, root_of
-from headgate.limits import COMMIT_BATCH_BYTES_MAX, KAFKA_READ_EVENTS
 from headgate.storage.threads import Threads
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import Came, TopicConsumer, offset_of
 from headgate.store.kafka.records import RecordError, decode_stored
+from headgate_api.errors import own_copy
+from headgate_api.limits import COMMIT_BATCH_BYTES_MAX, KAFKA_READ_EVENTS
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
 
 # --- pages ----------------------------------------------------------------------------------------
-# Pages of stored events, made of a partition's records. Scans read them as they read chunks of the embedded log
-# (`headgate.scan.source`); one suite of tests holds both stores to the same (`tests/store/contract.py`).
+# Scans read them as chunks of the embedded log; `tests/store/contract.py` holds both stores to the same.
 
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """Events of one partition that were read together; see `headgate.scan.source.StoredPage`.
+    """Events of one partition that were read together, a `StoredPage`.
 
     Kafka knows milliseconds of `append_times_us`. Reading goes on at `next_offset`, above the last of `offsets`.
     """
@@ -47,13 +46,11 @@ class EventPage:
 
     @property
     def size_bytes(self) -> int:
-        """See `StoredPage`."""
         return int(self.batch.nbytes)
 
     @property
     def message(self) -> bytes | None:
-        """See `StoredPage`: there are no such bytes."""
-        return None
+        return None  # there are no such bytes
 
     def behind(self, offset: int) -> EventPage:
         """The part from this one of its offsets on."""
@@ -66,12 +63,7 @@ Passes = Callable[[int, RecordError], object]
 
 
 class PageBuilder:
-    """Collects the records of a page, in order.
-
-    Args:
-        place: TOPIC/PARTITION, for errors.
-        passes: None: no page goes over a record that is none of ours.
-    """
+    """Collects the records of a page, in order. Without `passes` no page goes over a record that is none of ours."""
 
     def __init__(self, place: str, passes: Passes | None) -> None:
         self._place = place
@@ -84,11 +76,7 @@ class PageBuilder:
         self._next_offset = 0
 
     def add(self, message: Message) -> bool:
-        """Takes a record; False: the page ends before it.
-
-        Raises:
-            RecordError: The page would begin with it, and it is none of ours.
-        """
+        """Takes a record; False: the page ends before it. RecordError: it would begin with one that is none of ours."""
         is_begun, size_bytes = bool(self._offsets), self._size_bytes + len(message)
         if is_begun and (len(self._offsets) == KAFKA_READ_EVENTS or size_bytes > COMMIT_BATCH_BYTES_MAX):
             return False
@@ -118,11 +106,7 @@ class PageBuilder:
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
-    """The headers of a record that was read, in order.
-
-    Raises:
-        RecordError: A name is no UTF-8.
-    """
+    """The headers of a record that was read, in order; RecordError when a name is no UTF-8."""
     try:
         headers = message.headers()
     except UnicodeDecodeError as error:
@@ -131,8 +115,6 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
 
 
 # --- event lookup ---------------------------------------------------------------------------------
-# Events of the topic `events` for deliveries: those that came with their matches, and any other by its offset.
-#
 # To go to a place of a topic takes Kafka milliseconds, to read on takes microseconds. So events that are asked for
 # while others are read are read together, in the order of their offsets: a target that fails and needs its events again
 # and again does not hold those of the others.
@@ -150,7 +132,7 @@ def shared_event(stored: StoredEvent, partition: int, offset: int, stored_us: in
 
 
 class TopicEvents:
-    """See `delivery.events.Events`; for all partitions of a process, on one event loop."""
+    """The `Events` of all partitions of a process (`delivery/events.py`), on one event loop."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._topic = config.topic("events")
@@ -162,24 +144,17 @@ class TopicEvents:
         self._loop = asyncio.get_running_loop()
 
     def keep(self, partition: int, offset: int, event: SharedEvent) -> None:
-        """An event came with a match."""
         self._cache.keep(partition, [(offset, event)])
 
     def recent(self, partition: int, offset: int) -> SharedEvent | None:
-        """See `Events`: what came with its match is here, everything else takes waiting."""
+        """What came with its match is here, everything else takes waiting."""
         return self.kept(partition, offset)
 
     def kept(self, partition: int, offset: int) -> SharedEvent | None:
-        """See `Events`."""
         return self._cache.get(partition, offset)
 
     async def load(self, partition: int, offset: int) -> SharedEvent:
-        """See `Events`.
-
-        Raises:
-            EventGoneError: Retention took it, or it is no event that Headgate stored.
-            UnavailableError: Kafka does not answer.
-        """
+        """Raises EventGoneError also for a record that is no event that Headgate stored."""
         event = self.kept(partition, offset)
         if event is not None:
             return event

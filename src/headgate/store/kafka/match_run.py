@@ -14,18 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headgate.control.routing import RoutingTable
-from headgate.errors import InvalidInputError, UnavailableError
-from headgate.limits import (
-    KAFKA_APPEND_S_MAX,
-    KAFKA_RECORD_BYTES_MAX,
-    LINK_ROWS_PER_EVENT_MAX,
-    OUTBOX_PASSED_MS,
-    OUTBOX_RECORD_TARGETS_MAX,
-    OUTBOX_WAITING_MAX,
-    REAL_TIME_BATCH_S,
-    RUN_TASKS_S_MAX,
-    RUN_WARM_EVENTS,
-)
 from headgate.match.dataframe import EVENT_IDENTITY, match_events
 from headgate.match.driver_link import LinkAddress, Message
 from headgate.match.errors import RunFailedError
@@ -44,6 +32,18 @@ from headgate.store.kafka.outbox_records import (
 )
 from headgate.store.kafka.records import KafkaRecord
 from headgate.store.kafka.runs import MatcherLeadLostError, RunRegistry
+from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.limits import (
+    KAFKA_APPEND_S_MAX,
+    KAFKA_RECORD_BYTES_MAX,
+    LINK_ROWS_PER_EVENT_MAX,
+    OUTBOX_PASSED_MS,
+    OUTBOX_RECORD_TARGETS_MAX,
+    OUTBOX_WAITING_MAX,
+    REAL_TIME_BATCH_S,
+    RUN_TASKS_S_MAX,
+    RUN_WARM_EVENTS,
+)
 
 # --- java options ---------------------------------------------------------------------------------
 # Options of librdkafka as those of Kafka's Java client, which Spark's source and our sink use.
@@ -67,8 +67,7 @@ _MODULES: Final[Mapping[str, str]] = {
 def java_options(config: KafkaConfig) -> dict[str, str]:
     """How a Java client reaches the brokers, and who it is; it may hold secrets.
 
-    Raises:
-        InvalidInputError: An option is none that both clients have, or a secret's file cannot be read.
+    Raises InvalidInputError when an option is none that both clients have, or a secret's file cannot be read.
     """
     given = resolved(config.options)
     known = {*_SAME, *_PEM, *_SASL}
@@ -105,7 +104,6 @@ def _quoted(text: str) -> str:
 
 
 # --- event columns --------------------------------------------------------------------------------
-# The topic `events` as columns that the match reads, by Spark's source for Kafka.
 
 RECORD: Final = ("key", "value", "headers")
 """The columns that hold a record as it is."""
@@ -114,13 +112,9 @@ RECORD: Final = ("key", "value", "headers")
 def read_topic(spark: SparkSession, config: KafkaConfig, start: Mapping[int, int]) -> DataFrame:
     """A stream of the committed records of `events`, from the first offset of every partition that is read.
 
-    Returns:
-        The columns of `match.kafka_columns.log_columns`, and the record's own: `key` BINARY, `value` BINARY, `headers`
-        ARRAY of (`key` STRING, `value` BINARY). A record that is no event of ours has no `broker`, so that no filter
-        takes it.
-
-    Raises:
-        InvalidInputError: No partition is named, or an option of the configuration has no counterpart in Java.
+    It has the columns of `match.kafka_columns.log_columns`, and the record's own: `key` BINARY, `value` BINARY,
+    `headers` ARRAY of (`key` STRING, `value` BINARY). A record that is no event of ours has no `broker`, so that no
+    filter takes it. Raises InvalidInputError when no partition is named, and as `java_options`.
     """
     return log_columns(spark.readStream.format("kafka").options(**_options(config, start)).load(), RECORD)
 
@@ -156,11 +150,7 @@ _log = structlog.get_logger(__name__)
 
 
 def check_slots(slots: int, partitions: int) -> None:
-    """Checks that two runs have a slot for each source partition. Without one a task waits for ever, its run silent.
-
-    Raises:
-        InvalidInputError: There are too few.
-    """
+    """InvalidInputError unless two runs have a slot for each source partition: without one a task waits for ever."""
     needed = _RUNS * partitions
     if slots < needed:
         raise InvalidInputError(
@@ -170,13 +160,7 @@ def check_slots(slots: int, partitions: int) -> None:
 
 
 class OutboxDriver:
-    """What a driver writes into the outbox: blocking, with one producer for all its runs.
-
-    Raises:
-        InvalidInputError: The Kafka library is missing, or an option is none of its own.
-        KafkaUnreachableError: No broker answers.
-        UnavailableError: There is no topic `outbox`.
-    """
+    """What a driver writes into the outbox: blocking, with one producer for all its runs."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._topic = config.topic("outbox")
@@ -204,7 +188,6 @@ class OutboxDriver:
         )
 
     def over(self, run: int, generation: int) -> None:
-        """A run has ended."""
         self._write([encode_over(run=run, generation=generation)])
 
     def over_before(self, run: int) -> None:
@@ -223,11 +206,7 @@ class OutboxDriver:
 
 
 class OutboxQueries:
-    """The queries of this process; its tables are kept from one leading to the next, so that a stand-by is warm.
-
-    Args:
-        spark: From `start_session`, with the jars of `spark_jars`.
-    """
+    """The queries of this process; its tables are kept from one leading to the next, so that a stand-by is warm."""
 
     def __init__(self, spark: SparkSession, config: KafkaConfig, scratch: Path) -> None:
         self.spark = spark
@@ -236,12 +215,7 @@ class OutboxQueries:
         self._tables = TableBuilder(spark)
 
     def build(self, table: RoutingTable) -> MatchTable:
-        """The filters of a routing table as a table of Spark.
-
-        Raises:
-            RunFailedError: Spark refuses them.
-            SparkGoneError: There is no JVM any more.
-        """
+        """The filters of a routing table as a table of Spark; raises RunFailedError, SparkGoneError."""
         with spark_errors(f"the filters of generation {table.generation} cannot be used"):
             return self._tables.build((target.id, target.broker, target.filter) for target in table.targets)
 
@@ -257,15 +231,8 @@ class OutboxQueries:
     ) -> SparkRun:
         """Starts a query of which the outbox is told nothing; returns when Spark has planned it.
 
-        Args:
-            start: The first offset of every partition of `events`.
-            partitions: How many partitions the topic `outbox` has.
-            batch_s: Length of a batch. At its end the tasks begin anew where they were.
-
-        Raises:
-            InvalidInputError: An option has no counterpart in Java.
-            RunFailedError: Spark refuses the query.
-            SparkGoneError: There is no JVM any more.
+        `start` has the first offset of every partition of `events`. At the end of a batch the tasks begin anew where
+        they were. Raises RunFailedError, SparkGoneError, and as `java_options`.
         """
         return start_query(
             self.spark,
@@ -293,16 +260,10 @@ class KafkaRun:
 
     @property
     def alive(self) -> bool:
-        """See `SparkRun.alive`."""
         return self._query.alive
 
     def stop(self) -> None:
-        """Ends the query, and says so in the topics `outbox` and `runs`.
-
-        Raises:
-            RunFailedError: Spark could not stop it, or Kafka does not hear of it.
-            SparkGoneError: There is no JVM any more.
-        """
+        """Ends the query, and says so in the topics `outbox` and `runs`; RunFailedError when Spark or Kafka refuses."""
         self._query.stop()
         try:
             self._driver.over(self.number, self.generation)
@@ -327,17 +288,8 @@ def start_kafka_run(
 ) -> KafkaRun:
     """Starts a query; returns when every task of it has begun and the outbox knows that.
 
-    Args:
-        filters: From `queries.build`.
-        start: The first offset of every partition of `events`.
-        registry: Hears of its end; None: nobody.
-        run: Grows with every run, and from driver to driver.
-
-    Raises:
-        InvalidInputError: An option has no counterpart in Java.
-        RunFailedError: Spark refuses the query, or a task of it does not begin within `RUN_TASKS_S_MAX`.
-        SparkGoneError: There is no JVM any more.
-        KafkaUnreachableError: The outbox cannot be written.
+    `registry` hears of its end. `run` grows with every run, and from driver to driver. Raises as `OutboxQueries.start`,
+    RunFailedError also when a task does not begin within RUN_TASKS_S_MAX, and KafkaUnreachableError.
     """
     driver.hello(run, generation, start)
     query: SparkRun | None = None
@@ -398,25 +350,15 @@ def _wait_begun(query: SparkRun, tasks: int) -> None:
 
 
 # --- outbox places --------------------------------------------------------------------------------
-# Where the next run must begin: from what the dispatchers have committed of the outbox.
+# The next run begins at what the dispatchers have committed of the outbox.
 #
 # A commit of the group `dispatchers` has the takeover's state beside the offset, and with it W of each source
-# partition. It is a lower bound of the W that the reader will have at the next record of the log: W never falls, and
-# the log alone decides it. A run that starts at or below W is never refused; what it has below W does not count. So the
-# committed W is enough to begin at, and dispatchers need not say it a second time. What a late commit costs is work,
-# not correctness: the events between the committed W and the true one are matched once more.
+# partition: a lower bound of the true W, which never falls. A run that starts at or below W is never refused; what it
+# has below W does not count. So a late commit costs work alone: events from it to the true W are matched once more.
 
 
 def lowest_watermarks(states: Sequence[OutboxState | None], sources: int) -> dict[int, int]:
-    """The lowest W of all outbox partitions, for each source partition. Pure.
-
-    Args:
-        states: What is committed of each outbox partition; None where nothing is: there W may be any.
-        sources: How many source partitions there are.
-
-    Returns:
-        By source partition; 0 where one is unknown.
-    """
+    """The lowest W of all outbox partitions, by source partition; 0 where it is unknown or nothing is committed."""
 
     def watermark(state: OutboxState | None, source: int) -> int:
         known = None if state is None else state.takeover.partitions.get(source)
@@ -429,9 +371,6 @@ class OutboxPlaces:
     """What the dispatchers have committed, seen from outside of their group; blocking, for one thread.
 
     `sources` and `partitions` count the partitions of the topics `events` and `outbox`.
-
-    Raises:
-        UnavailableError: Kafka does not answer, or a topic is not there.
     """
 
     def __init__(self, config: KafkaConfig) -> None:
@@ -446,36 +385,19 @@ class OutboxPlaces:
             raise
 
     def starts(self, earlier: int = 0) -> dict[int, int]:
-        """The first offset of each source partition for a run that begins now: the lowest W, if it is still there.
-
-        Args:
-            earlier: So many offsets before it, as far as they are still there.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-            RecordError: A commit is none of ours.
-        """
+        """Where a run that begins now starts in each source partition: the lowest W, or so much `earlier`, if kept."""
         lowest = lowest_watermarks(self._states(), self.sources)
         return {source: max(offset - earlier, self._bounds(source)[0]) for source, offset in lowest.items()}
 
     def newest(self, count: int) -> dict[int, int]:
-        """Of each source partition an offset that so many offsets at most follow; empty where no partition has any.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-        """
+        """Of each source partition an offset that `count` offsets at most follow; empty where no partition has any."""
         bounds = {source: self._bounds(source) for source in range(self.sources)}
         if all(first == end for first, end in bounds.values()):
             return {}
         return {source: max(first, end - count) for source, (first, end) in bounds.items()}
 
     def newest_run(self) -> int:
-        """The highest number of a run that a committed state knows; 0 without one.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-            RecordError: A commit is none of ours.
-        """
+        """The highest number of a run that a committed state knows; 0 without one."""
         return max((state.newest_run for state in self._states() if state is not None), default=0)
 
     def _states(self) -> list[OutboxState | None]:
@@ -484,7 +406,6 @@ class OutboxPlaces:
         return [decode_state(place.metadata or "") if place.offset >= 0 else None for place in found]
 
     def _bounds(self, source: int) -> tuple[int, int]:
-        """The first offset of a source partition, and its end."""
         return self._consumer.bounds(self._events, source)
 
     def close(self) -> None:
@@ -513,32 +434,17 @@ class KafkaRuns:
         self._places = places
 
     def resume(self) -> dict[int, int]:
-        """Where a run begins when none is alive: the lowest W of all outbox partitions.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-        """
         return self._places.starts()
 
     def ends(self) -> dict[int, int]:
         """Where a run beside another one begins: a log cannot be held up until the run's rows count, so not at its end.
 
         It begins somewhat earlier than it must. What it has of those events does not count, and by then it is warm.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
         """
         return self._places.starts(earlier=RUN_WARM_EVENTS)
 
     def start(self, table: RoutingTable, number: int, start: Mapping[int, int], _link: LinkAddress) -> KafkaRun:
-        """Starts a run.
-
-        Raises:
-            RunFailedError: Spark refuses the filters or the query, or has too few task slots.
-            SparkGoneError: There is no JVM any more.
-            MatcherLeadLostError: Another driver leads.
-            UnavailableError: The outbox cannot be written.
-        """
+        """Starts a run where there are task slots for two; where not, or where Spark refuses, RunFailedError."""
         try:
             check_slots(self._queries.spark.sparkContext.defaultParallelism, len(start))
         except InvalidInputError as error:  # executors may come back
@@ -553,11 +459,6 @@ class KafkaRuns:
         """Nothing: the registry has told of the run before it began."""
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """Messages about runs, as soon as there are any; none after this time.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-        """
         try:
             return self._registry.news(timeout_s)
         except UnavailableError:

@@ -4,9 +4,8 @@
     leads       one `Matcher` loop; the numbers of runs are fenced            given away, or fenced -> stands by
 
 Two processes that both believe to lead harm nothing but speed: the newer one has fenced the numbers of runs, and has
-declared every earlier run over (`runs.py`). So a leader goes on when Kafka has not heard of it in time. Perhaps
-the broker that counts its heartbeats has died, and nobody else leads. If somebody does, its runs are refused, and it
-learns from that.
+declared every earlier run over (`runs.py`). So a leader goes on when Kafka has not heard of it in time: perhaps only
+the broker that counts its heartbeats has died. If somebody else leads, its runs are refused, and it learns from that.
 """
 
 from __future__ import annotations
@@ -23,10 +22,7 @@ from typing import Final
 import structlog
 from pyspark.sql import SparkSession
 
-from headgate import limits
 from headgate.control.routing import RoutingTable
-from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
-from headgate.limits import ELECTION_SESSION_S, JVM_HEAP_MIB, MATCH_RETRY_S_MIN, MATCHER_YIELD_S, RUN_TASKS_S_MAX
 from headgate.match.errors import SparkGoneError, SparkSlotsError
 from headgate.match.matcher import Matcher, RoutingSource
 from headgate.match.requirements import connector_jar
@@ -36,15 +32,15 @@ from headgate.store.kafka.consumer_groups import Election, GroupMembers, Loss
 from headgate.store.kafka.match_run import KafkaRuns, OutboxDriver, OutboxPlaces, OutboxQueries, check_slots
 from headgate.store.kafka.runs import MatcherLeadLostError, RunRegistry
 from headgate.store.kafka.spark_jars import spark_jars
+from headgate_api import limits
+from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate_api.limits import ELECTION_SESSION_S, JVM_HEAP_MIB, MATCH_RETRY_S_MIN, MATCHER_YIELD_S, RUN_TASKS_S_MAX
 
 # --- rehearsal ------------------------------------------------------------------------------------
-# The rehearsal of a matcher that stands by: a run over the newest events, of which nothing counts.
-#
-# The first run of a Spark application is slow where it has done nothing yet: executors fetch jars and the filters'
-# table, load and compile classes, meet Kafka for the first time. A rehearsal is the same query as a run's, in the same
-# mode, with the same sink, over a sample of events that the topic has. So it must write, and its number makes that
-# harmless: nobody says `hello` for REHEARSAL_RUN, and readers of the outbox pass records of such a run over
-# (docs/spec/outbox-topic.md).
+# The first run of a Spark application is slow: executors fetch jars and the filters' table, load and compile classes,
+# meet Kafka for the first time. So a matcher that stands by rehearses: a run's query, in the same mode, with the same
+# sink, over the newest events. It must write, and its number makes that harmless: nobody says `hello` for
+# REHEARSAL_RUN, and readers of the outbox pass records of such a run over (docs/spec/outbox-topic.md).
 
 REHEARSAL_RUN: Final = (1 << 63) - 1
 """The number of all rehearsals."""
@@ -68,19 +64,13 @@ class Rehearsal:
     def is_due(self, generation: int) -> bool:
         """Whether a set of filters is to be rehearsed now: none was, or another one REHEARSAL_PAUSE_S ago.
 
-        Where there was no event yet, it is asked for sooner.
+        Where there was no event yet, it is due sooner.
         """
         pause_s = limits.REHEARSAL_LOOK_S if self._generation is None else limits.REHEARSAL_PAUSE_S
         return generation != self._generation and self._clock() - self._looked_at >= pause_s
 
     def run(self, table: RoutingTable, is_called: Callable[[], bool]) -> bool:
-        """Rehearses, unless this process is called away; returns whether events were there and went through.
-
-        Raises:
-            RunFailedError: Spark refuses.
-            SparkGoneError: There is no JVM any more.
-            UnavailableError: Kafka does not answer.
-        """
+        """Rehearses, unless this process is called away; returns whether events were there and went through."""
         self._looked_at = self._clock()
         start = self._places.newest(limits.REHEARSAL_EVENTS)
         if not start:
@@ -121,14 +111,7 @@ REHEARSED: Final = "has rehearsed"
 
 @dataclass(frozen=True)
 class MatcherHooks:
-    """Whom a matcher tells.
-
-    Attributes:
-        on_ready: Called with True when a run has come into force and when this process stands by, with False when it
-            leads and none is in force.
-        on_note: Called with what it does or lacks, in a line for people.
-        on_step: Called at every turn of its loop.
-    """
+    """Whom a matcher tells, as `Matcher` does; but `on_ready` is called with True also when this process stands by."""
 
     on_ready: Callable[[bool], None] = lambda _: None
     on_note: Callable[[str], None] = lambda _: None
@@ -150,10 +133,8 @@ class _Lead:
 class KafkaMatcher:
     """Stands by and leads until it is told to stop; `run` is for the main thread.
 
-    Args:
-        spark: A session with the jars of `spark_jars`.
-        filters: The store over a cache of the objects that another thread follows.
-        name: By which the group of the matchers knows it; empty for none.
+    Another thread follows the topic for the cache that `filters` reads. The group of the matchers knows it by `name`,
+    if that is not empty.
     """
 
     def __init__(
@@ -174,13 +155,7 @@ class KafkaMatcher:
         self._seen: int | None = None  # generation of the tables
 
     def run(self, stop: threading.Event) -> None:
-        """Takes part in the election, and matches while it leads.
-
-        Raises:
-            SparkSlotsError: Spark has too few task slots.
-            SparkGoneError: The JVM has ended: this process cannot match any more.
-            HeadgateError: What Kafka refuses for good.
-        """
+        """Takes part in the election, and matches while it leads. Raises SparkSlotsError, SparkGoneError."""
         with closing(OutboxPlaces(self._config)) as places:
             wait_slots(self._queries.spark, places.sources, stop)
             rehearsal = Rehearsal(self._queries, places)
@@ -312,18 +287,9 @@ def serve_kafka(
 ) -> None:
     """Stands by and matches until `stop` is set: the whole life of a matcher process.
 
-    Args:
-        filters: The store over a cache of the objects that another process or thread follows.
-        scratch: Directory for Spark's temporary files.
-        on_started: Called once, when Spark has started: from then on `stop` is looked at.
-        name: By which the group of the matchers knows it, the same after a restart; empty for none.
-
-    Raises:
-        SparkMissingError: Spark cannot start here.
-        SparkSlotsError: It has too few task slots.
-        SparkGoneError: The JVM has ended; a new process may do better.
-        InvalidInputError: A secret's file cannot be read, or an option has no counterpart in Java.
-        HeadgateError: What Kafka refuses for good.
+    `on_started` is called once, when Spark has started: from then on `stop` is looked at. `name` is the same after a
+    restart. Raises SparkMissingError, InvalidInputError when an option has no counterpart in Java, and what
+    `KafkaMatcher.run` raises.
     """
     shutil.rmtree(scratch, ignore_errors=True)  # a killed process before this one cleaned nothing up
     if name and is_followed(config.kafka, name):
@@ -352,8 +318,7 @@ def serve_kafka(
 def is_followed(config: KafkaConfig, name: str) -> bool:
     """Whether a process of this name has died as a member of the matchers' group, in which another one is, too.
 
-    False where Kafka does not say: who takes part next has the same question, and an error for people.
-    This process, of the same name, is no member yet.
+    False where Kafka does not say. This process, of the same name, is no member yet.
     """
     try:
         names = set(GroupMembers(config, GROUP).names())
@@ -365,8 +330,7 @@ def is_followed(config: KafkaConfig, name: str) -> bool:
 def wait_slots(spark: SparkSession, partitions: int, stop: threading.Event) -> None:
     """Waits until Spark has a task slot for every task: executors of a cluster come one after the other.
 
-    Raises:
-        SparkSlotsError: There are too few, at once where there is no cluster, else after RUN_TASKS_S_MAX.
+    Raises SparkSlotsError when there are too few, at once where there is no cluster, else after RUN_TASKS_S_MAX.
     """
     is_local = str(spark.sparkContext.master).startswith("local")
     deadline = time.monotonic() + (0.0 if is_local else RUN_TASKS_S_MAX)

@@ -17,15 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.errors import HeadgateError, UnavailableError
-from headgate.event.names import namespace_of
 from headgate.ingress.producers import NumberedEntries, ProducerReplacedError, Producing, check_name
-from headgate.limits import (
-    COMMIT_QUEUE_BYTES_MAX,
-    COMMIT_QUEUE_EVENTS_MAX,
-    KAFKA_PRODUCER_STREAMS_MAX,
-    KAFKA_PRODUCER_THREADS,
-)
 from headgate.log.commit import GroupCommit, Room
 from headgate.shares import FairPlaces
 from headgate.storage.threads import Threads
@@ -33,6 +25,14 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import TopicConsumer, library
 from headgate.store.kafka.records import records_of
 from headgate.store.kafka.transactions import EventRecords, FencedName, FencedWriter
+from headgate_api.errors import HeadgateError, UnavailableError
+from headgate_api.event.names import namespace_of
+from headgate_api.limits import (
+    COMMIT_QUEUE_BYTES_MAX,
+    COMMIT_QUEUE_EVENTS_MAX,
+    KAFKA_PRODUCER_STREAMS_MAX,
+    KAFKA_PRODUCER_THREADS,
+)
 
 _DOING: Final = "events of a numbered producer cannot be stored"
 _UNSURE: Final = "it is not known whether they are stored: open another stream, which says from which number on to send"
@@ -41,14 +41,7 @@ _OFFSET_MAX: Final = 1 << 62
 
 
 class NumberedWriter:
-    """The newest stream of a producer, as Kafka sees it; blocking, one thread at a time.
-
-    `newest` has, by partition, the newest number stored before it was made.
-
-    Raises:
-        UnavailableError: Kafka does not answer.
-        KafkaDeniedError: We may not.
-    """
+    """The newest stream of a producer, with the `newest` numbers before it; blocking, one thread at a time."""
 
     def __init__(self, config: KafkaConfig, broker: str, producer: str) -> None:
         self._topic = config.topic("events")
@@ -72,9 +65,8 @@ class NumberedWriter:
     def store(self, submits: Sequence[EventRecords]) -> list[int]:
         """Stores events with their numbers in one transaction, all or none; gives a number of no meaning for each.
 
-        Raises:
-            ProducerReplacedError: There is a newer stream.
-            UnavailableError: Kafka did not take them; the hint says where that is not known.
+        Raises ProducerReplacedError when there is a newer stream, else UnavailableError, whose hint says where it is
+        not known whether they are stored.
         """
         newest = {partition: number for submit in submits for partition, number in submit.newest.items()}
         places = [
@@ -104,13 +96,7 @@ class NumberedWriter:
 
 @dataclass(eq=False)
 class FencedProducing(Producing):
-    """One stream of a producer; made by `FencedProducers.open`.
-
-    Attributes:
-        writer: Stores its events, by `commit`; both None until they are made.
-        made: Done once they are, or cannot be.
-        place: Is given back when it is closed.
-    """
+    """One stream of a producer; made by `FencedProducers.open`. `writer` and `commit` are None until `made` is set."""
 
     writer: NumberedWriter | None = None
     commit: GroupCommit[EventRecords, int] | None = None
@@ -118,7 +104,6 @@ class FencedProducing(Producing):
     place: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     async def append(self, parts: Mapping[int, NumberedEntries], size_bytes: int) -> None:
-        """See `EventAppender.append_numbered`."""
         assert self.commit is not None, "the stream is open"
         records = {partition: records_of(part.entries) for partition, part in parts.items()}
         newest = {partition: part.last for partition, part in parts.items()}
@@ -130,7 +115,7 @@ class FencedProducing(Producing):
 
 
 class FencedProducers:
-    """See `ProducerStreams`; of one front, on its event loop."""
+    """The `ProducerStreams` of one front, on its event loop."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
@@ -141,7 +126,6 @@ class FencedProducers:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def open(self, broker: str, producer: str, user: str = "") -> Producing:
-        """See `ProducerStreams.open`."""
         check_name(producer)
         key = broker, producer
         while (old := self._open.get(key)) is not None:
@@ -176,7 +160,6 @@ class FencedProducers:
         return opened.writer
 
     def close(self, producing: Producing) -> None:
-        """See `ProducerStreams.close`."""
         assert isinstance(producing, FencedProducing), "`open` made it"
         if not producing.closed:
             producing.closed = True
@@ -196,7 +179,6 @@ class FencedProducers:
                 await self._threads.run(producing.writer.close)
 
     def settle(self, producing: Producing, partition: int, number: int, done: asyncio.Future[int]) -> None:
-        """See `ProducerStreams.settle`."""
         producing.under_way.discard(done)
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         if isinstance(error, ProducerReplacedError):

@@ -23,8 +23,6 @@ from headgate.control.database import NotLeaderError, translated_errors
 from headgate.control.rows import counter
 from headgate.control.schema import MIGRATIONS, migrate
 from headgate.control.store import Store
-from headgate.errors import InvalidInputError, UnavailableError
-from headgate.limits import OBJECT_CACHE_AGE_S_MAX
 from headgate.storage.keyring import Keyring
 from headgate.storage.sqlite import BUSY_TIMEOUT_MS, read_only, write_ahead
 from headgate.store.config import KafkaConfig
@@ -32,6 +30,8 @@ from headgate.store.kafka.client import TopicLostError
 from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, row_headers, tables
 from headgate.store.kafka.state_topic import StateTopicReader
 from headgate.store.kafka.transactions import FencedName, FencedWriter
+from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.limits import OBJECT_CACHE_AGE_S_MAX
 
 
 class ObjectsLostError(TopicLostError):
@@ -42,9 +42,7 @@ class ObjectsLostError(TopicLostError):
 
 
 # --- object rows ----------------------------------------------------------------------------------
-# Tables of control.db that are in the topic `objects`, and how far a cache of it is.
-#
-# docs/spec/objects-topic.md has the format, `rows.py` how a row becomes a record and comes back.
+# How a row becomes a record and comes back: `rows.py`.
 
 POSITION_TABLE: Final = "topic_position"
 OBJECT_ROWS: Final = RowFormat(len(MIGRATIONS), frozenset({POSITION_TABLE}))
@@ -58,11 +56,7 @@ CREATE TABLE IF NOT EXISTS {POSITION_TABLE} (
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Makes the tables that are not there, inside the caller's transaction; writes no object.
-
-    Raises:
-        DatabaseNewerError: A newer Headgate wrote the file.
-    """
+    """Makes the tables that are not there, in the caller's transaction; writes no object. Raises DatabaseNewerError."""
     migrate(connection, path)
     for statement in filter(str.strip, _OWN_TABLES.split(";")):
         connection.execute(statement)
@@ -146,8 +140,7 @@ class KafkaObjects:
     when Kafka fails in a write: then it may take it again.
 
     Args:
-        connection: Of the cache, whose tables are there; this object's own.
-        reader: Of the topic; this object's own.
+        connection: Of the cache, whose tables are there; this object's own, as `reader` is.
         name: Of this process, for the others: where writes go while it leads.
         on_lost: Called with the reason when the lead is lost, by the thread that notices; must not block.
     """
@@ -191,12 +184,8 @@ class KafkaObjects:
     ) -> KafkaObjects:
         """Opens the cache, making it when it is missing, and reads everything that the topic has now.
 
-        Raises:
-            UnavailableError: Kafka or SQLite does not work.
-            ObjectsLostError: The topic is not the one that the cache was read from.
-            RowRecordError: A record is none that this version can apply.
-            InvalidInputError: The file holds objects of a server without Kafka.
-            DatabaseNewerError: A newer Headgate wrote the file.
+        Raises UnavailableError, ObjectsLostError, RowRecordError, DatabaseNewerError, and InvalidInputError when the
+        file holds objects of a server without Kafka.
         """
         reader = StateTopicReader(config, "objects", ObjectsLostError)
         connection = None
@@ -238,13 +227,7 @@ class KafkaObjects:
             self._apply(start, end)
 
     def catch_up(self) -> int:
-        """Applies every change that is in the topic and not yet in the cache, in one transaction; returns how many.
-
-        Raises:
-            UnavailableError: Kafka or SQLite does not work.
-            ObjectsLostError: The topic ends before what was read.
-            RowRecordError: A record is none that this version can apply.
-        """
+        """Applies every change that is in the topic and not yet in the cache, in one transaction; returns how many."""
         with self._turn():
             return self._catch_up()
 
@@ -282,11 +265,7 @@ class KafkaObjects:
     def follow(self, stop: threading.Event) -> None:
         """Applies changes as they come, until told to stop; blocking, for a thread of its own.
 
-        Kafka that does not answer is asked again.
-
-        Raises:
-            ObjectsLostError: The topic ends before what was read.
-            RowRecordError: A record is none that this version can apply.
+        Kafka that does not answer is asked again. Raises ObjectsLostError, RowRecordError.
         """
         while not stop.is_set():
             try:
@@ -329,12 +308,7 @@ class KafkaObjects:
             return _leader(self._connection)
 
     def lead(self) -> None:
-        """Takes the lead, whoever has it: what another process then still writes fails.
-
-        Raises:
-            NotLeaderError: Yet another process has taken it meanwhile.
-            UnavailableError: Kafka or SQLite does not work.
-        """
+        """Takes the lead, whoever has it: others' writes fail then. NotLeaderError: yet another process was faster."""
         with self._turn():
             if self._writer is not None:
                 return
@@ -369,12 +343,10 @@ class KafkaObjects:
     is_synced = True
 
     def attach(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.attach`."""
         connection.execute("PRAGMA synchronous = NORMAL")  # the topic is what is durable
         self._capture = RowCapture(connection, OBJECT_ROWS)
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.begin`."""
         connection.execute("BEGIN IMMEDIATE")
         if self._writer is None:
             leader = _leader(connection)
@@ -385,7 +357,6 @@ class KafkaObjects:
             )
 
     def commit(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.commit`."""
         writer, capture = self._writer, self._capture
         assert writer is not None, "`begin` looked"
         assert capture is not None, "`attach` made it"
@@ -412,7 +383,6 @@ class KafkaObjects:
             raise
 
     def detach(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.detach`."""
         connection.close()
 
     def close(self) -> None:
@@ -465,31 +435,21 @@ class ReaderCommitter:
         """See `Committer.attach`."""
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.begin`.
-
-        Raises:
-            NotLeaderError: Always.
-        """
         raise NotLeaderError(
             "this process only reads objects, so it cannot write them", hint="the leading control process writes"
         )
 
     def commit(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.commit`; never called."""
         raise AssertionError("no transaction was begun")
 
     def detach(self, connection: sqlite3.Connection) -> None:
-        """See `Committer.detach`."""
         connection.close()
 
 
 def open_cache(path: Path, is_stopped: Callable[[], bool], keys: Keyring | None = None) -> Store:
     """Opens the cache control.db for reading, once the process that follows the topic has made it; blocking.
 
-    Without `keys` no Secret can be read.
-
-    Raises:
-        UnavailableError: The wait was ended.
+    Without `keys` no Secret can be read. UnavailableError when the wait was ended.
     """
     while not _is_there(path):
         if is_stopped():

@@ -18,7 +18,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headgate.limits import OUTBOX_READ_BYTES_MAX, OUTBOX_READ_RECORDS, OUTBOX_SESSION_S
 from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import BOUNDED_FETCH, Came, TopicConsumer, library, offset_of
@@ -35,6 +34,7 @@ from headgate.store.kafka.outbox_records import (
 )
 from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover
 from headgate.store.kafka.records import RecordError
+from headgate_api.limits import OUTBOX_READ_BYTES_MAX, OUTBOX_READ_RECORDS, OUTBOX_SESSION_S
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -56,11 +56,7 @@ class _Assigned:
 
 
 class OutboxMember:
-    """A member of the group. Blocking; for one thread.
-
-    Args:
-        name: Under which the group has it (`client.id`); empty for the library's own.
-    """
+    """A member of the group, named `name` there (`client.id`; empty: the library's own). Blocking; for one thread."""
 
     def __init__(self, config: KafkaConfig, listener: OutboxListener, name: str = "") -> None:
         self._topic = config.topic("outbox")
@@ -89,20 +85,13 @@ class OutboxMember:
 
     @property
     def partitions(self) -> list[int]:
-        """Those that the member has now."""
         return sorted(self._assigned)
 
     def read(self, timeout_s: float) -> list[OutboxPage]:
         """Takes what has come; waits `timeout_s` for the first record.
 
-        Returns:
-            A page for each partition of which records were read; empty when none came. A partition that is revoked
-            meanwhile has none.
-
-        Raises:
-            UnavailableError: Kafka does not answer, or the topic is not there.
-            KafkaDeniedError: We may not.
-            RecordError: The committed state of a partition cannot be read.
+        Returns a page for each partition of which records were read, but not of one that is revoked meanwhile. Raises
+        RecordError when the committed state of a partition cannot be read.
         """
         count = size_bytes = 0
         message = self._poll(timeout_s)
@@ -124,19 +113,13 @@ class OutboxMember:
         self._consumer.raw.pause(self._places(partitions))
 
     def resume(self, partitions: Collection[int]) -> None:
-        """Goes on reading these."""
         self._consumer.raw.resume(self._places(partitions))
 
     def commit(self, checkpoints: Collection[Checkpoint]) -> bool:
-        """Makes these the places at which the next owner of their partitions goes on.
+        """Makes these the places at which the next owner of their partitions goes on; whether they are committed.
 
-        Returns:
-            Whether they are committed. A place of a partition that has gone, or was given anew, is passed over. False
-            where the group is changing: the same call succeeds later, or the partitions go.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-            KafkaDeniedError: We may not.
+        A place of a partition that has gone, or was given anew, is passed over. False where the group is changing: the
+        same call succeeds later, or the partitions go.
         """
         kafka = library()
         places = [
@@ -163,7 +146,6 @@ class OutboxMember:
     # --- inside -------------------------------------------------------------------------------------
 
     def _poll(self, timeout_s: float) -> Message | None:
-        """The next record that is there within this time."""
         message = self._consumer.raw.poll(timeout_s)
         self._raise_problem()
         what = Came.NOTHING if message is None else self._consumer.came(message)
@@ -263,11 +245,7 @@ class OutboxMember:
         return [kafka.TopicPartition(self._topic, each) for each in partitions if each in self._assigned]
 
     def _is_later(self, error: KafkaError) -> bool:
-        """False where the group is changing or was left.
-
-        Raises:
-            HeadgateError: Anything else.
-        """
+        """False where the group is changing or was left; anything else is raised."""
         kafka = library().KafkaError
         if error.code() in (
             *(kafka.REBALANCE_IN_PROGRESS, kafka.ILLEGAL_GENERATION, kafka.UNKNOWN_MEMBER_ID),
@@ -288,11 +266,7 @@ def _checkpoint(partition: int, assigned: _Assigned) -> Checkpoint:
 
 
 def matched_event(matched: Matched, position: int) -> OutboxEvent:
-    """An event that counts, with what its record holds; `position` is the offset of the record that decided it.
-
-    Raises:
-        RecordError: The event cannot be read.
-    """
+    """An event that counts, with what its record holds; `position` is the offset of the record that decided it."""
     record = matched.record
     stored = decode_event(record)
     return OutboxEvent(

@@ -12,17 +12,16 @@ from typing import Final, Protocol
 
 import msgspec
 
-from headgate import limits
 from headgate.event.arrow import StoredEvent
 from headgate.event.kafka import Header
 from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.takeover import PartitionState, RunState, TakeoverState
 from headgate.store.kafka.records import RecordError, decode_stored
+from headgate_api import limits
 
 # --- outbox records -------------------------------------------------------------------------------
-# The header of a record, and the records that a driver writes. Java writes events and their progress
-# (`kafka/OutboxHeader.java`).
+# Here are those that a driver writes. Java writes events and their progress (`kafka/OutboxHeader.java`).
 
 HEADER: Final = "headgate_outbox"
 HEAD: Final = struct.Struct("<BBqqiq")
@@ -62,10 +61,9 @@ def encode_over(*, run: int, generation: int, and_lower: bool = False) -> bytes:
 
 
 # --- outbox state ---------------------------------------------------------------------------------
-# The state of a reader of one outbox partition, as the metadata of the consumer group's commit.
-#
-# It stands beside the offset at which to go on. Kafka takes 4,096 bytes of it (`offset.metadata.max.bytes`): this is
-# Base64 of fixed fields, so that OUTBOX_SOURCES_MAX source partitions and LINK_RUNS_MAX runs always fit.
+# The metadata of the consumer group's commit, beside the offset at which to go on. Kafka takes 4,096 bytes of it
+# (`offset.metadata.max.bytes`): this is Base64 of fixed fields, so that OUTBOX_SOURCES_MAX source partitions and
+# LINK_RUNS_MAX runs always fit.
 #
 # | part | fields, little-endian |
 # |---|---|
@@ -84,11 +82,9 @@ _NEAR_MISSES_AT: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class OutboxState:
-    """What a reader of an outbox partition goes on with.
+    """What a reader of an outbox partition goes on with: the takeover, by source partition.
 
-    Attributes:
-        newest_run: The highest number of a run so far: a lower one that is not alive never comes back.
-        takeover: By source partition.
+    `newest_run` is the highest number of a run so far: a lower one that is not alive never comes back.
     """
 
     newest_run: int = 0
@@ -113,11 +109,7 @@ def encode_state(state: OutboxState) -> str:
 
 
 def decode_state(text: str) -> OutboxState:
-    """Reads a state back.
-
-    Raises:
-        RecordError: Headgate has not written it, or another version of it has.
-    """
+    """Reads a state back; RecordError when Headgate has not written it, or another version of it has."""
     try:
         raw = b64decode(text, validate=True)
         version, newest, count, run_count = _HEAD.unpack_from(raw)
@@ -174,7 +166,6 @@ def _wrong(what: str) -> RecordError:
 
 
 # --- outbox page ----------------------------------------------------------------------------------
-# What a reader gives, and whom it tells.
 
 _PAGE_BYTES: Final = 16_000
 _EVENT_BYTES: Final = 2_000
@@ -184,15 +175,12 @@ _TARGET_BYTES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class OutboxEvent:
-    """An event that is to be delivered.
+    """An event that is to be delivered, by its partition and offset of the topic `events`.
 
     Attributes:
-        source: Its partition of the topic `events`.
-        offset: In that partition.
         stored_us: When it was stored, in microseconds since 1970 UTC.
         generation: Of the filters that it was matched by.
         targets: Target and verdict, by target, ascending.
-        stored: The event, with its broker's identity.
         position: Offset in the outbox partition of its record, the last one where it has several.
     """
 
@@ -207,12 +195,9 @@ class OutboxEvent:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A place in an outbox partition to go on at.
+    """A place in an outbox partition to go on at: the offset of the first record to read again.
 
-    Attributes:
-        partition: Of the topic `outbox`.
-        offset: Of the first record to read again.
-        assignment: Counts the times that the reader was given a partition: a place of an earlier time is not committed.
+    `assignment` counts the times that the reader was given a partition: a place of an earlier time is not committed.
     """
 
     partition: int
@@ -223,11 +208,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class OutboxPage:
-    """What some records of one outbox partition brought.
+    """What some records of one outbox partition brought: events that count, by offset within a source partition.
 
-    Attributes:
-        events: Those that count, in the order in which they count; of a source partition by offset. May be empty.
-        checkpoint: To be committed once these events and all before them need not come again.
+    The checkpoint is to be committed once these events, if any, and all before them need not come again.
     """
 
     events: list[OutboxEvent]
@@ -277,11 +260,9 @@ _VERDICT_MAX: Final = 3
 
 
 class EventRecord(msgspec.Struct, frozen=True, gc=False):
-    """An event and the targets of this outbox partition that want it.
+    """An event of the topic `events`, and the targets of this outbox partition that want it.
 
     Attributes:
-        source: Its partition of the topic `events`.
-        offset: In that partition.
         more: Whether a further record of this event follows, with further targets.
         stored_us: When the event was stored, in microseconds since 1970 UTC.
         targets: Target and verdict, by target, ascending.
@@ -308,13 +289,7 @@ class PassedRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class HelloRecord(msgspec.Struct, frozen=True, gc=False):
-    """A run begins with a source partition.
-
-    Attributes:
-        start: First offset of it that the run reads.
-        sources: How many source partitions the run reads.
-        outbox_partitions: How many partitions of the outbox its writer knows.
-    """
+    """A run begins with a source partition at `start`: one of `sources`, for so many partitions of the outbox."""
 
     run: int
     generation: int
@@ -337,11 +312,7 @@ OutboxRecord = EventRecord | PassedRecord | HelloRecord | OverRecord
 def decode(
     headers: Sequence[Header], key: bytes | None, value: bytes | None, partition: int, partitions: int
 ) -> OutboxRecord:
-    """Reads a record of one of the partitions of the topic `outbox`, but not the event in it.
-
-    Raises:
-        RecordError: Names the header, and says what is wrong.
-    """
+    """Reads a record of one of the partitions of the topic `outbox`, but not the event in it; raises RecordError."""
     raw = _own(headers)
     if len(raw) < HEAD.size:
         raise _wrong_header(f"has {len(raw)} bytes, fewer than {HEAD.size}")
@@ -374,11 +345,7 @@ def decode(
 
 
 def decode_event(record: EventRecord) -> StoredEvent:
-    """Reads the event of a record, as strictly as one of the topic `events`.
-
-    Raises:
-        RecordError: Says which header is wrong, and how.
-    """
+    """Reads the event of a record, as strictly as one of the topic `events`; raises RecordError."""
     return decode_stored(record.headers, record.value)[0]
 
 

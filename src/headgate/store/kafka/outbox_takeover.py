@@ -39,7 +39,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headgate import limits
 from headgate.outbox.protocol import Hello, Row, RunActive, RunRejected
 from headgate.outbox.takeover import Accepted, Step, Takeover
 from headgate.store.kafka.outbox_records import (
@@ -50,16 +49,12 @@ from headgate.store.kafka.outbox_records import (
     OverRecord,
     PassedRecord,
 )
+from headgate_api import limits
 
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """An event that counts, and the targets of this outbox partition that want it.
-
-    Attributes:
-        record: The event's last record.
-        targets: Target and verdict, by target, ascending; of all the event's records.
-    """
+    """An event that counts, by its last record, and all targets of this outbox partition that want it, ascending."""
 
     record: EventRecord
     targets: tuple[tuple[int, int], ...]

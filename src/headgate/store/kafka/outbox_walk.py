@@ -15,10 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from headgate import limits
 from headgate.delivery.cursors import CursorChange, CursorStore
-from headgate.errors import UnavailableError
-from headgate.limits import OUTBOX_SWEEP_RECORDS, OUTBOX_SWEPT_PLACES_MAX
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.storage.commit import Committer
 from headgate.storage.threads import Threads
@@ -29,18 +26,19 @@ from headgate.store.kafka.outbox_reader import matched_event
 from headgate.store.kafka.outbox_records import OutboxEvent, OutboxState, decode, decode_state, encode_state
 from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover
 from headgate.store.kafka.records import RecordError
+from headgate_api import limits
+from headgate_api.errors import UnavailableError
+from headgate_api.limits import OUTBOX_SWEEP_RECORDS, OUTBOX_SWEPT_PLACES_MAX
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
 
 # --- checkpoints ----------------------------------------------------------------------------------
-# Checkpoints of one outbox partition: the places from which its rows can be decided again, and the next commit.
-#
 # Which records of the outbox count depends on all that stand before them (`outbox_takeover.py`). So whoever looks for
 # the rows of a target that lags begins at a place of which the takeover's state is known: the newest one at which
-# nothing is handed over yet that it looks for. They are kept with the cursors, as far back as a target has rows to
-# read; some older ones are for seeks of subscriptions, and for people, who ask what became of an event.
+# nothing is handed over yet that it looks for. Checkpoints are kept with the cursors, as far back as a target has rows
+# to read; some older ones are for seeks of subscriptions, and for people, who ask what became of an event.
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS checkpoints (position INTEGER PRIMARY KEY, next_offset INTEGER NOT NULL, state TEXT NOT NULL)
@@ -108,11 +106,7 @@ class Checkpoints:
 
 
 class CheckpointedCursors(CursorStore):
-    """The cursors of one outbox partition, with checkpoints. Blocking; one thread at a time.
-
-    Args:
-        path: `dispatch.db`, made when absent.
-        checkpoints: Of the partition; those of the file are added.
+    """The cursors of one outbox partition, with checkpoints; adds those of the file to `checkpoints`. Blocking.
 
     Attributes:
         place: What the group is to commit: the newest place at which everything is in the file.
@@ -174,12 +168,7 @@ _POLL_S: Final = 0.2
 
 
 class WalkedMatch(NamedTuple):
-    """An event that counts.
-
-    Attributes:
-        position: Of its rows: the offset of its last record.
-        time_us: When that was written, microseconds since 1970 UTC.
-    """
+    """An event that counts, by the offset of its last record, written at `time_us`, microseconds since 1970 UTC."""
 
     position: int
     time_us: int
@@ -197,35 +186,25 @@ class OutboxWalker:
         self._consumer = TopicConsumer.committed(config, _DOING)
 
     def begin(self, partition: int, place: KnownPlace) -> OutboxWalk:
-        """A walk over a partition, from a checkpoint of it on.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-        """
+        """A walk over a partition, from a checkpoint of it on."""
         return OutboxWalk(self, partition, self._config.topics.outbox.partitions, place)
 
     def close(self) -> None:
-        """Gives everything back."""
         self._consumer.close()
 
     def go(self, partition: int, offset: int) -> None:
-        """Reads on there."""
         self._consumer.go(self.topic, partition, offset)
 
     def bounds(self, partition: int) -> tuple[int, int]:
-        """The first offset that a partition of the outbox still has, and its end; raises as `begin`."""
+        """The first offset that a partition of the outbox still has, and its end."""
         return self._consumer.bounds(self.topic, partition)
 
     def floor(self, source: int) -> int:
-        """The first offset that a source partition still has; raises as `begin`."""
+        """The first offset that a source partition still has."""
         return self._consumer.bounds(self._events_topic, source)[0]
 
     def records(self, partition: int) -> tuple[list[Message], int]:
-        """The records that come next, and the end of the partition where it was met; none where we close.
-
-        Raises:
-            UnavailableError: Kafka does not answer, or has removed what comes next.
-        """
+        """The records that come next, and the partition's end if met, else -1; UnavailableError if they are gone."""
         found: list[Message] = []
         end = -1
         for came in self._consumer.answers(f"{self.topic}/{partition}", _POLL_S):
@@ -277,11 +256,7 @@ class OutboxWalk:
         return self._takeover.watermark(source) or 0
 
     def step(self) -> list[WalkedMatch]:
-        """Goes on with what has come; nothing where the walker closes.
-
-        Raises:
-            UnavailableError: Kafka does not answer, or has removed what comes next.
-        """
+        """Goes on with what has come; nothing where the walker closes."""
         records, end_seen = self._walker.records(self._partition)
         found = [match for message in records for match in self._take(message)]
         self.count += len(records)
@@ -303,13 +278,11 @@ class OutboxWalk:
 
 
 # --- outbox backlog -------------------------------------------------------------------------------
-# The rows of targets that lag, read again from the topic `outbox`: one sweep serves all that wait.
-#
 # A partition of the topic has everybody's records, so a target's own rows cost a walk over all. Targets that lag wait
 # together: a sweep begins where the one furthest behind goes on, and each target joins it as it passes its place. After
-# OUTBOX_SWEEP_RECORDS everybody gets what was found until there. Which records count is decided as it was the first
-# time, from the newest checkpoint before the place on, or from where an earlier sweep has answered somebody: who asks
-# for one page after the other, as consumers of a subscription do, is read on where he stands.
+# OUTBOX_SWEEP_RECORDS everybody gets what was found until there. A sweep begins at the newest checkpoint before the
+# place, or where an earlier one has answered somebody: who asks for one page after the other, as consumers of a
+# subscription do, is read on where he stands.
 
 _RETRY_S: Final = 1.0
 _log = structlog.get_logger(__name__)
@@ -329,7 +302,7 @@ class _Request:
 
 
 class TopicBacklog:
-    """See `outbox.reader.Backlog`; of one outbox partition, on one event loop.
+    """The `Backlog` of one outbox partition, on one event loop.
 
     Args:
         on_event: Called in a thread with each event of which a row was found.
@@ -362,7 +335,6 @@ class TopicBacklog:
     async def read(
         self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
     ) -> RowPage:
-        """See `Backlog`."""
         if start >= upto:
             return RowPage([], upto)
         page: asyncio.Future[RowPage] = self._loop.create_future()
@@ -374,11 +346,7 @@ class TopicBacklog:
         return await page
 
     async def bounds(self) -> tuple[int, int]:
-        """The first position that retention has kept, and the one behind the last record.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-        """
+        """The first position that retention has kept, and the one behind the last record."""
         return await self._thread.run(self._walker.bounds, self._partition)
 
     def close(self) -> None:

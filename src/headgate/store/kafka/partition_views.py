@@ -13,17 +13,17 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from headgate.errors import UnavailableError
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.file_records import DeliveryRecords
 from headgate.inspect.records import EventRecords, MatchRow
-from headgate.limits import OUTBOX_AHEAD_ROWS, OUTBOX_AHEAD_TARGETS_MAX, WHY_SECONDS_MAX
 from headgate.outbox.reader import Backlog, RowPage, every_row
 from headgate.outbox.shards import dispatcher_of
 from headgate.storage.files import DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_records import OutboxState
 from headgate.store.kafka.outbox_walk import Checkpoints, OutboxWalker, WalkedMatch
+from headgate_api.errors import UnavailableError
+from headgate_api.limits import OUTBOX_AHEAD_ROWS, OUTBOX_AHEAD_TARGETS_MAX, WHY_SECONDS_MAX
 
 # --- partition records ----------------------------------------------------------------------------
 # What the owner of an outbox partition knows of an event: rows from the topic, the rest from its files.
@@ -54,7 +54,7 @@ class _FoundRows:
 
 
 class PartitionRecords(DeliveryRecords):
-    """See `inspect/records.py`. Blocking; in the thread of `lookups`."""
+    """What is written down of the deliveries of a partition. Blocking; in the thread of `lookups`."""
 
     def __init__(
         self,
@@ -74,8 +74,7 @@ class PartitionRecords(DeliveryRecords):
     def of_event(self, source: int, offset: int, target: int | None) -> EventRecords:
         """What is known of an event, by source partition and offset; of one target, or of all of them (None).
 
-        Raises:
-            UnavailableError: Kafka does not answer, a file is busy, or the rows of a target that lags are too far away.
+        Raises UnavailableError also when the rows of a target that lags are too far away.
         """
         cursors = self.cursors()
         found = self._rows(source, offset, target)
@@ -123,28 +122,26 @@ def _rows_of(match: WalkedMatch, target: int | None) -> list[MatchRow]:
 
 
 # --- subscription rows ----------------------------------------------------------------------------
-# The outbox partition of a dispatcher on Kafka, as its subscriptions see it: where rows stand, and what is in force.
-#
-# Both are read from the checkpoints of the partition. A checkpoint says up to where each source partition has been
-# matched (W), and by which run: rows of events at or above W stand behind it, whatever clocks say.
+# Where rows stand, and what is in force, is read from the checkpoints of the partition. A checkpoint says up to where
+# each source partition has been matched (W), and by which run: rows of events at or above W stand behind it, whatever
+# clocks say.
 #
 # A search for rows goes over everybody's records. So more rows are read than are asked for, and kept for the next pull.
 
 
 class CheckpointRowPlaces:
-    """See `headgate.subscriptions.sources.RowPlaces`; `stored_end` is as it was when the partition came."""
+    """The `RowPlaces` of a partition; `stored_end` is as it was when the partition came."""
 
     def __init__(self, checkpoints: Checkpoints, stored_end: int) -> None:
         self._checkpoints = checkpoints
         self._stored_end = stored_end
 
     def before(self, floor: Mapping[int, int], _since_us: int) -> int:
-        """See `RowPlaces`: the newest checkpoint at which nothing of these events had been matched."""
+        """The newest checkpoint at which nothing of these events had been matched."""
         place = self._checkpoints.newest(lambda state: bool(floor) and _is_before(state, floor))
         return 0 if place is None else place.position
 
     def stored_end(self) -> int:
-        """See `RowPlaces`."""
         return self._stored_end
 
 
@@ -170,7 +167,7 @@ class _Ahead:
 
 
 class RowsAhead:
-    """See `headgate.outbox.reader.Backlog`; reads ahead. What a row is never changes, so what is kept stays true."""
+    """A `Backlog` that reads ahead of another one. What a row is never changes, so what is kept stays true."""
 
     def __init__(self, backlog: Backlog) -> None:
         self._backlog = backlog
@@ -179,7 +176,6 @@ class RowsAhead:
     async def read(
         self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
     ) -> RowPage:
-        """See `Backlog`; one row alone is not worth more."""
         kept = self._kept.get(target)
         cut = kept.cut(start, upto, count_max) if kept is not None and wants is every_row else None
         if cut is not None:

@@ -1,7 +1,4 @@
-"""Stored events as Kafka records: the CloudEvents binding in binary mode, and headers of ours for what it loses.
-
-The headers of ours are listed in `event/kafka.py`. The key is the partition key. Pure.
-"""
+"""Stored events as Kafka records: the CloudEvents binding in binary mode, and headers of `event/kafka.py`. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.errors import TooLargeError
-from headgate.event import json_text, rfc3339
 from headgate.event.arrow import StoredEvent
-from headgate.event.attributes import CONTEXT_ATTRIBUTES, make_event
-from headgate.event.errors import EventError
-from headgate.event.http import canonical
 from headgate.event.kafka import (
     BROKER,
     DATA_KIND,
@@ -29,10 +21,15 @@ from headgate.event.kafka import (
     read_headers,
     text_of,
 )
-from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries
-from headgate.limits import KAFKA_RECORD_BYTES_MAX
 from headgate.log.errors import UnreadableEventsError
+from headgate_api.errors import TooLargeError
+from headgate_api.event import json_text, rfc3339
+from headgate_api.event.attributes import CONTEXT_ATTRIBUTES, make_event
+from headgate_api.event.errors import EventError
+from headgate_api.event.http import canonical
+from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import KAFKA_RECORD_BYTES_MAX
 
 _OURS: Final = frozenset({BROKER, DATA_KIND, TIME_US, EXTENSIONS, PRODUCED})
 _CONTEXT: Final = frozenset(CONTEXT_ATTRIBUTES)
@@ -50,12 +47,9 @@ class RecordError(UnreadableEventsError):
 
 @dataclass(frozen=True, slots=True)
 class KafkaRecord:
-    """What is sent to Kafka.
+    """What is sent to Kafka: of an event the partition key and the data.
 
-    Attributes:
-        key: Of an event the partition key, None without one; in a topic of state, which is compacted, what `value` says
-            something about.
-        value: Of an event the data, None for no data; None in a topic of state where what the key names is gone.
+    In a topic of state, which is compacted, `key` names what `value` says something about; None: it is gone.
     """
 
     key: bytes | None
@@ -64,7 +58,7 @@ class KafkaRecord:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in a topic at most: Kafka's own numbers count as if each were as long as can be."""
+        """What it takes in a topic at most: each of Kafka's own numbers counts as long as can be."""
         headers = sum(len(name) + len(value) + 10 for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers + 100
 
@@ -86,12 +80,9 @@ def encode_record(broker: str, event: Event, produced: str | None = None) -> Kaf
 
 
 def decode_stored(headers: Iterable[Header], value: bytes | None) -> tuple[StoredEvent, str | None]:
-    """Reads a stored event back, with its broker's identity and the column `produced`.
+    """Reads a stored event back, with its broker's identity and the column `produced`; RecordError says what is wrong.
 
     As strictly as what comes from outside: others may be able to write to the topic.
-
-    Raises:
-        RecordError: Says which header is wrong, and how.
     """
     headers = list(headers)
     try:
@@ -165,15 +156,10 @@ def _check_data(kind: DataKind, value: bytes | None) -> None:
 
 
 # --- entry records --------------------------------------------------------------------------------
-# Events on their way into the store.
 
 
 def records_of(entries: Entries) -> list[KafkaRecord]:
-    """The records of some events, each small enough for the topic.
-
-    Raises:
-        TooLargeError: One is not.
-    """
+    """The records of some events; TooLargeError when one is larger than the topic takes."""
     found = []
     for event, produced in zip_longest(entries.events, entries.produced):
         record = encode_record(entries.broker, event, produced)

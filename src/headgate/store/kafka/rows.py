@@ -1,8 +1,7 @@
 """Rows of an SQLite file as records of a compacted topic: which ones a transaction changed, and their way into a cache.
 
 A record is one row: its key names the table and the row's primary key, its value has the other columns, and none where
-the row was deleted. Two topics hold such records: `objects` (docs/spec/objects-topic.md) and `changelog`
-(docs/spec/changelog-topic.md).
+the row was deleted. The topics `objects` and `changelog` hold such records (docs/spec/).
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from headgate.errors import FatalError, TooLargeError
-from headgate.limits import KAFKA_RECORD_BYTES_MAX
 from headgate.storage.commit import TABLE as COMMITS
 from headgate.store.kafka.records import KafkaRecord
+from headgate_api.errors import FatalError, TooLargeError
+from headgate_api.limits import KAFKA_RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -47,18 +46,12 @@ class RowFormat:
 
     @property
     def header(self) -> tuple[str, bytes]:
-        """The header of every record."""
         return VERSION_HEADER, str(self.version).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """A table whose rows are in the topic, with its columns.
-
-    Attributes:
-        key: Columns of its primary key, in order.
-        others: Every other column but generated ones.
-    """
+    """A table whose rows are in the topic, with the columns of its primary key, in order, and all other stored ones."""
 
     name: str
     key: tuple[str, ...]
@@ -70,11 +63,7 @@ class RowTable:
         return " AND ".join(f"{column} = ?" for column in self.key)
 
     def record(self, connection: sqlite3.Connection, key: Sequence[str | int]) -> KafkaRecord:
-        """One row as it is now.
-
-        Raises:
-            TooLargeError: It is larger than a record may be.
-        """
+        """One row as it is now; TooLargeError when it is larger than a record may be."""
         columns = ", ".join(self.others)
         row = connection.execute(f"SELECT {columns} FROM main.{self.name} WHERE {self.where}", key).fetchone()
         name = msgspec.json.encode([self.name, *key])
@@ -119,10 +108,7 @@ def _table(connection: sqlite3.Connection, name: str) -> RowTable:
 
 
 class RowCapture:
-    """Notes which rows a connection's transaction changes, by triggers that only this connection has.
-
-    It is made outside of a transaction, when the tables are there.
-    """
+    """Notes which rows a connection's transactions change, by triggers of its own; made outside of one."""
 
     def __init__(self, connection: sqlite3.Connection, form: RowFormat) -> None:
         self._tables = tables(connection, form)
@@ -142,11 +128,7 @@ class RowCapture:
                 )
 
     def records(self, connection: sqlite3.Connection) -> Iterator[KafkaRecord]:
-        """Every row that the open transaction changed, as it is now.
-
-        Raises:
-            TooLargeError: One is larger than a record may be.
-        """
+        """Every row that the open transaction changed, as it is now; TooLargeError for one that no record can hold."""
         for table in self._tables.values():
             keys = connection.execute(f"SELECT * FROM temp.changed_{table.name}").fetchall()
             if keys and table.name in self._numbered:
@@ -168,11 +150,7 @@ def _last_number(connection: sqlite3.Connection, table: str) -> KafkaRecord:
 
 
 def table_of(key: bytes | None) -> str:
-    """The table that a record's key names.
-
-    Raises:
-        RowRecordError: It is no key of a row.
-    """
+    """The table that a record's key names; RowRecordError when it is no key of a row."""
     try:
         name, *place = _KEY.decode(key or b"")
     except (msgspec.DecodeError, ValueError) as error:
@@ -185,11 +163,7 @@ def _no_row(why: str) -> RowRecordError:
 
 
 def row_headers(message: Message) -> dict[str, bytes | None]:
-    """The headers of a record of rows.
-
-    Raises:
-        RowRecordError: A name is no UTF-8.
-    """
+    """The headers of a record of rows; RowRecordError when a name is no UTF-8."""
     try:
         return dict(message.headers() or ())  # type: ignore[arg-type] # a list of pairs, as documented
     except UnicodeDecodeError as error:
@@ -205,11 +179,7 @@ class CacheTables:
         self.tables = tables(connection, form)
 
     def apply(self, key: bytes | None, value: bytes | None, headers: Mapping[str, bytes | None]) -> None:
-        """Puts or deletes the row of one record, in the caller's transaction.
-
-        Raises:
-            RowRecordError: It is no row of these tables.
-        """
+        """Puts or deletes the row of one record, in the caller's transaction; RowRecordError for any other record."""
         version = headers.get(VERSION_HEADER)
         if version != self._form.header[1]:
             written = repr(version.decode(errors="replace")) if version is not None else "none"

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from headgate.errors import HeadgateError
-from headgate.limits import LINK_RUNS_MAX, RUN_REASON_CHARACTERS_MAX, RUN_RECORD_BYTES_MAX
 from headgate.match.driver_link import Message
 from headgate.outbox.protocol import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
@@ -22,6 +20,8 @@ from headgate.store.kafka.outbox_records import OutboxPage, OutboxState
 from headgate.store.kafka.records import KafkaRecord, RecordError
 from headgate.store.kafka.state_topic import StateTopicReader, follow_state
 from headgate.store.kafka.transactions import FencedName, FencedWriter
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import LINK_RUNS_MAX, RUN_REASON_CHARACTERS_MAX, RUN_RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -33,12 +33,7 @@ if TYPE_CHECKING:
 
 
 class RunStarted(msgspec.Struct, frozen=True, tag_field="is", tag="started", forbid_unknown_fields=True):
-    """The driver takes a number for a run, before anything else knows of it.
-
-    Attributes:
-        run: Higher than every number before it.
-        start: The first offset of every partition of `events`.
-    """
+    """The driver takes a number for a run, higher than any before, before anything else knows of it."""
 
     run: int
     generation: int
@@ -76,7 +71,6 @@ class RunReport(msgspec.Struct, frozen=True, tag_field="is", tag="outbox", forbi
     """What a dispatcher knows of runs in an outbox partition, up to the place that it has read.
 
     Attributes:
-        partition: Of the topic `outbox`.
         newest: The highest number so far. A run up to it that is not in `runs` never counts here again.
         runs: Those that are alive.
         refused: The last runs that were refused. For people: `runs` and `newest` decide.
@@ -112,11 +106,7 @@ def encode_run_record(record: RunRecord) -> tuple[bytes, bytes]:
 
 
 def decode_run_record(key: bytes | None, value: bytes | None) -> RunRecord:
-    """Reads a record.
-
-    Raises:
-        RecordError: Headgate has not written it, or another version of it has.
-    """
+    """Reads a record; RecordError when Headgate has not written it, or another version of it has."""
     if value is None or len(value) > RUN_RECORD_BYTES_MAX:
         raise _wrong(f"it has {'no value' if value is None else f'{len(value)} bytes'}")
     try:
@@ -135,7 +125,7 @@ def _wrong(what: str) -> RecordError:
 
 
 # --- run ledger -----------------------------------------------------------------------------------
-# Which runs count everywhere and which never will, from the records of the topic `runs`. Pure.
+# Which runs count everywhere and which never will. Pure.
 #
 # A run lives in every partition of the outbox by itself, and each is decided by its own log (`outbox_takeover.py`). So
 # a run goes through these stages in each of them, and never back:
@@ -172,14 +162,10 @@ class _Watched:
 
 
 class RunLedger:
-    """The state of the topic `runs`, as its records come.
+    """The state of the topic `runs`, as its records come; `partitions` are those of the topic `outbox`.
 
-    Args:
-        partitions: How many partitions the topic `outbox` has.
-
-    Attributes:
-        newest_run: The highest number that a driver has taken; 0 before the first.
-        generation: The generation that came into force last; None before the first.
+    `newest_run` is the highest number that a driver has taken, 0 before the first. `generation` is the one that came
+    into force last, None before the first.
     """
 
     def __init__(self, partitions: int) -> None:
@@ -239,11 +225,9 @@ def _reason(run: int, report: RunReport) -> str:
 
 
 # --- run registry ---------------------------------------------------------------------------------
-# The topic `runs` in the hands of the matcher that leads: it takes numbers for runs, and hears what becomes of them.
-#
-# Its writer is transactional, and a newer one fences it. A run's number is written, and committed, before anything else
-# knows of the run. So a driver that stood still while another one took its place cannot take a number any more, and
-# every number that it took before is known to the one that follows, which declares all of them over.
+# A run's number is committed before anything else knows of the run, and a newer driver fences the one before it. So a
+# driver that stood still while another one took its place cannot take a number any more, and every number that it took
+# before is known to the one that follows, which declares all of them over.
 
 _log = structlog.get_logger(__name__)
 
@@ -274,13 +258,7 @@ _WRITER: Final = FencedName(
 
 
 class RunRegistry:
-    """The topic `runs` as the driver has it; blocking, for one thread.
-
-    Making one fences every earlier one, in whichever process.
-
-    Raises:
-        UnavailableError: Kafka does not answer, or the topic is not there.
-    """
+    """The topic `runs` as the driver has it; blocking, for one thread. Making one fences every earlier one."""
 
     def __init__(self, config: KafkaConfig, partitions: int) -> None:
         self._ledger = RunLedger(partitions)
@@ -299,27 +277,19 @@ class RunRegistry:
         return self._ledger.newest_run
 
     def started(self, run: int, generation: int, start: Mapping[int, int]) -> None:
-        """Takes a number.
-
-        Raises:
-            MatcherLeadLostError: This driver may write no more.
-        """
+        """Takes a number; MatcherLeadLostError when another one leads, or Kafka fails."""
         self._write(RunStarted(run, generation, dict(start)))
 
     def over(self, run: int, generation: int) -> None:
-        """A run has ended; raises as `started`."""
+        """A run has ended."""
         self._write(RunOver(run, generation))
 
     def in_force(self, generation: int) -> None:
-        """A generation counts in every outbox partition; raises as `started`."""
+        """A generation counts in every outbox partition."""
         self._write(GenerationInForce(generation))
 
     def news(self, timeout_s: float) -> list[Message]:
-        """What was decided about runs, as soon as there is any; none after this time.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-        """
+        """What was decided about runs, as soon as there is any; none after this time."""
         return self._news() if self._reader.comes(self._next, timeout_s) else []
 
     def _news(self) -> list[Message]:
@@ -356,7 +326,6 @@ class RunRegistry:
 
 
 # --- run reports ----------------------------------------------------------------------------------
-# What a dispatcher writes into the topic `runs`: which runs live and count in its outbox partitions.
 
 
 class RunReports:
@@ -413,15 +382,10 @@ class RunReports:
 
 
 # --- generations ----------------------------------------------------------------------------------
-# The generation in force, from the topic `runs` to the objects: what the control process that leads writes down.
 
 
 def follow_generations(config: KafkaConfig, write: Callable[[int], None], stop: threading.Event) -> None:
-    """Writes each generation that comes into force (`Store.set_active_generation`), as `follow_state` follows a topic.
-
-    Raises:
-        RunsLostError: The topic has lost its end while it was read.
-    """
+    """Writes each generation that comes into force (`Store.set_active_generation`); raises as `follow_state`."""
     newest: int | None = None
     written: int | None = None
 

@@ -16,21 +16,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 import structlog
 
-from headgate.errors import HeadgateError, OverloadedError, UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, from_batch
 from headgate.inspect.find import EventSearch, FoundEvent, LogPage, SearchedPiece
 from headgate.inspect.log_follower import LogFollower
-from headgate.limits import (
-    DAMAGES_KEPT,
-    KAFKA_FETCH_BYTES_MAX,
-    KAFKA_READ_EVENTS,
-    KAFKA_READ_S_MAX,
-    KAFKA_SCAN_CONSUMERS_MAX,
-    KAFKA_SCAN_WAIT_S,
-    KAFKA_WINDOW_EVENTS,
-    KAFKA_WINDOW_EVENTS_MAX,
-    KAFKA_WINDOWS_BYTES_MAX,
-)
 from headgate.log.directory import OnCorrupt
 from headgate.observe import metrics
 from headgate.scan.source import (
@@ -45,6 +33,18 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import Came, KafkaAdmin, TopicConsumer, library, offset_of
 from headgate.store.kafka.events import EventPage, PageBuilder, Passes, headers_of
 from headgate.store.kafka.records import RecordError
+from headgate_api.errors import HeadgateError, OverloadedError, UnavailableError
+from headgate_api.limits import (
+    DAMAGES_KEPT,
+    KAFKA_FETCH_BYTES_MAX,
+    KAFKA_READ_EVENTS,
+    KAFKA_READ_S_MAX,
+    KAFKA_SCAN_CONSUMERS_MAX,
+    KAFKA_SCAN_WAIT_S,
+    KAFKA_WINDOW_EVENTS,
+    KAFKA_WINDOW_EVENTS_MAX,
+    KAFKA_WINDOWS_BYTES_MAX,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka import Message, TopicPartition
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 
 # --- scan consumers -------------------------------------------------------------------------------
-# The consumers that scans of Kafka share: a scan keeps one between its turns, until another scan needs it.
 
 DOING: Final = "events cannot be read"
 _FETCH_WAIT_MS: Final = 5
@@ -60,7 +59,7 @@ _FETCH_WAIT_MS: Final = 5
 
 
 class ScanConsumers:
-    """At most KAFKA_SCAN_CONSUMERS_MAX consumers. For any thread."""
+    """At most KAFKA_SCAN_CONSUMERS_MAX consumers, for any thread; a scan keeps one until another scan needs it."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
@@ -71,11 +70,7 @@ class ScanConsumers:
         self._count = 0
 
     def take(self, scan: object) -> tuple[TopicConsumer, bool]:
-        """A consumer for a turn of this scan, and whether it is as the scan left it.
-
-        Raises:
-            OverloadedError: All are in turns of other scans.
-        """
+        """A consumer for a turn of this scan, and whether it is as the scan left it; OverloadedError at the bound."""
         with self._lock:
             if (own := self._kept.pop(scan, None)) is not None:
                 return own, True
@@ -122,18 +117,15 @@ class ScanConsumers:
 
 
 # --- topic scan -----------------------------------------------------------------------------------
-# A scan's view of the topic `events`: all its partitions come by one consumer, fetched beside each other.
-#
-# What a consumer fetched waits here until the scan reads its partition; a bound of bytes ends the fetching, never the
-# reading of what is there. Batches are read once their transaction is committed, and offsets are left out, as in
-# `events.py`.
+# All partitions of a scan come by one consumer, fetched beside each other. What it fetched waits here until the scan
+# reads its partition; a bound of bytes ends the fetching, never the reading of what is there.
 
 PassedOver = Callable[[int, int, RecordError], object]
 """Called with partition, offset and what is wrong."""
 
 
 class TopicScan:
-    """See `headgate.scan.source.ScanSource`.
+    """The `ScanSource` of the topic (`scan/source.py`).
 
     `passed_over` is told of records that Headgate has not stored so, with their place; without it scans stop at them.
     """
@@ -172,14 +164,14 @@ class TopicScan:
     # --- turns -----------------------------------------------------------------------------------------
 
     def begin(self, until: float) -> None:
-        """See `ScanSource`: a turn waits KAFKA_SCAN_WAIT_S for Kafka at most, where nothing is at hand."""
+        """A turn waits KAFKA_SCAN_WAIT_S for Kafka at most, where nothing is at hand."""
         self._consumer, is_kept = self._consumers.take(self)
         self._has_waited = False
         if not is_kept:
             self._assign()
 
     def end(self, counters: ScanCounters) -> None:
-        """See `ScanSource`: at the end the consumer goes to other scans."""
+        """At the end the consumer goes to other scans."""
         counters.events_missed += self._missed
         counters.events_corrupt += self._corrupt
         self._missed = self._corrupt = 0
@@ -188,21 +180,18 @@ class TopicScan:
             self._consumers.give(self, consumer, keep=not self._is_fetched() and self._failed is None)
 
     def close(self) -> None:
-        """See `ScanSource`."""
         self._consumers.drop(self)
         self._buffers = {partition: deque() for partition in self._buffers}
 
     # --- where it stands -------------------------------------------------------------------------------
 
     def position(self, partition: int) -> int:
-        """See `ScanSource`."""
         position = self._positions[partition]
         if self._buffers[partition] or partition in self._again:
             return position
         return max(position, self._ends.get(partition, 0))
 
     def end_offset(self, partition: int) -> int:
-        """See `ScanSource`."""
         return self._ends.get(partition, NO_END)
 
     def _is_fetched(self) -> bool:
@@ -212,12 +201,7 @@ class TopicScan:
     # --- pages -----------------------------------------------------------------------------------------
 
     def read(self, partition: int) -> EventPage | None:
-        """See `ScanSource`; at most KAFKA_READ_EVENTS events.
-
-        Raises:
-            RecordError: The record at the position is none of ours, and readers stop there.
-            UnavailableError: Kafka does not answer, or the topic is another one than before.
-        """
+        """At most KAFKA_READ_EVENTS events."""
         page = self._again.pop(partition, None)
         if page is None:
             buffer = self._buffers[partition]
@@ -230,7 +214,6 @@ class TopicScan:
         return page
 
     def seek(self, partition: int, offset: int) -> None:
-        """See `ScanSource`."""
         self._again[partition] = self._last.pop(partition).behind(offset)
         self._positions[partition] = offset
 
@@ -345,7 +328,6 @@ def _size_of(message: Message) -> int:
 
 
 # --- log ------------------------------------------------------------------------------------------
-# The topic `events` as scans see it: its partitions, their bounds, and where a time begins.
 
 _log = structlog.get_logger(__name__)
 _NO_RECORD: Final = -1
@@ -353,7 +335,7 @@ _NO_RECORD: Final = -1
 
 
 class KafkaLog:
-    """See `headgate.scan.source.SearchableLog`.
+    """The `SearchableLog` of the topic (`scan/source.py`).
 
     By `on_corrupt` readers stop at records that Headgate has not stored so, or pass over and log them.
     """
@@ -368,11 +350,10 @@ class KafkaLog:
         self._admin = KafkaAdmin(config, DOING)
 
     def partitions(self) -> list[int]:
-        """See `ReadableLog`."""
         return list(range(self._config.topics.events.partitions))
 
     def source(self, _query: Query, start: Mapping[int, int], end: Mapping[int, int]) -> TopicScan:
-        """See `ReadableLog`: nothing of Kafka can be passed over unread."""
+        """Nothing of Kafka can be passed over unread."""
         return TopicScan(self._config, self._consumers, self._pass_over if self._skips else None, start, end)
 
     def _pass_over(self, partition: int, offset: int, error: RecordError) -> None:
@@ -387,19 +368,18 @@ class KafkaLog:
             _log.error("record passed over", topic=self._topic, partition=partition, offset=offset, why=error.message)
 
     def first_offsets(self) -> dict[int, int]:
-        """See `ReadableLog`."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(self.partitions(), OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def end_offsets(self) -> dict[int, int]:
-        """See `ReadableLog`: behind the last committed record."""
+        """Behind the last committed record."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(self.partitions(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def offsets_at_time(self, partitions: Sequence[int], time_us: int) -> dict[int, int]:
-        """See `ReadableLog`: the first record stored at or after the millisecond."""
+        """The first record stored at or after the millisecond."""
         from confluent_kafka.admin import OffsetSpec
 
         since_ms = max(0, -(-time_us // 1_000))
@@ -410,7 +390,6 @@ class KafkaLog:
         return {partition: ends[partition] if at == _NO_RECORD else at for partition, at in found.items()}
 
     def newest(self, before: Mapping[int, int], not_before_us: int = 0) -> Iterator[tuple[int, StoredPage]]:
-        """See `SearchableLog`."""
         first = self.kept_since(list(before), not_before_us)
         yield from newest_of_all({number: self.windows(number, first[number], end) for number, end in before.items()})
 
@@ -443,17 +422,15 @@ class KafkaLog:
             yield from reversed(kept)
 
     def holding(self, partition: int, offsets: Iterable[int]) -> Iterator[StoredPage]:
-        """See `SearchableLog`: each is read alone."""
+        """Each is read alone."""
         for offset in offsets:
             for _, page in read_pages(self, {partition: offset}, {partition: offset + 1}):
                 yield page
 
     async def current_ends(self) -> dict[int, int]:
-        """See `ReadableLog`."""
         return await asyncio.to_thread(self.end_offsets)
 
     def close(self) -> None:
-        """See `ReadableLog`; scans have ended."""
         self._consumers.close()
 
     def _offsets(self, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
@@ -480,7 +457,7 @@ _ID, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("id", "source"))
 
 
 class InspectedTopic:
-    """See `InspectedLog`: a piece is a page of records.
+    """The `InspectedLog` of the topic (`inspect/find.py`): a piece is a page of records.
 
     Where a follower has read the topic, its index names the events; the others are read one after the other.
     """
@@ -490,7 +467,6 @@ class InspectedTopic:
         self._follower = follower
 
     def newest(self, search: EventSearch) -> Iterator[SearchedPiece]:
-        """See `InspectedLog`."""
         before = {number: min(end, search.before.get(number, end)) for number, end in self._log.end_offsets().items()}
         first = self._log.kept_since(list(before), search.since_us)
         pages = {number: self._newest(number, first[number], end, search.id) for number, end in before.items()}
@@ -523,14 +499,13 @@ class InspectedTopic:
         return (0, 0) if self._follower is None else self._follower.covered(number)
 
     def at(self, partition: int, offset: int) -> FoundEvent | None:
-        """See `InspectedLog`."""
         if not self._log.first_offsets().get(partition, offset + 1) <= offset < self._log.end_offsets()[partition]:
             return None
         page = next(self._log.holding(partition, [offset]), None)
         return None if page is None else _event(partition, page, 0)
 
     def descendants(self, root: str, time_us: int) -> Iterator[LogPage]:
-        """See `InspectedLog`: what the index does not know is read whole, as nothing else says what descends."""
+        """What the index does not know is read whole, as nothing else says what descends."""
         start = self._log.offsets_at_time(self._log.partitions(), time_us)
         for number, begin in start.items():
             low, high = self._covered(number)

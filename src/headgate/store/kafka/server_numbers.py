@@ -1,7 +1,6 @@
-"""The topic `numbers`: every server of a deployment tells its own numbers, and every control process hears them.
+"""The topic `numbers`: servers tell their own numbers (docs/spec/numbers-topic.md), control processes hear them.
 
-Nobody reads what is old: who begins to listen hears each server within HISTORY_POINT_S. docs/spec/numbers-topic.md has
-the format.
+Nobody reads what is old: who begins to listen hears each server within HISTORY_POINT_S.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from typing import Final
 
 import structlog
 
-from headgate.errors import HeadgateError
-from headgate.limits import HISTORY_POINT_S
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import Came, Delivered, TopicConsumer, TopicProducer, library
 from headgate.store.kafka.records import KafkaRecord
+from headgate_api.errors import HeadgateError
+from headgate_api.limits import HISTORY_POINT_S
 
 NUMBERS: Final = "numbers"
 """The topic, by its name in `TopicsConfig`."""
@@ -42,8 +41,7 @@ class NumbersWriter:
     def put(self, value: bytes | None) -> None:
         """Tells the numbers as they are now, None that the server stops; what Kafka has no time for is left out.
 
-        Raises:
-            HeadgateError: The producer takes nothing more: the next numbers have another one.
+        After a HeadgateError the next numbers have another producer.
         """
         producer = self._producer
         try:
@@ -73,9 +71,7 @@ def hear_numbers(
 ) -> None:
     """Hears what servers tell from now on, until told to stop; blocking, for a thread of its own.
 
-    Args:
-        take: Takes the URL of a server, its numbers, None when it has stopped, and when they were told, seconds since
-            1970.
+    `take` gets the URL of a server, its numbers, None when it has stopped, and when they were told, seconds since 1970.
     """
     consumer = TopicConsumer.committed(config, "the numbers of other servers are not known now")
     topic, end = config.topic(NUMBERS), library().OFFSET_END

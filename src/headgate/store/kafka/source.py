@@ -22,17 +22,22 @@ import structlog
 from headgate.auth.user import source_sender
 from headgate.control.copies import EventPolicyCopy
 from headgate.control.store import Store
-from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
-from headgate.event.errors import EventTooLargeError
 from headgate.event.hops import forgery
-from headgate.event.http import canonical
 from headgate.event.kafka import BROKER, Header, decode_record
-from headgate.event.model import Event
-from headgate.event.names import namespace_of
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import partition_of_key
 from headgate.ingress.publish_quota import PublishQuotas
-from headgate.limits import (
+from headgate.store.config import KafkaConfig, SourceConfig
+from headgate.store.kafka.client import BOUNDED_FETCH, Came, TopicConsumer, library, offset_of
+from headgate.store.kafka.events import headers_of
+from headgate.store.kafka.records import KafkaRecord, RecordError, encode_record
+from headgate.store.kafka.transactions import ANY_PARTITION, FencedName, FencedWriter, NameTakenError, name_taken
+from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate_api.event.errors import EventTooLargeError
+from headgate_api.event.http import canonical
+from headgate_api.event.model import Event
+from headgate_api.event.names import namespace_of
+from headgate_api.limits import (
     KAFKA_READ_S_MAX,
     KAFKA_RECORD_BYTES_MAX,
     KAFKA_TRANSACTION_S_MAX,
@@ -41,19 +46,12 @@ from headgate.limits import (
     SOURCE_RETRY_S,
     SOURCE_SESSION_S,
 )
-from headgate.store.config import KafkaConfig, SourceConfig
-from headgate.store.kafka.client import BOUNDED_FETCH, Came, TopicConsumer, library, offset_of
-from headgate.store.kafka.events import headers_of
-from headgate.store.kafka.records import KafkaRecord, RecordError, encode_record
-from headgate.store.kafka.transactions import ANY_PARTITION, FencedName, FencedWriter, NameTakenError, name_taken
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
 
 
 # --- source gate ----------------------------------------------------------------------------------
-# What the sources of a server may admit: EventPolicies judge each event, and publish quotas how many there are.
-#
 # A source sends as a service account of the namespace whose broker gets its events, `source-NAME`. Who runs the
 # deployment names its topics, so it needs no role. Its share of a publish quota is that of a front.
 
@@ -65,11 +63,7 @@ class SourceGate(Protocol):
         """Seconds until its namespace may store more, at least about; 0 for at once."""
 
     def check(self, event: Event) -> None:
-        """Lets an event pass.
-
-        Raises:
-            HeadgateError: The source may not send it.
-        """
+        """Lets an event pass, or raises the HeadgateError why the source may not send it."""
 
     def stored(self, events: int, size_bytes: int) -> None:
         """So much is stored now."""
@@ -79,7 +73,6 @@ class OpenGate:
     """A source may admit everything."""
 
     def wait_s(self) -> float:
-        """See `SourceGate`."""
         return 0.0
 
     def check(self, event: Event) -> None:
@@ -92,9 +85,7 @@ class OpenGate:
 class SourceGates:
     """The gates of all sources of a server, as new as its copy of the objects.
 
-    Args:
-        policies: Who may send which events; None: everybody everything.
-        sharers: How many fronts and sources share the quotas.
+    Without `policies` everybody may send everything. `sharers` counts the fronts and sources that share the quotas.
     """
 
     def __init__(
@@ -114,15 +105,10 @@ class SourceGates:
         """Held while quotas are read or used: they belong to one thread at a time."""
 
     def of(self, source: SourceConfig) -> SourceGate:
-        """The gate of one source."""
         return _Gate(self, source)
 
     def wait_s(self, broker: str) -> float:
-        """See `SourceGate.wait_s`; of a broker `namespace/name`. Reads what has changed of the objects.
-
-        Raises:
-            StoreUnavailableError: They cannot be read.
-        """
+        """`SourceGate.wait_s` of a broker `namespace/name`. Reads what has changed of the objects."""
         with self._using:
             version = self._store.data_version()
             if version != self._version:
@@ -134,7 +120,6 @@ class SourceGates:
             return quota.wait_s(self._clock_s()) if quota is not None else 0.0
 
     def stored(self, broker: str, events: int, size_bytes: int) -> None:
-        """See `SourceGate.stored`."""
         with self._using:
             quota = self._quotas.get(broker)
             if quota is not None:
@@ -142,7 +127,6 @@ class SourceGates:
                 quota.stored(events, size_bytes)
 
     def check_of(self, source: SourceConfig) -> Callable[[Event], None]:
-        """See `SourceGate.check`."""
         if self._events is None:
             return lambda _: None
         sender = source_sender(namespace_of(source.broker), source.name)
@@ -163,8 +147,6 @@ class _Gate:
 
 
 # --- source records -------------------------------------------------------------------------------
-# Records of foreign topics: what each becomes in the topic `events`, or in `refused` with the reason. Pure.
-#
 # A record is decoded by the CloudEvents Kafka binding alone, as strictly as HTTP. It goes to the partition of its
 # event's partition key, else of the record's key, else of its own partition: either way what was in order stays in
 # order.
@@ -189,12 +171,7 @@ _REASON_BYTES_MAX: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class ForeignRecord:
-    """A record of a topic that others write.
-
-    Attributes:
-        key: Of Kafka; None without one.
-        headers: In order; None where a name is no UTF-8.
-    """
+    """A record of a topic that others write; `headers` in order, None where a name is no UTF-8."""
 
     topic: str
     partition: int
@@ -223,12 +200,9 @@ class RefusedRecord:
 def admit(
     found: ForeignRecord, broker: str, partitions: int, check: Callable[[Event], None] = lambda _: None
 ) -> AdmittedRecord | RefusedRecord:
-    """What becomes of a record.
+    """What becomes of a record on its way to a broker, by its identity; `partitions` are those of the topic `events`.
 
-    Args:
-        broker: Identity of the broker that is to get it.
-        partitions: Of the topic `events`.
-        check: Raises HeadgateError for an event that the source may not send.
+    `check` raises HeadgateError for an event that the source may not send.
     """
     try:
         if found.headers is None:
@@ -325,10 +299,9 @@ class SourceReader:
         self._found: list[Message] = []
 
     def run(self, stop: threading.Event) -> None:
-        """Admits records until told to stop. A failure is logged, and everything begun anew: nothing is lost by it.
+        """Admits records until told to stop. After a failure, which loses nothing, everything is begun anew.
 
-        Raises:
-            InvalidInputError: The library is missing, or an option is none of its own: no further try helps.
+        Raises InvalidInputError when no further try helps: the library is missing, or an option is none of its own.
         """
         while not stop.is_set():
             try:
@@ -343,11 +316,7 @@ class SourceReader:
                 stop.wait(SOURCE_RETRY_S)
 
     def _broker(self) -> str:
-        """The identity of the broker that gets the events now: one that was made anew has another.
-
-        Raises:
-            UnavailableError: There is none: records wait in their topic.
-        """
+        """The identity of the broker that gets the events now: one that was made anew has another."""
         found = self._identity(self._source.broker)
         if found is None:
             raise UnavailableError(
@@ -472,10 +441,7 @@ class SourceReader:
     # --- admitting -------------------------------------------------------------------------------------
 
     def _admit(self, consumer: TopicConsumer, messages: Sequence[Message], broker: str) -> None:
-        """Writes what the records become, and how far the group has read, in one transaction.
-
-        Where its end is not known, everything begins anew at what the group has committed.
-        """
+        """Writes what records become, and how far the group has read, in one transaction; after a failure, again."""
         kafka, partitions = library(), self._config.topics.events.partitions
         outcomes = [admit(_foreign(message), broker, partitions, self._gate.check) for message in messages]
         behind = {(message.topic(), message.partition()): offset_of(message) + 1 for message in messages}
@@ -523,10 +489,7 @@ class SourceReader:
 
 
 def _rewind(consumer: Consumer, messages: Sequence[Message]) -> None:
-    """Reads the messages again, of partitions that are still ours.
-
-    Most often a rebalance is under way: who gets a partition by it begins at what the group has committed.
-    """
+    """Reads the messages again, of partitions that are still ours: most often a rebalance is under way."""
     first = {(message.topic(), message.partition()): offset_of(message) for message in reversed(messages)}
     for place in consumer.assignment():
         offset = first.get((place.topic, place.partition))

@@ -17,10 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 
 # --- maven ----------------------------------------------------------------------------------------
-# Jars of a pom, fetched by Maven once and kept in the user's cache.
 
 
 def cache_directory() -> Path:
@@ -32,10 +31,8 @@ def cache_directory() -> Path:
 def jars(pom: Path) -> Path:
     """The folder with every jar that a pom names or needs; fetched at the first call, by one process at a time.
 
-    A changed pom is another folder. Maven compares the checksum of everything that it fetches.
-
-    Raises:
-        UnavailableError: There is no Maven, or it cannot fetch them.
+    A changed pom is another folder. Maven compares the checksum of everything that it fetches. Raises UnavailableError
+    when there is no Maven, or it cannot fetch them.
     """
     cache = cache_directory()
     folder = cache / f"{pom.stem}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
@@ -81,11 +78,9 @@ _NEEDED: Final = (
 
 
 def spark_jars(environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """The jars, for `spark.jars`; every executor must be able to read them or be sent them.
+    """The jars, for `spark.jars`; every executor must be able to read them or be sent them. Raises as `jars`.
 
-    Raises:
-        InvalidInputError: The folder that the environment names lacks one of them.
-        UnavailableError: They have to be fetched, and there is no Maven, or it cannot fetch them.
+    InvalidInputError when the folder that the environment names lacks one of them.
     """
     given = environment.get(FOLDER_VARIABLE)
     folder = Path(given) if given else jars(POM)

@@ -11,29 +11,25 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from headgate.control.database import NotLeaderError
-from headgate.errors import HeadgateError, UnavailableError
-from headgate.limits import KAFKA_ADMIN_S_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import Came, KafkaAdmin, TopicConsumer, library, offset_of
+from headgate_api.errors import HeadgateError, UnavailableError
+from headgate_api.limits import KAFKA_ADMIN_S_MAX
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
 
 # --- state reader ---------------------------------------------------------------------------------
-# Records of committed transactions, up to the end that is known when reading begins.
 
 _POLL_S: Final = 0.5
 
 
 class StateTopicReader:
-    """Reads one partition of a topic; blocking, for one thread at a time.
+    """Reads the committed records of one partition of a topic; blocking, for one thread at a time.
 
     An end is always the end of a transaction: Kafka shows no reader of committed records the place behind an open one.
-
-    Args:
-        topic: By its name in `TopicsConfig`.
-        lost: Makes the error where the topic ends before what was read: of the topic's name in Kafka and a reason.
+    `lost` makes the error where the topic ends before what was read: of the topic's name in Kafka and a reason.
     """
 
     def __init__(
@@ -50,11 +46,7 @@ class StateTopicReader:
         self._consumer = TopicConsumer.committed(config, self._doing)
 
     def topic_id(self) -> str:
-        """Kafka's id of the topic.
-
-        Raises:
-            UnavailableError: Kafka does not answer, or has no such topic.
-        """
+        """Kafka's id of the topic; UnavailableError when it has no such topic."""
         admin = KafkaAdmin(self._config, self._doing)
         topics = library().TopicCollection([self._topic])
         with admin.errors():
@@ -62,11 +54,7 @@ class StateTopicReader:
             return str(asked[self._topic].result().topic_id)
 
     def end(self) -> int:
-        """The end of the last transaction that has ended.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-        """
+        """The end of the last transaction that has ended."""
         return self._consumer.bounds(self._topic, self._partition)[1]
 
     def comes(self, start: int, timeout_s: float) -> bool:
@@ -79,12 +67,7 @@ class StateTopicReader:
         return bool(self._held)
 
     def has_record(self, start: int, end: int) -> bool:
-        """Whether there is a record from one offset up to an end that `end()` said.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-            HeadgateError: What `lost` makes: the topic ends before `start`.
-        """
+        """Whether there is a record from one offset up to an end that `end()` said; raises what `lost` makes."""
         self._go(start)
         if not self._held and self._next < end:
             for came in self._consumer.answers(self._topic, _POLL_S):
@@ -128,7 +111,6 @@ class StateTopicReader:
 
 
 # --- state follower -------------------------------------------------------------------------------
-# What the control process that leads writes down of other processes.
 
 _WAIT_S: Final = 0.5
 """A stop is noticed so late."""
@@ -147,15 +129,9 @@ def follow_state(
 ) -> None:
     """Reads a topic from its start, and writes what it says, until told to stop; blocking, for a thread of its own.
 
-    Every control process may run it: one that does not lead tries again, and writes the newest when it leads.
-
-    Args:
-        lost: See `StateTopicReader`.
-        take: Takes each record, once.
-        write: Writes what is not written yet; False where that must wait.
-
-    Raises:
-        HeadgateError: What `lost` makes; or the library is missing, or an option is none of its own.
+    Every control process may run it: one that does not lead tries again, and writes the newest when it leads. `take`
+    takes each record, once. `write` writes what is not written yet; False where that must wait. Raises what `lost`
+    makes, and what no further try helps.
     """
     reader = StateTopicReader(config, topic, lost)
     try:

@@ -48,12 +48,7 @@ class ReportsLostError(TopicLostError):
 
 
 class PartitionReports(StoreFile):
-    """The findings on one outbox partition's targets. Blocking; one thread at a time.
-
-    Args:
-        path: `reports.db`, made when absent.
-        find: The target of an id, as routing has it now; None for one that is gone.
-    """
+    """The findings on one outbox partition's targets, which `find` knows by id. Blocking; one thread at a time."""
 
     def __init__(
         self, path: Path, find: Callable[[int], Target | None] = lambda _: None, committer: Committer | None = None
@@ -88,7 +83,6 @@ class PartitionReports(StoreFile):
             )
 
     def findings(self) -> dict[int, ToldFindings]:
-        """All of them, by target."""
         rows = self._connection.execute(f"SELECT target, {_COLUMNS} FROM {TABLE}").fetchall()
         names = ("needs", *FINDINGS)
         return {target: ToldFindings(**dict(zip(names, row, strict=True))) for target, *row in rows}
@@ -97,11 +91,7 @@ class PartitionReports(StoreFile):
 def follow_reports(
     config: KafkaConfig, put: Callable[[Mapping[int, ToldFindings]], object], stop: threading.Event
 ) -> None:
-    """Puts the newest findings on targets into a `ReportTable`, until told to stop; see `follow_state`.
-
-    Raises:
-        ReportsLostError: The topic has lost its end while it was read.
-    """
+    """Puts the newest findings on targets into a `ReportTable`, until told to stop; see `follow_state`."""
     waiting: dict[int, ToldFindings] = {}
 
     def take(record: Message) -> None:

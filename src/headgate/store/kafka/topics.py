@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import InvalidInputError, UnavailableError
-from headgate.limits import (
+from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig
+from headgate.store.kafka.client import KafkaAdmin, library
+from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.limits import (
     CHANGELOG_SEGMENT_BYTES,
     KAFKA_ADMIN_S_MAX,
     KAFKA_RECORD_BYTES_MAX,
@@ -18,8 +20,6 @@ from headgate.limits import (
     OBJECT_COMPACTION_S_MIN,
     OBJECT_TOMBSTONE_S_MIN,
 )
-from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig
-from headgate.store.kafka.client import KafkaAdmin, library
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata, ConfigResource
@@ -41,12 +41,7 @@ _NEEDED_OPERATIONS: Final = ("READ", "WRITE", "DESCRIBE")
 
 @dataclass(frozen=True)
 class WantedTopic:
-    """A topic as the configuration wants it.
-
-    Attributes:
-        role: In the configuration: `events`, `outbox`, ...
-        settings: Every setting that must be as here, by Kafka's names.
-    """
+    """A topic as the configuration wants it (`role` there); all `settings`, by Kafka's names, must be as here."""
 
     name: str
     role: str
@@ -67,13 +62,7 @@ class FoundPartition:
 
 @dataclass(frozen=True)
 class FoundTopic:
-    """A topic as it is in the cluster.
-
-    Attributes:
-        partitions: Each one, by number.
-        settings: Every setting in force, by name.
-        operations: What our user may do with it; None where the cluster does not tell.
-    """
+    """A topic as it is in the cluster. `operations` is what our user may do with it; None where that is not told."""
 
     partitions: tuple[FoundPartition, ...]
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -88,7 +77,6 @@ class Misfit:
         topic: In Kafka; empty where it is the whole cluster.
         setting: Its name, Kafka's where it has one.
         found: As it is; empty for what is not there.
-        wanted: As it must be.
         passes: Whether it is so because a broker is away, and not because a setting is wrong.
     """
 
@@ -201,7 +189,7 @@ _POLL_S: Final = 0.1
 
 
 class Admin:
-    """The cluster as `headgate cluster` sees it. Blocking."""
+    """The cluster as `headgate cluster` sees it. Blocking; raises KafkaUnreachableError and KafkaDeniedError."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
@@ -209,22 +197,10 @@ class Admin:
         self._client = KafkaAdmin(config, "the cluster cannot be asked", own)
 
     def broker_count(self) -> int:
-        """How many brokers the cluster has now.
-
-        Raises:
-            KafkaUnreachableError: None answers.
-            KafkaDeniedError: It refuses us.
-        """
         return len(self._metadata().brokers)
 
     def create_missing(self) -> list[str]:
-        """Makes the topics that are not there, and returns their names; leaves the others as they are.
-
-        Raises:
-            InvalidInputError: The cluster has fewer brokers than a topic has copies.
-            KafkaUnreachableError: No broker answers.
-            KafkaDeniedError: We may not.
-        """
+        """Makes the topics that are not there, and returns their names. InvalidInputError: more copies than brokers."""
         from confluent_kafka.admin import NewTopic
 
         brokers = self.broker_count()
@@ -297,12 +273,7 @@ class Admin:
                 raise self._client.error(denied or error.args[0]) from error
 
     def check(self) -> list[Misfit]:
-        """Compares every topic with the configuration; empty when everything fits.
-
-        Raises:
-            KafkaUnreachableError: No broker answers.
-            KafkaDeniedError: We may not even look.
-        """
+        """Compares every topic with the configuration; empty when everything fits."""
         wanted = wanted_topics(self._config)
         there = self._names()
         found = self._found([topic.name for topic in wanted if topic.name in there])

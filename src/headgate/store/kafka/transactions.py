@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import HeadgateError, UnavailableError
-from headgate.limits import KAFKA_TRANSACTION_S_MAX, OBJECT_RECORDS_BYTES_MAX
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import BOUNDED_SEND, Delivered, TopicProducer, library
 from headgate.store.kafka.records import KafkaRecord
+from headgate_api.errors import HeadgateError, UnavailableError
+from headgate_api.limits import KAFKA_TRANSACTION_S_MAX, OBJECT_RECORDS_BYTES_MAX
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, TopicPartition
@@ -60,11 +60,7 @@ class FencedName:
 
 @dataclass(frozen=True, slots=True)
 class EventRecords:
-    """Events that are stored together, by partition of the topic `events`.
-
-    Attributes:
-        newest: Of a producer that numbers them, the newest number by partition.
-    """
+    """Events that are stored together, by partition; of a numbered producer, with the newest number by partition."""
 
     parts: Mapping[int, Sequence[KafkaRecord]]
     newest: Mapping[int, int] = field(default_factory=dict)
@@ -76,12 +72,10 @@ class EventRecords:
 class FencedWriter:
     """Writes in transactions until a newer one of its name is made, in whichever process; blocking, for one thread.
 
-    Making a writer ends what an earlier one left open: when it is made,
-    everything that was ever committed can be read. After an error of Kafka (`is_failed`) a writer is used no more:
-    what is on its way could come into a later transaction of it.
-
-    Raises:
-        UnavailableError: Kafka does not answer.
+    Making a writer ends what an earlier one left open: when it is made, everything that was ever committed can be read.
+    After an error of Kafka (`is_failed`) a writer is used no more: what is on its way could come into a later
+    transaction of it. What Kafka refuses is an UnavailableError, or, once a newer writer was made, what
+    `FencedName.fenced` makes.
     """
 
     def __init__(self, config: KafkaConfig, name: FencedName) -> None:
@@ -101,13 +95,9 @@ class FencedWriter:
             self._producer.raw.init_transactions(KAFKA_TRANSACTION_S_MAX)
 
     def send(self, records: Iterable[KafkaRecord], copies: Iterable[tuple[str, KafkaRecord]] = ()) -> int:
-        """Begins a transaction and sends records to the name's partition; see `send_records`.
+        """Begins a transaction and sends records to the name's partition; the offset of the last one, -1 without one.
 
-        Args:
-            copies: Further ones, for the first partition of other topics, by their names in `TopicsConfig`.
-
-        Returns:
-            The offset of the last of `records`; -1 without one.
+        `copies` go to the first partition of other topics, by their names in `TopicsConfig`.
         """
         topic, partition = self._name.topic, self._name.partition
         own = ((topic, partition, record) for record in records)
@@ -118,17 +108,9 @@ class FencedWriter:
     def send_records(self, records: Iterable[tuple[str, int, KafkaRecord]]) -> Mapping[tuple[str, int], Sequence[int]]:
         """Begins a transaction and sends its records; every in-sync copy has them when this returns.
 
-        What `records` raises aborts the transaction and is raised here; the writer goes on.
-
-        Args:
-            records: Each with its topic, by its name in `TopicsConfig`, and its partition, which may be ANY_PARTITION.
-
-        Returns:
-            The offsets of the records of each topic and partition, in order.
-
-        Raises:
-            HeadgateError: What `FencedName.fenced` makes: a newer writer was made; nothing is stored.
-            UnavailableError: Kafka did not take them; nothing is stored.
+        Each comes with its topic, by its name in `TopicsConfig`, and its partition, which may be ANY_PARTITION. Returns
+        the offsets of each topic and partition, in order. What `records` raises aborts the transaction and is raised
+        here; the writer goes on. After an error of Kafka nothing is stored.
         """
         kafka, headers = library(), self._name.headers
         reports = defaultdict[tuple[str, int], Delivered](Delivered)
@@ -149,26 +131,16 @@ class FencedWriter:
         return {place: report.offsets for place, report in reports.items()}
 
     def add_places(self, places: Sequence[TopicPartition], group: object) -> None:
-        """Makes commits of a consumer group part of the transaction that is open; raises as `send_records`.
-
-        Args:
-            group: What a consumer of the group says that it is (`consumer_group_metadata`).
-        """
+        """Makes commits of a consumer group, by its `consumer_group_metadata`, part of the transaction that is open."""
         with self._errors():
             self._producer.raw.send_offsets_to_transaction(list(places), group, KAFKA_TRANSACTION_S_MAX)
 
     def commit(self) -> None:
-        """Makes the records of the transaction readable, all of them or none.
-
-        Raises:
-            HeadgateError: What `FencedName.fenced` makes: there is a newer writer. Whether they are stored is unknown.
-            UnavailableError: Kafka did not answer; whether they are stored is not known.
-        """
+        """Makes the records of the transaction readable, all of them or none; after an error it is not known which."""
         with self._errors(self._name.unsure):
             self._producer.raw.commit_transaction(KAFKA_TRANSACTION_S_MAX)
 
     def abort(self) -> None:
-        """Gives the records of the transaction up; raises as `send_records`."""
         with self._errors():
             self._producer.raw.abort_transaction(KAFKA_TRANSACTION_S_MAX)
 

@@ -27,7 +27,6 @@ def _number(value: object) -> float:
 
 
 def _divide(dividend: float, divisor: float) -> float:
-    """Division with a fractional result."""
     if divisor == 0:
         raise FunctionError("division by zero")
     return dividend / divisor
@@ -48,11 +47,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def _within(value: object, network: str) -> bool:
-    """`ip.within(value, "10.0.0.0/24")`: whether a value is the text of an address of the network.
-
-    False for anything else, also for an address of the other IP version. The network itself must be one: anything else
-    is an error.
-    """
+    """`ip.within(value, "10.0.0.0/24")`: whether a value is an address in the network; an error where that is none."""
     inside = _network(network)
     if not isinstance(value, str) or len(value) > _ADDRESS_CHARACTERS_MAX or "%" in value:
         return False

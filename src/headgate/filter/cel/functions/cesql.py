@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from headgate.event.attributes import INT32_MAX, INT32_MIN
 from headgate.filter.cel.functions.declare import CelType, Function, FunctionError, Overload
+from headgate_api.event.attributes import INT32_MAX, INT32_MIN
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _SHOWN_CHARACTERS: Final = 40
@@ -119,10 +119,7 @@ def right(text: str, length: int) -> str:
 def substring(text: str, start: int, length: int | None = None) -> str:
     """`cesql.substring(s, from[, n])`: `n` code points from place `from`, counted from 1, or from the end if negative.
 
-    Place 0 is before the text: the empty string.
-
-    Raises:
-        FunctionError: `from` is outside the text, or `n` is negative.
+    Place 0 is before the text: the empty string. A place outside the text and a negative `n` are errors.
     """
     if not -len(text) <= start <= len(text):
         raise FunctionError(f"SUBSTRING: there is no place {start} in a text of {len(text)} characters")
@@ -135,11 +132,7 @@ def substring(text: str, start: int, length: int | None = None) -> str:
 
 
 def absolute(value: int) -> int:
-    """`cesql.abs(i)`: without its sign.
-
-    Raises:
-        FunctionError: The value is the least of 32 bits, whose negative there is none of.
-    """
+    """`cesql.abs(i)`: without its sign; an error for the least of 32 bits, which has no negative."""
     if value == INT32_MIN:
         raise FunctionError(f"ABS: {value} has no absolute value of 32 bits")
     return abs(value)

@@ -25,13 +25,10 @@ class CelType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One way to call a function.
+    """One way to call a function; an argument of another type is cel-cpp's "no matching overload".
 
-    Attributes:
-        parameters: Static types. An argument of another type is cel-cpp's "no matching overload".
-        result: Static type of the value.
-        compute: Gets plain Python values (lists and maps converted); raises FunctionError. Must not keep state, must be
-            linear in the size of its arguments or bounded by a named limit, and never return a NUL or a lone surrogate.
+    `compute` gets plain Python values (lists and maps converted), and raises FunctionError. It keeps no state, is
+    linear in the size of its arguments or bounded by a named limit, and never returns a NUL or a lone surrogate.
     """
 
     parameters: tuple[CelType, ...]

@@ -15,7 +15,7 @@ from typing import Final
 
 from headgate.filter.cel.ast import Call, Macro, Name, Node, map_children
 from headgate.filter.cel.functions.declare import CelType, Function, FunctionError, Overload
-from headgate.limits import JSON_VALUES_VISITED_MAX
+from headgate_api.limits import JSON_VALUES_VISITED_MAX
 
 ABSENT: Final = object()
 """Stands for data that there is none of."""
@@ -53,10 +53,7 @@ def _at(root: object, path: list[object]) -> Iterator[object]:
 
 
 class FoundCounts:
-    """How many values of one event `json.values` and `json.objects` find, while it takes little to count them.
-
-    `elements` are those of all its lists together.
-    """
+    """How many values `json.values` and `json.objects` find in an event, whose lists have `elements` in all."""
 
     __slots__ = ("_counts", "_elements", "_left", "_root")
 

@@ -28,27 +28,18 @@ from headgate.filter.dialects.sql_tokens import fault
 class Translation:
     """An expression in CEL.
 
-    Attributes:
-        cel: The filter: true exactly when CESQL's value is true and there is no error. Else it is false or an error,
-            not always the same as `exact`.
-        exact: CESQL's value, of any type, and a CEL error exactly when there is an error.
-        otherwise: CESQL's value beside an error: that of the first of these that is no CEL error.
-        type: Of the value, as far as it is known without an event.
+    `cel` is the filter: true exactly when CESQL's value is true and there is no error. Else it is false or an error,
+    not always the same as `exact`.
     """
 
     cel: str
-    exact: str
-    otherwise: tuple[str, ...]
-    type: Type
+    exact: str  # CESQL's value, of any type, and a CEL error exactly when there is an error
+    otherwise: tuple[str, ...]  # CESQL's value beside an error: that of the first of these that is no CEL error
+    type: Type  # of the value, as far as it is known without an event
 
 
 def cesql(value: object, field: str) -> str:
-    """CEL text of a CESQL expression.
-
-    Raises:
-        FilterError: No string, no expression, or one that is never true or false; `position` and `caret` are places in
-            the expression.
-    """
+    """CEL text of a CESQL expression; FilterError, with the place, also for one that is never true or false."""
     if not isinstance(value, str):
         raise FilterError("must be a string", field=field)
     try:

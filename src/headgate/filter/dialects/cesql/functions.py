@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.event.attributes import INT32_MAX, INT32_MIN
 from headgate.filter.cel.ast import Call, Compare, Comparison, Conditional, ListOf, Node
 from headgate.filter.cel.build import literal
 from headgate.filter.dialects.cesql.values import Part, Type, cast, of_all
+from headgate_api.event.attributes import INT32_MAX, INT32_MIN
 
 _S, _I, _B, _A = Type.STRING, Type.INTEGER, Type.BOOLEAN, Type.ANY
 _LENGTH_MAX: Final = INT32_MAX
@@ -17,24 +17,16 @@ _LENGTH_MAX: Final = INT32_MAX
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A function of one number of arguments.
-
-    Attributes:
-        build: The CEL of the call, from the CEL of the arguments.
-        more: Type of any number of further arguments; None when there are none.
-        total: It has a value for all values of its parameters.
-        low, high: What an Integer result lies between.
-        otherwise: What CESQL returns beside an error of the function itself, in CEL; None for the type's zero.
-    """
+    """A function of one number of arguments."""
 
     parameters: tuple[Type, ...]
     result: Type
-    build: Callable[[tuple[Node, ...]], Node]
-    more: Type | None = None
-    total: bool = True
-    low: int = INT32_MIN
+    build: Callable[[tuple[Node, ...]], Node]  # the CEL of the call, from the CEL of the arguments
+    more: Type | None = None  # type of any number of further arguments; None when there are none
+    total: bool = True  # it has a value for all values of its parameters
+    low: int = INT32_MIN  # an Integer result lies between these
     high: int = INT32_MAX
-    otherwise: Callable[[tuple[Node, ...]], Node] | None = None
+    otherwise: Callable[[tuple[Node, ...]], Node] | None = None  # CESQL's value beside an error; None: zero
 
 
 def _named(function: str) -> Callable[[tuple[Node, ...]], Node]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from headgate.event.attributes import INT32_MAX, INT32_MIN
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.dialects.cesql.tree import (
     Arithmetic,
@@ -26,7 +25,8 @@ from headgate.filter.dialects.cesql.tree import (
     Tree,
 )
 from headgate.filter.dialects.sql_tokens import Kind, Lexicon, Token, Words, fault
-from headgate.limits import FILTER_LIST_ITEMS_MAX
+from headgate_api.event.attributes import INT32_MAX, INT32_MIN
+from headgate_api.limits import FILTER_LIST_ITEMS_MAX
 
 # --- tokens ---------------------------------------------------------------------------------------
 # CloudEvents SQL 1.0, section 2.3.

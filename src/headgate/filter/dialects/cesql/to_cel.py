@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
-from headgate.event.attributes import INT32_MAX
 from headgate.filter.cel.ast import FALSE, TRUE, And, Compare, Conditional, Node, Or, children
 from headgate.filter.cel.ast import Comparison as Op
 from headgate.filter.cel.attribute_names import present
@@ -46,7 +45,8 @@ from headgate.filter.dialects.cesql.values import (
     within_32_bits,
 )
 from headgate.filter.dialects.sql_tokens import fault
-from headgate.limits import FILTER_DEPTH_MAX, FILTER_NODES_MAX
+from headgate_api.event.attributes import INT32_MAX
+from headgate_api.limits import FILTER_DEPTH_MAX, FILTER_NODES_MAX
 
 _ORDERS: Final = {"<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
 _DEPTH_MAX: Final = 2 * FILTER_DEPTH_MAX
@@ -130,7 +130,6 @@ class Translator:
                 assert_never(tree)
 
     def signature(self, name: str, count: int, position: int) -> functions.Signature:
-        """The function that an invocation means."""
         for found in functions.FUNCTIONS.get(name, ()):
             if count == len(found.parameters) or (found.more is not None and count > len(found.parameters)):
                 return found

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from typing import Final, assert_never
 
-from headgate.event.attributes import CONTEXT_ATTRIBUTES, INT32_MAX, INT32_MIN, REQUIRED_ATTRIBUTES
 from headgate.filter.cel.ast import (
     Compare,
     Comparison,
@@ -20,6 +19,7 @@ from headgate.filter.cel.build import attribute, call, literal
 from headgate.filter.cel.functions.cesql import to_bool, to_int, to_string
 from headgate.filter.cel.functions.declare import FunctionError
 from headgate.filter.cel.rewrite import push_not
+from headgate_api.event.attributes import CONTEXT_ATTRIBUTES, INT32_MAX, INT32_MIN, REQUIRED_ATTRIBUTES
 
 
 class Type(StrEnum):
@@ -46,20 +46,13 @@ class Aim(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of an expression.
+    """A part of an expression."""
 
-    Attributes:
-        node: Its value in CEL; a CEL error where CESQL's value comes with an error.
-        fails: Attributes without which there is an error; None when there may be other reasons for one.
-        needs: Attributes without which there is an error in any case.
-        low, high: What an Integer lies between.
-    """
-
-    node: Node
+    node: Node  # its value in CEL; a CEL error where CESQL's value comes with an error
     type: Type
-    fails: frozenset[str] | None = frozenset()
-    needs: frozenset[str] = frozenset()
-    low: int = INT32_MIN
+    fails: frozenset[str] | None = frozenset()  # attributes without which it is an error; None: for other reasons, too
+    needs: frozenset[str] = frozenset()  # attributes without which there is an error in any case
+    low: int = INT32_MIN  # an Integer lies between these
     high: int = INT32_MAX
     constant: str | int | bool | None = None
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headgate.event.attributes import TEXT_ATTRIBUTES
 from headgate.filter.cel.ast import FALSE, TRUE, Compare, Comparison, ListOf, Macro, MacroKind, Name, Node, Not
 from headgate.filter.cel.attribute_names import is_written_plainly, present
 from headgate.filter.cel.build import all_of, any_of, attribute, call, literal
@@ -30,6 +29,7 @@ from headgate.filter.dialects.eventpattern.rules import (
     items_of,
 )
 from headgate.filter.dialects.eventpattern.text import Pattern
+from headgate_api.event.attributes import TEXT_ATTRIBUTES
 
 Bind = Callable[[Field, Pattern], tuple[str, ...]]
 """Where a field of a pattern lies: `("ce", attribute)` or `("data", member, ...)`; raises FilterError for nowhere."""
@@ -41,11 +41,7 @@ _DOTTED_MAX: Final = 3
 
 
 def event_pattern(value: object, field: str) -> str:
-    """CEL text of an `eventPattern`.
-
-    Raises:
-        FilterError: No event pattern, a name that no attribute can have, or over a limit.
-    """
+    """CEL text of an `eventPattern`; FilterError for none, a name that no attribute can have, or over a limit."""
     return pattern_to_cel(value, field, cloud_event)
 
 
@@ -130,9 +126,8 @@ def _members(root: Node, fields: list[Field], depth: int) -> list[Node]:
 class _Choice:
     """A way in which all of some fields match.
 
-    Attributes:
-        absent: Paths at which there must be no value; in the event around, as no element of an array was chosen there.
-        asked: What is asked of the values; nothing where all fields are absent.
+    At the paths `absent` there must be no value, in the event around, as no element of an array was chosen there.
+    Nothing is `asked` where all fields are absent.
     """
 
     absent: tuple[tuple[str, ...], ...]

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from headgate.event import rfc3339
 from headgate.filter.cel.ast import FALSE, TRUE, Call, Compare, Comparison, In, ListOf, Literal, Name, Node, Not
 from headgate.filter.cel.build import all_of, any_of, attribute, call, literal, method, one_of
 from headgate.filter.dialects.eventpattern.rules import (
@@ -22,6 +21,7 @@ from headgate.filter.dialects.eventpattern.rules import (
     Scalar,
     Wildcard,
 )
+from headgate_api.event import rfc3339
 
 _NUMBER_TYPES: Final = ListOf((Name("int"), Name("uint"), Name("double")))
 _SPECIAL: Final = re.compile(r"([^0-9A-Za-z_\s\u0080-\U0010ffff])")
@@ -32,10 +32,7 @@ _OCTET_BITS: Final = 8
 
 
 def tests(value: Node, matchers: Iterable[Matcher], *, is_string: bool) -> Node:
-    """Whether one of the matchers takes `value`; FALSE without any. `Exists` may not be among them.
-
-    `is_string`: the value is known to be a string, so its type is not asked.
-    """
+    """Whether a matcher (no `Exists`) takes `value`; FALSE without any. `is_string`: its type need not be asked."""
     exact: dict[Scalar | tuple[type, Scalar], Literal] = {}
     others: dict[Node, None] = {}
     for matcher in matchers:

@@ -16,7 +16,7 @@ from typing import Final
 from headgate.filter.cel.ast import INT64_MIN, UINT64_MAX
 from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.dialects.eventpattern.text import Pattern, Step
-from headgate.limits import FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX, PATTERN_FIELDS_MAX, PATTERN_WILDCARDS_MAX
+from headgate_api.limits import FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX, PATTERN_FIELDS_MAX, PATTERN_WILDCARDS_MAX
 
 Scalar = str | int | float | bool | None
 
@@ -84,17 +84,11 @@ Matcher = Exact | Affix | IgnoreCase | Wildcard | Numeric | Cidr | AnythingBut |
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A path of member names as they are written, and the matchers of which one must match.
+    """A path of member names as they are written, and the matchers of which one must match."""
 
-    Attributes:
-        names: From the root of the event.
-        matchers: At least one.
-        place: Path inside the pattern, for errors.
-    """
-
-    names: tuple[str, ...]
-    matchers: tuple[Matcher, ...]
-    place: tuple[Step, ...]
+    names: tuple[str, ...]  # from the root of the event
+    matchers: tuple[Matcher, ...]  # at least one
+    place: tuple[Step, ...]  # path inside the pattern, for errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +111,7 @@ _BITS: Final = re.compile(r"[0-9]{1,3}")
 
 
 def items_of(pattern: Pattern) -> tuple[Item, ...]:
-    """Everything that a pattern asks for, in the order in which it is written.
-
-    Raises:
-        FilterError: What event-ruler refuses, or too much of something.
-    """
+    """All that a pattern asks for, in the order in which it is written; FilterError for what event-ruler refuses."""
     if not isinstance(pattern.root, Mapping):
         raise pattern.fault((), "must be an object", hint='for instance {"source": ["aws.s3"]}')
     return _object(pattern, pattern.root, (), (), alternative=False)
@@ -351,12 +341,8 @@ _TOGETHER: Final = 2
 def arranged(items: Iterable[Item], base: _Items = ()) -> _Items:
     """Items that hold together if and only if `base` and `items` do, no `$or` tangled with another item.
 
-    Args:
-        items: Paths begin with the name of a root, as they are bound.
-        base: Items that came before and are arranged already.
-
-    Raises:
-        FilterError: `$or`s that have to be written out make too many fields (`limit` is named, the field is not).
+    Paths begin with the name of a root, as they are bound; `base` came before and is arranged already. Where `$or`s
+    that have to be written out make too many fields, a FilterError has the limit and no field.
     """
     for item in items:
         base = _with_field(base, item) if isinstance(item, Field) else _with_any(base, item)

@@ -11,9 +11,9 @@ import math
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]
 from typing import Final
 
-from headgate.event.json_text import refuse_constant
 from headgate.filter.cel.errors import FilterError, over_limit
-from headgate.limits import FILTER_CHARACTERS_MAX
+from headgate_api.event.json_text import refuse_constant
+from headgate_api.limits import FILTER_CHARACTERS_MAX
 
 Step = str | int
 """A member's name or an element's index."""
@@ -23,10 +23,7 @@ _DECODER: Final = JSONDecoder()
 
 
 class Pattern:
-    """A decoded pattern, from an object or its text, and what it takes to speak of places in it.
-
-    FilterError: the text is no JSON.
-    """
+    """A decoded pattern, from an object or its text, to speak of places in it; FilterError when it is no JSON."""
 
     def __init__(self, value: object, field: str) -> None:
         self._field = field
@@ -34,7 +31,6 @@ class Pattern:
         self.root = value if self._text is None else self._decode(self._text)
 
     def fault(self, path: tuple[Step, ...], reason: str, *, hint: str = "", limit: str = "") -> FilterError:
-        """The refusal of what lies at `path`."""
         field = self._field + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
         refusal = FilterError(reason, field=field, hint=hint, limit=limit)
         return refusal if self._text is None else refusal.at(self._text, _position(self._text, path))

@@ -18,11 +18,7 @@ from headgate.filter.dialects.sql_tokens import Kind, tokens
 
 
 def jms(value: object, field: str) -> str:
-    """CEL text of a selector.
-
-    Raises:
-        FilterError: No string, or no selector of strict JMS; `position` and `caret` are places in the selector.
-    """
+    """CEL text of a selector of strict JMS; the FilterError for any other has its place."""
     if not isinstance(value, str):
         raise FilterError("must be a string", field=field)
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from headgate.event.attributes import TEXT_ATTRIBUTES
+from headgate_api.event.attributes import TEXT_ATTRIBUTES
 
 
 class Type(StrEnum):

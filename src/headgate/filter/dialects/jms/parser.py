@@ -32,7 +32,7 @@ from headgate.filter.dialects.jms.tree import (
     Value,
 )
 from headgate.filter.dialects.sql_tokens import Kind, Lexicon, Token, Words, fault
-from headgate.limits import FILTER_LIST_ITEMS_MAX
+from headgate_api.limits import FILTER_LIST_ITEMS_MAX
 
 # --- tokens ---------------------------------------------------------------------------------------
 # Jakarta Messaging 3.1, section 3.8.1.1.

@@ -54,11 +54,7 @@ class _Value:
 
 
 def translate(text: str, condition: tree.Condition) -> Node:
-    """The CEL expression that is true exactly where the selector is.
-
-    Raises:
-        FilterError: A header that events do not have, or a comparison that JMS does not allow.
-    """
+    """The CEL expression that is true exactly where the selector is; FilterError for what JMS does not allow."""
     return _Translator(text).condition(condition).holds.cel()
 
 

@@ -33,7 +33,7 @@ from headgate.filter.dialects.pulsar.tree import (
     Value,
     predicate,
 )
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX, FILTER_TOKENS_MAX
+from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX, FILTER_TOKENS_MAX
 
 JsonObject = dict[str, object]
 _Kind = TypeVar("_Kind", Operator, Type)

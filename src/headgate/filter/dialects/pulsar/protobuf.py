@@ -29,8 +29,8 @@ from headgate.filter.dialects.pulsar.tree import (
     Value,
     predicate,
 )
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX
-from headgate.rpc import pulsar_pb2 as wire
+from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX
+from headgate_api.rpc import pulsar_pb2 as wire
 
 _SPELLING: Final = Spelling(name="name", operator="op", type="ty")
 _TYPES: Final = {Type.STRING: wire.Predicate.STRING, Type.LONG: wire.Predicate.LONG, Type.DOUBLE: wire.Predicate.DOUBLE}

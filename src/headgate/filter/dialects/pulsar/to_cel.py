@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable
 from typing import Final, assert_never
 
-from headgate.event import rfc3339
-from headgate.event.attributes import TEXT_ATTRIBUTES
 from headgate.filter.cel.ast import (
     PUBLISH_TIME,
     Call,
@@ -45,6 +43,8 @@ from headgate.filter.dialects.pulsar.tree import (
 )
 from headgate.filter.dialects.text_values import text_is_one_of, timestamp_of_micros
 from headgate.filter.dialects.three_valued import Truth, both, compared, either, required
+from headgate_api.event import rfc3339
+from headgate_api.event.attributes import TEXT_ATTRIBUTES
 
 _ORDERS: Final = {
     Operator.GREATER_THAN: Comparison.GT,

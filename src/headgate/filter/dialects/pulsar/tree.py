@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from headgate.event import rfc3339
 from headgate.filter.cel.ast import INT64_MAX, INT64_MIN, TIMESTAMP_END_S, TIMESTAMP_START_S
 from headgate.filter.cel.errors import FilterError, over_limit, unusable_character
 from headgate.filter.cel.like import PatternError, parse_pattern
 from headgate.filter.dialects.text_values import check_name
-from headgate.limits import FILTER_LIST_ITEMS_MAX
+from headgate_api.event import rfc3339
+from headgate_api.limits import FILTER_LIST_ITEMS_MAX
 
 Value = str | int | float
 """A constant; of a time, an RFC 3339 text or milliseconds since 1970 UTC."""
@@ -63,7 +63,6 @@ OF_STRINGS: Final = frozenset(
         *(Operator.CONTAINS_ALL, Operator.CONTAINS_ANY, Operator.CONTAINS_NONE),
     }
 )
-"""Operators for strings alone."""
 
 
 ESCAPE: Final = "\\"
@@ -132,7 +131,6 @@ class Spelling:
     single: bool = False
 
     def value(self, index: int) -> str:
-        """One of the values."""
         return self.values if self.single else f"{self.values}[{index}]"
 
 
@@ -147,15 +145,7 @@ def predicate(
     field: str,
     spelling: Spelling,
 ) -> Predicate:
-    """A checked predicate.
-
-    Args:
-        type_: How the property is read; None for what its values are.
-
-    Raises:
-        FilterError: A name that no attribute has, a number of values that the operator does not take, or a value of
-            another type.
-    """
+    """A checked predicate; without `type_` the property is read as what its values are. Raises FilterError."""
     _check_count(operator, len(values), f"{field}.{spelling.values}")
     if isinstance(subject, Time):
         return _of_time(subject, operator, values, type_, field, spelling)

@@ -1,0 +1,219 @@
+"""`headgate serve`: runs the broker on this machine; `headgate demo` shows it at work, and checks every count."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+from rich.console import Console
+
+from headgate.observe import logs
+from headgate.server import preflight
+from headgate.server.child import FATAL_STATUS
+from headgate.server.effective import effective
+from headgate.server.supervisor import Supervisor
+from headgate_api.errors import HeadgateError
+from headgate_cli.client import fail
+
+_log = structlog.get_logger(__name__)
+
+
+def serve(
+    data: Annotated[Path | None, typer.Option(help="Directory of all durable data.")] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT for events, the API and metrics. Default: 127.0.0.1:8080.")
+    ] = None,
+    grpc: Annotated[str | None, typer.Option(help="HOST:PORT for gRPC, or off. Default: 127.0.0.1:8081.")] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(help="PEM file of the certificate chain. You may replace it and the key at any time."),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
+    tls_mode: Annotated[
+        str | None,
+        typer.Option(help="disabled, permissive (plain and TLS ports) or strict (TLS only, as with --tls-cert alone)."),
+    ] = None,
+    tls_listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT of HTTP over TLS in permissive mode. Default: 127.0.0.1:8443.")
+    ] = None,
+    tls_grpc: Annotated[
+        str | None, typer.Option(help="HOST:PORT of gRPC over TLS in permissive mode, or off. Default: 127.0.0.1:8444.")
+    ] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="PEM file of the CAs whose client certificates are accepted.")
+    ] = None,
+    tls_client_auth: Annotated[
+        str | None, typer.Option(help="Whether clients must present a certificate: required (default) or optional.")
+    ] = None,
+    tls_ca: Annotated[Path | None, typer.Option(help="PEM file of the server's own CA, shown to clients.")] = None,
+    authentication_config: Annotated[
+        Path | None, typer.Option(help="File of Kubernetes' AuthenticationConfiguration: issuers of tokens (OIDC).")
+    ] = None,
+    token_auth_file: Annotated[
+        Path | None, typer.Option(help="File of tokens, see headgate token. It may change while the server runs.")
+    ] = None,
+    audit_log_path: Annotated[
+        Path | None, typer.Option(help="File of the audit log: writes and refusals, a JSON line each.")
+    ] = None,
+    public_url: Annotated[
+        str | None, typer.Option(help="URL at which clients reach the server, for example that of a proxy.")
+    ] = None,
+    secrets_key_file: Annotated[
+        Path | None, typer.Option(help="File of the keys that encrypt stored Secrets: lines NAME:BASE64.")
+    ] = None,
+    secrets_key_command: Annotated[
+        str | None, typer.Option(help="Command that prints these keys, for example from a key management service.")
+    ] = None,
+    allow_anonymous: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-anonymous", help="Answer requests without credentials, also on addresses other than loopback."
+        ),
+    ] = None,
+    default_authorization_mode: Annotated[
+        str | None,
+        typer.Option(
+            help="Who may send to a broker without an EventPolicy: allow-same-namespace, allow-all, deny-all."
+        ),
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Another host name that requests may use: NAME, *.NAME, or * for any. Repeatable."),
+    ] = None,
+    eventtype_auto_create: Annotated[
+        bool | None,
+        typer.Option(
+            "--eventtype-auto-create", help="Create an EventType object for each type of events that a broker accepts."
+        ),
+    ] = None,
+    manifests: Annotated[Path | None, typer.Option(help="Directory of YAML objects to apply on start.")] = None,
+    partitions: Annotated[int | None, typer.Option(help="Partitions of the event log.")] = None,
+    fronts: Annotated[
+        int | None, typer.Option(help="Processes that accept events. Default: one for every four cores, at least one.")
+    ] = None,
+    dispatchers: Annotated[
+        int | None,
+        typer.Option(help="Processes that deliver. Default: as before; at first one for every four cores."),
+    ] = None,
+    retain_hours: Annotated[
+        float | None, typer.Option(help="How long delivered events stay in the log. Default: 168 (a week).")
+    ] = None,
+    retain_mb: Annotated[
+        int | None, typer.Option(help="Size of a partition above which delivered events are removed earlier.")
+    ] = None,
+    backlog_hours: Annotated[
+        float | None, typer.Option(help="How long undelivered events are kept. Default: 168.")
+    ] = None,
+    backlog_mb: Annotated[
+        int | None, typer.Option(help="MiB of undelivered events that are kept per partition. Default: 16384.")
+    ] = None,
+    on_corrupt: Annotated[
+        str | None, typer.Option(help="What readers do at a damaged chunk: stop (default) or skip.")
+    ] = None,
+    accept_lost: Annotated[
+        str | None,
+        typer.Option(
+            help="Start although these databases are lost, whole or in part: control.db, dispatch.db, deadletters.db,"
+            " replays.db, subscriptions.db."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="headgate.yaml: settings, and the deployment on Kafka that this server belongs to."),
+    ] = None,
+    kafka: Annotated[
+        str | None, typer.Option(help="HOST:PORT of Kafka's brokers, separated by commas, instead of the file's.")
+    ] = None,
+    spark: Annotated[
+        str | None, typer.Option(help="Spark's master on Kafka, spark://HOST:PORT or local[N], instead of the file's.")
+    ] = None,
+    role: Annotated[
+        str | None,
+        typer.Option(help="On Kafka, any of control,front,matcher,dispatcher,reader,source. Default: all of them."),
+    ] = None,
+    advertise: Annotated[
+        str | None, typer.Option(help="On Kafka, URL at which the other servers of the deployment reach this one.")
+    ] = None,
+) -> None:
+    """Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C.
+
+    An option wins over the environment (HEADGATE_DATA, HEADGATE_LISTEN, ...). The environment wins over the file of
+    --config, and the file over the default. headgate config check checks a file. headgate config show says where each
+    setting comes from.
+
+    Exit status: 0 after an orderly stop (SIGTERM, Ctrl-C); 78 when a restart does not help: a wrong setting or
+    file, no Java, a data directory of a newer version; 1 when the problem may go away.
+
+    Example: headgate serve --data ./headgate-data --listen 127.0.0.1:8080
+
+    Example: headgate serve --listen 0.0.0.0:8443 --tls-cert server.pem --tls-key server.key --tls-client-ca ca.pem
+
+    Example: headgate serve --config headgate.yaml --role control,front
+    """
+    try:
+        status = _run(options_of(locals()))  # every option is a setting of its name
+    except HeadgateError as error:
+        fail(str(error), error.hint, status=exit_status(error))
+    sys.exit(status)
+
+
+def options_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the command as `effective` takes them."""
+    return {**parameters, "allowed_host": ",".join(parameters["allowed_host"] or ()) or None}
+
+
+def exit_status(error: HeadgateError) -> int:
+    """1 for what may have passed when the server is started again, else EX_CONFIG of sysexits.h."""
+    return 1 if error.retriable else FATAL_STATUS
+
+
+def _run(given: Mapping[str, Any]) -> int:
+    found = effective(given)
+    settings, cluster = found.settings, found.cluster
+    preflight.check_settings(settings, cluster)  # an invalid setting fails here, not in a child process
+    logs.configure("supervisor")
+    preflight.check_machine(settings, cluster)
+    preflight.tell_openness(settings)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    place = f"data in {settings.data}" if cluster is None else f"on Kafka at {cluster.kafka.bootstrap}"
+
+    def say(text: str) -> None:
+        """To a person, or as one more line of the log."""
+        if console.is_terminal:
+            console.print(f"headgate: {text}")
+        else:
+            _log.info(text)
+
+    def announce(seconds: float) -> None:
+        say(f"ready after {seconds:.1f} s: POST CloudEvents to {settings.url}/default/default")
+
+    say(f"starting on {settings.url}, {place} (Spark takes some seconds)")
+
+    return asyncio.run(Supervisor(settings, announce, cluster).run())
+
+
+def demo(
+    events: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many events are published.")] = 4_000,
+    rate: Annotated[float, typer.Option(min=1.0, max=10_000.0, help="Events per second.")] = 250.0,
+) -> None:
+    """Show Headgate at work: a server, triggers in several dialects, a producer and a subscriber, all on this machine.
+
+    It takes half a minute. The server listens only on free loopback ports. Its data is deleted at the end.
+
+    Exit status: 0 when every trigger got exactly its events, else 1.
+
+    Example: headgate demo
+
+    Example: headgate demo --events 20000 --rate 1000
+    """
+    from headgate.demo.run import run  # here: a server needs nothing of it
+
+    console = Console(highlight=False)
+    console.soft_wrap = not console.is_terminal
+    preflight.check_spark()
+    raise typer.Exit(asyncio.run(run(events, rate, console)))

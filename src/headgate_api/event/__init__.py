@@ -1,0 +1,1 @@
+"""CloudEvents: the model, and its HTTP and JSON forms. Pure."""

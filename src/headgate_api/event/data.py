@@ -1,0 +1,68 @@
+"""The kinds of event data: none, JSON, text, binary."""
+
+from __future__ import annotations
+
+import binascii
+from typing import Final
+
+import msgspec
+
+from headgate_api.event import json_text
+from headgate_api.event.attributes import media_type
+from headgate_api.event.errors import EventError, EventTooLargeError
+from headgate_api.event.model import DataKind
+
+
+class _DataOnly(msgspec.Struct):
+    """The bytes of an event's member `data` in the JSON format; everything else is read elsewhere."""
+
+    data: msgspec.Raw = msgspec.Raw()
+
+
+decode_data: Final = msgspec.json.Decoder(_DataOnly).decode
+decode_batch_data: Final = msgspec.json.Decoder(list[_DataOnly]).decode
+
+
+def kind_of(content_type: str | None, data: bytes) -> DataKind:
+    """Kind of data that came as bytes: in a binary request's body or as Base64.
+
+    Without a media type nothing is assumed. Bytes that call themselves JSON and are not stay what they are: BINARY.
+
+    Raises:
+        EventError: JSON that breaks one of the rules of `json_text`.
+    """
+    if content_type is None:
+        return DataKind.BINARY
+    media = media_type(content_type)
+    if media is None or not media.is_json:
+        return DataKind.BINARY
+    try:
+        json_text.parse(data)
+        json_text.check_depth(data)
+    except json_text.MalformedJsonError:
+        return DataKind.BINARY
+    except json_text.ComplexJsonError as error:
+        raise too_complex(error) from None
+    except json_text.AmbiguousJsonError as error:
+        raise EventError(str(error), attribute="data") from None
+    return DataKind.JSON
+
+
+def too_complex(error: json_text.ComplexJsonError) -> EventTooLargeError:
+    """What the producer of such data is told."""
+    hint = "send parts of it as events of their own"
+    return EventTooLargeError(f"{error} (JSON_CONTAINERS_MAX)", hint=hint)
+
+
+def decode_base64(encoded: object) -> bytes:
+    """Decodes data that is written as Base64 (RFC 4648, padded, no line breaks).
+
+    Raises:
+        EventError: It is not.
+    """
+    if type(encoded) is not str:
+        raise EventError("must be a string of Base64", attribute="data")
+    try:
+        return binascii.a2b_base64(encoded, strict_mode=True)
+    except ValueError:
+        raise EventError("must be Base64 (RFC 4648)", attribute="data") from None

@@ -1,0 +1,193 @@
+"""`headgate filter backtest`: counts what a filter would have taken, by a running server or from a data directory."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from headgate_api.backtest import BacktestPage, BacktestRequest, BacktestResult, BacktestSummary
+from headgate_api.control.objects import OWN_API_VERSION
+from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
+from headgate_api.limits import BACKTEST_HOURS_MAX, BACKTEST_S_MAX
+from headgate_cli.client import (
+    BROKER_DEFAULT,
+    SERVER_DEFAULT,
+    Broker,
+    JsonOption,
+    Namespace,
+    Server,
+    api_path,
+    filter_value,
+    print_table,
+    request,
+    time_text,
+)
+from headgate_cli.lazy import module_of
+
+_HOURS_SHOWN: Final = 48
+_TRIGGERS_SHOWN: Final = 20
+_BAR: Final = 40
+
+AskPage = Callable[[BacktestRequest], BacktestPage]
+
+
+def backtest(
+    expression: Annotated[str, typer.Argument(metavar="FILTER", help="CEL, or JSON as in a trigger's spec.filter.")],
+    broker: Broker = BROKER_DEFAULT,
+    since: Annotated[
+        str, typer.Option("--since", help="Only events stored since then: a time (RFC 3339) or an age (12h, 30d).")
+    ] = "",
+    until: Annotated[str, typer.Option("--until", help="Only events stored before then: a time or an age.")] = "",
+    against: Annotated[str, typer.Option("--against", metavar="FILTER", help="A second filter to compare with.")] = "",
+    share: Annotated[
+        float, typer.Option("--sample", metavar="SHARE", help="Read only this share of the events, such as 0.01.")
+    ] = 1.0,
+    triggers: Annotated[
+        bool, typer.Option("--triggers/--no-triggers", help="Compare with the broker's triggers.")
+    ] = True,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", help="Read this data directory instead of asking a server.", show_default=False
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Count the stored events that a filter would have matched: by hour, and compared with other filters.
+
+    It reads all stored events. With --sample it reads some of them and estimates the count, with a margin of error.
+    A count ends after 10 minutes and says how far it came. Nothing is changed or delivered.
+
+    \b
+    Examples:
+      headgate filter backtest 'data.amount > 1000' --since 30d
+      headgate filter backtest '{"prefix": {"type": "order."}}' --broker shop/orders --sample 0.01
+      headgate filter backtest 'data.amount > 1000' --against 'data.amount > 500' --data headgate-data --json
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    asked = BacktestRequest(
+        filter=filter_value(expression),
+        against=filter_value(against),
+        from_=time_text(since) or "earliest",
+        to=time_text(until) or "next",
+        share=share,
+        triggers=triggers,
+    )
+    path = full_name(broker, namespace)
+    with _asking(data, server, path) as ask, _progress() as show:
+        result = _counted(asked, ask, show, has_second=bool(against))
+    if as_json:
+        typer.echo(msgspec.json.encode({"broker": path, **msgspec.to_builtins(result)}).decode())
+    else:
+        _print(result, path)
+
+
+def _counted(
+    asked: BacktestRequest, ask: AskPage, show: Callable[[float], object], *, has_second: bool
+) -> BacktestSummary:
+    """Asks for page after page, for BACKTEST_S_MAX at most."""
+    result = BacktestResult(asked.share, has_second=has_second)
+    until = time.monotonic() + BACKTEST_S_MAX
+    page = ask(asked)
+    result.add(page)
+    while page.next and time.monotonic() < until:
+        show(result.done)
+        page = ask(msgspec.structs.replace(asked, next=page.next))
+        result.add(page)
+    return result.summary()
+
+
+@contextlib.contextmanager
+def _asking(data: Path | None, server: str, broker: str) -> Iterator[AskPage]:
+    """Asks the server, or the files of a data directory."""
+    if data is None:
+        namespace, _, name = broker.partition("/")
+        url = api_path(OWN_API_VERSION, namespace, "brokers", name, "backtest")
+
+        def ask(asked: BacktestRequest) -> BacktestPage:
+            return msgspec.convert(request(server, "POST", url, body=msgspec.to_builtins(asked)), BacktestPage)
+
+        yield ask
+        return
+    with module_of("headgate.cli.filter_tools", "headgate filter backtest --data").asking(data, broker) as ask_files:
+        yield ask_files
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[float], object]]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (TextColumn("counting"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=1.0)
+        yield lambda done: shown.update(task, completed=done)
+
+
+def _print(found: BacktestSummary, broker: str) -> None:
+    def shown(name: str, count: int | None) -> str:
+        """A count, and for a sample between which counts the true one lies."""
+        within = found.intervals.get(name)
+        margin = f" ({within.low:,} to {within.high:,})" if within is not None else ""
+        return f"{'about ' if found.sampled else ''}{count:,}{margin}"
+
+    typer.echo(f"stored   {found.stored:,} events, {found.scanned:,} scanned ({broker} and others of this log)")
+    if not found.complete:
+        typer.echo("stopped  before the end: what follows is of the events scanned; --sample looks at fewer", err=True)
+    elif found.intervals:
+        typer.echo(f"sampled  for {found.confidence:.0%} of samples the true counts lie between those in parentheses")
+    elif found.sampled:
+        typer.echo("sampled  too few windows for a margin of error; --sample with a larger share looks at more")
+    errors = f", an error on {shown('errors', found.errors)}" if found.errors else ""
+    typer.echo(f"taken    {shown('taken', found.taken)}{errors}")
+    if found.against is not None and found.both is not None:
+        errors = f", an error on {shown('againstErrors', found.against_errors)}" if found.against_errors else ""
+        typer.echo(f"against  {shown('against', found.against)}{errors}")
+        only, other = found.taken - found.both, found.against - found.both
+        both = shown("both", found.both)
+        typer.echo(f"both     {both}; only the filter {max(0, only):,}, only the other {max(0, other):,}")
+    _print_hours(found)
+    _print_triggers(found)
+
+
+def _print_hours(found: BacktestSummary) -> None:
+    if not found.hours:
+        return
+    shown = found.hours[-_HOURS_SHOWN:]
+    most = max(1, *(one.taken for one in shown))
+    has_second = found.against is not None
+    heads = ["HOUR", "TAKEN", *(["AGAINST"] if has_second else []), ""]
+    rows = [
+        [one.hour, f"{one.taken:,}", *([f"{one.against:,}"] if has_second else []), "#" * -(-one.taken * _BAR // most)]
+        for one in shown
+    ]
+    typer.echo()
+    print_table([heads, *rows])
+    left_out = len(found.hours) - len(shown) + found.hours_left_out
+    if left_out:
+        typer.echo(f"... and {left_out} hours more; --json lists up to {BACKTEST_HOURS_MAX:,}")
+
+
+def _print_triggers(found: BacktestSummary) -> None:
+    if not found.triggers:
+        return
+    about = "about " if found.triggers_estimated or found.sampled else ""
+    shown = found.triggers[:_TRIGGERS_SHOWN]
+    typer.echo()
+    heads = ["TRIGGER", "TAKES TOO", "SHARE"]
+    print_table([heads, *([one.name, f"{about}{one.both:,}", f"{one.share:.0%}"] for one in shown)])
+    if len(found.triggers) > len(shown):
+        typer.echo(f"... and {len(found.triggers) - len(shown)} triggers more; --json lists them")
+    if found.triggers_left_out:
+        typer.echo(f"... and {found.triggers_left_out} triggers that were not compared")

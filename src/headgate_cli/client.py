@@ -1,0 +1,264 @@
+"""Requests of commands to a running server, and their output."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import re
+import shutil
+import sys
+import textwrap
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Annotated, Any, Final, NoReturn
+from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
+import typer
+
+from headgate_api.control.metadata import duration_s
+from headgate_api.control.objects import Kind
+from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.event.json_text import decode_strictly
+from headgate_api.event.names import full_name
+from headgate_cli import access
+
+SERVER_DEFAULT: Final = "http://127.0.0.1:8080"
+TIMEOUT_S: Final = 30.0
+"""One request: a healthy server answers in milliseconds."""
+EXIT_USAGE: Final = 2
+"""Exit status for an option or an argument that makes no sense; else a failure is 1."""
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_BETWEEN: Final = "   "
+_CELL_CHARS_MIN: Final = 8
+_NAMESPACE_OF: Final = re.compile(r"/apis?/.+/namespaces/([^/]+)/|/([^/]+)/[^/]+(?:/events)?(?:\?|$)")
+"""Of paths of the API, and of those of brokers."""
+
+Server = Annotated[str, typer.Option("--server", envvar="HEADGATE_SERVER", help="URL of the running server.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of what is named without one.")]
+Broker = Annotated[str, typer.Option("--broker", "-b", help="NAME or NAMESPACE/NAME of the broker.")]
+BROKER_DEFAULT: Final = "default"
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print JSON: one object on each line.")]
+
+
+class ApiRefusedError(InvalidInputError):
+    """The server refused a request; the message and the hint are its own."""
+
+    code = "refused"
+
+    def __init__(self, status: int, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+class NoServerError(UnavailableError):
+    """No server answers at the URL, or not with JSON."""
+
+    code = "no-server"
+
+
+def request(
+    server: str,
+    method: str,
+    path: str,
+    *,
+    body: dict[str, Any] | msgspec.Raw | None = None,
+    content_type: str = "application/json",
+    accept: str = "application/json",
+    missing_ok: bool = False,
+    timeout_s: float = TIMEOUT_S,
+) -> Any:  # noqa: ANN401 - JSON of the server
+    """The server's answer, from JSON; None for none, and for what is not there, with `missing_ok`.
+
+    Raises:
+        ApiRefusedError: The server refused the request.
+        NoServerError: No server answers.
+    """
+    headers = {"Accept": accept, "Content-Type": content_type}
+    try:
+        data = msgspec.json.encode(body) if body is not None else None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"the object holds a value that JSON cannot hold: {error}") from error
+    call = urllib.request.Request(_url(server, path), data, headers, method=method)
+    try:
+        with _translated_errors(server), _opened(call, timeout_s) as response:
+            return json.loads(response.read() or b"null")
+    except ApiRefusedError as error:
+        if error.status == HTTPStatus.NOT_FOUND and missing_ok:
+            return None
+        raise _blamed(server, path, error) from error
+
+
+def api_path(api_version: str, namespace: str | None, *names: object) -> str:
+    """A path of the API: in a namespace, or in all with None; `names` are what follows, such as `triggers`, `gold`."""
+    within = ("namespaces", namespace) if namespace is not None else ()
+    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    return "/".join([root, *(quote(str(name), safe="") for name in (*within, *names))])
+
+
+def object_path(kind: Kind, namespace: str, *names: str) -> str:
+    """The API's path of an object: its name, and perhaps what is below it."""
+    return api_path(kind.api_version, namespace if kind.is_namespaced else None, kind.plural, *names)
+
+
+def split_name(name: str, namespace: str) -> tuple[str, str]:
+    """Namespace and name of what a person names: `name` or `namespace/name`; "" stays a name that is not given."""
+    namespace, _, name = full_name(name, namespace).partition("/")
+    return namespace, name
+
+
+def named_path(kind: Kind, name: str, namespace: str, *below: str) -> str:
+    """The API's path of an object that a person names, and perhaps of what is below it."""
+    if not kind.is_namespaced:
+        return object_path(kind, "", name, *below)
+    namespace, name = split_name(name, namespace)
+    return object_path(kind, namespace, name, *below)
+
+
+def time_text(text: str) -> str:
+    """An age (90s, 15m, 12h, 7d, PT1H) as the time it means; the server judges everything else."""
+    is_short = text[-1:] in _UNITS_S and text[:-1].isascii() and text[:-1].isdecimal()
+    try:
+        age = timedelta(seconds=int(text[:-1]) * _UNITS_S[text[-1]] if is_short else duration_s(text))
+        return (datetime.now(UTC) - age).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError):
+        return text
+
+
+def filter_value(text: str) -> str | dict[str, Any]:
+    """The option --filter: CEL, or JSON as in a trigger's `spec.filter`.
+
+    Raises:
+        InvalidInputError: It begins like JSON and is none, or has a member twice.
+    """
+    try:
+        return decode_strictly(text.encode(), dict[str, Any]) if text.lstrip().startswith("{") else text
+    except ValueError as error:
+        raise InvalidInputError(f"--filter is no valid JSON: {error}", hint="CEL needs no braces") from error
+
+
+def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:
+    """The lines of an answer as they come, for as long as the server sends any.
+
+    Raises:
+        ApiRefusedError: The server refused the request.
+        NoServerError: No server answers, or it stopped.
+    """
+    call = urllib.request.Request(_url(server, path), headers={"Accept": accept})
+    try:
+        with _translated_errors(server), _opened(call) as response:
+            yield from response
+    except ApiRefusedError as error:
+        raise _blamed(server, path, error) from error
+
+
+def _blamed(server: str, path: str, error: ApiRefusedError) -> ApiRefusedError:
+    """The error of a path; where its whole namespace is missing, that instead of the object."""
+    found = _NAMESPACE_OF.match(path) if error.status == HTTPStatus.NOT_FOUND else None
+    if found is None:
+        return error
+    namespace = unquote(found[1] or found[2])
+    try:
+        request(server, "GET", api_path("v1", None, "namespaces", namespace))
+    except ApiRefusedError as answer:
+        if answer.status == HTTPStatus.NOT_FOUND:
+            hint = "-n NAMESPACE or NAMESPACE/NAME names another; headgate get brokers -A shows all"
+            return ApiRefusedError(error.status, f"there is no namespace {namespace!r}", hint=hint)
+    hint = error.hint or f"-n names another namespace than {namespace!r}"
+    return ApiRefusedError(error.status, error.message, hint=hint)
+
+
+def _opened(call: urllib.request.Request, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - urllib's answer
+    """The answer to a request as it begins."""
+    secure = access.context() if call.type == "https" else None
+    shown = access.authorization(call.full_url)
+    if shown:
+        call.add_unredirected_header("Authorization", shown)
+    return urllib.request.urlopen(call, timeout=timeout_s, context=secure)
+
+
+def _url(server: str, path: str) -> str:
+    if urlsplit(server).scheme not in ("http", "https"):
+        raise NoServerError(f"{server!r} is no URL of a server", hint=f"for example {SERVER_DEFAULT}")
+    return server.rstrip("/") + path
+
+
+@contextlib.contextmanager
+def _translated_errors(server: str) -> Iterator[None]:
+    """Failures of a request as errors of Headgate."""
+    try:
+        yield
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _refusal(error) from error
+    except (ValueError, http.client.HTTPException) as error:
+        if (failed := access.handshake_error(server, error)) is not None:
+            raise failed from error
+        raise NoServerError(f"{server} does not answer like Headgate: {error}", hint="check --server") from error
+    except OSError as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(reason, OSError) and (failed := access.handshake_error(server, reason)) is not None:
+            raise failed from error
+        raise NoServerError(
+            f"no server at {server}: {reason}",
+            hint="start one with `headgate serve`, or name it with --server or HEADGATE_SERVER",
+        ) from error
+
+
+def _refusal(error: urllib.error.HTTPError) -> ApiRefusedError:
+    """What the server says: a `Status` of its API, or the problem details of a publish URI."""
+    try:
+        said = {"hint": "", **json.load(error)}
+        return ApiRefusedError(error.code, str(said.get("message") or said["detail"]), hint=str(said["hint"]))
+    except (ValueError, KeyError, TypeError):
+        return ApiRefusedError(error.code, f"HTTP {error.code} {error.reason}")
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 broker`, `1,203 brokers`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def print_table(rows: list[list[str]]) -> None:
+    """Lines of columns, each as wide as its widest cell.
+
+    On a terminal, columns that say nothing are left out, and the widest ones are wrapped until the lines fit.
+    """
+    columns = [[str(cell) for cell in column] for column in zip(*rows, strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    if sys.stdout.isatty():
+        columns = [column for column in columns if any(column[1:])]
+        widths = [max(map(len, column)) for column in columns]
+        room = shutil.get_terminal_size().columns - len(_BETWEEN) * (len(columns) - 1)
+        while sum(widths) > room and max(widths) > _CELL_CHARS_MIN:
+            widths[widths.index(max(widths))] -= 1
+    wrapped = [
+        [[cell] if len(cell) <= width else textwrap.wrap(cell, width, break_on_hyphens=False) for cell in column]
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    for row in zip(*wrapped, strict=True):
+        for line in itertools.zip_longest(*row, fillvalue=""):
+            typer.echo(_BETWEEN.join(map(str.ljust, line, widths)).rstrip())
+
+
+def print_error(message: str, *, hint: str = "") -> None:
+    """Prints an error and a hint to stderr."""
+    from rich.console import Console  # here: most commands end without an error
+    from rich.text import Text
+
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(Text.assemble(("error:", "bold red"), f" {message}"))
+    if hint:
+        console.print(Text.assemble(("hint:", "bold cyan"), f" {hint}"))
+
+
+def fail(message: str, hint: str = "", *, status: int = 1) -> NoReturn:
+    """Prints an error and ends with an exit status."""
+    print_error(message, hint=hint)
+    raise typer.Exit(status)

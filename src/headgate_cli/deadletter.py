@@ -1,0 +1,199 @@
+"""`headgate deadletter`: lists, sends again and discards dead letters."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
+
+import typer
+
+from headgate_api.control.objects import OWN_API_VERSION
+from headgate_api.event.names import NAMESPACE_DEFAULT
+from headgate_api.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT
+from headgate_cli.client import (
+    SERVER_DEFAULT,
+    JsonOption,
+    Namespace,
+    Server,
+    api_path,
+    print_table,
+    request,
+    split_name,
+    time_text,
+)
+
+_HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "DIED", "ATTEMPTS", "TYPE", "EVENT"]
+
+app = typer.Typer(no_args_is_help=True, help="Events that could not be delivered.")
+
+Ids = Annotated[list[int] | None, typer.Argument(help="Ids of dead letters. Without ids: all that the options select.")]
+Trigger = Annotated[str, typer.Option("--trigger", help="Only dead letters of this trigger: NAME or NAMESPACE/NAME.")]
+Reason = Annotated[str, typer.Option("--reason", help="Only this reason: 400, 5xx, timeout, filter-error, ...")]
+State = Annotated[str, typer.Option("--state", help="Only this state: sending, kept or redriving.")]
+StateKept = Annotated[
+    str, typer.Option("--state", help="Only this state: sending, kept or redriving. Default without ids: kept.")
+]
+Since = Annotated[
+    str, typer.Option("--since", help="Given up at or after this time (RFC 3339), or since this age (15m, 7d).")
+]
+Until = Annotated[str, typer.Option("--until", help="Given up before this time (RFC 3339), or this age.")]
+Filter = Annotated[str, typer.Option("--filter", help="Only events for which this CEL expression is true.")]
+
+
+@app.command("list")
+def list_(
+    trigger: Trigger = "",
+    reason: Reason = "",
+    state: State = "",
+    since: Since = "",
+    until: Until = "",
+    filter_: Filter = "",
+    limit: Annotated[int, typer.Option("--limit", help="Print at most this many.", min=1)] = 100,
+    as_json: JsonOption = False,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Show dead letters, the oldest first."""
+    namespace, trigger = split_name(trigger, namespace)
+    items: list[dict[str, Any]] = []
+    query = _selection(trigger, reason, state, since, until, filter_)
+    while len(items) < limit:
+        if not filter_:  # with one, a page is what is looked at, not what is found
+            query["limit"] = min(limit - len(items), DEADLETTER_PAGE_MAX)
+        answer = request(server, "GET", f"{_path(namespace)}?{urlencode(query)}")
+        items += answer["items"]
+        if "next" not in answer:
+            break
+        query |= {"after": answer["next"], "ceiling": answer["ceiling"]}
+    del items[limit:]
+    if as_json:
+        typer.echo(json.dumps(items, indent=2))
+    elif not items:
+        typer.echo(f"no dead letters found in namespace {namespace}", err=True)
+    else:
+        print_table([_HEADS, *map(_row, items)])
+
+
+@app.command()
+def show(
+    id_: Annotated[int, typer.Argument(metavar="ID", help="Id of a dead letter.")],
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Print one dead letter with its event, as JSON."""
+    typer.echo(json.dumps(request(server, "GET", _path(namespace, id_)), indent=2))
+
+
+@app.command()
+def redrive(
+    ids: Ids = None,
+    trigger: Trigger = "",
+    reason: Reason = "",
+    state: StateKept = "",
+    since: Since = "",
+    until: Until = "",
+    filter_: Filter = "",
+    rate: Annotated[
+        float, typer.Option("--rate", help="Maximum number of dead letters per second.")
+    ] = REDRIVE_RATE_DEFAULT,
+    to_trigger: Annotated[
+        str,
+        typer.Option(
+            "--to-trigger",
+            help="Send them to this trigger of the namespace, whatever its filter says. They are its dead letters from "
+            "then on.",
+        ),
+    ] = "",
+    as_json: JsonOption = False,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Send dead letters to their triggers' subscribers again. The server continues after this command has ended."""
+    namespace, trigger = split_name(trigger, namespace)
+    place, to_name = split_name(to_trigger, namespace)
+    if place != namespace:
+        raise typer.BadParameter(
+            f"the trigger must be in namespace {namespace}, the dead letters'", param_hint="--to-trigger"
+        )
+    query = _selection(trigger, reason, state, since, until, filter_)
+    what = ("redrive", to_name) if to_name else ("redrive",)
+    _each_page(what, query | {"rate": rate}, ids, namespace, server, as_json=as_json)
+
+
+@app.command()
+def discard(
+    ids: Ids = None,
+    trigger: Trigger = "",
+    reason: Reason = "",
+    state: StateKept = "",
+    since: Since = "",
+    until: Until = "",
+    filter_: Filter = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    as_json: JsonOption = False,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Delete dead letters for good."""
+    if not yes and not typer.confirm("discard these dead letters for good?"):
+        raise typer.Exit(1)
+    namespace, trigger = split_name(trigger, namespace)
+    query = _selection(trigger, reason, state, since, until, filter_)
+    _each_page(("discard",), query, ids, namespace, server, as_json=as_json)
+
+
+def _selection(trigger: str, reason: str, state: str, since: str, until: str, filter_: str) -> dict[str, Any]:
+    span = {"since": time_text(since), "until": time_text(until)}
+    given = {"trigger": trigger, "reason": reason, "state": state, **span, "filter": filter_}
+    return {name: value for name, value in given.items() if value}
+
+
+def _each_page(
+    what: tuple[str, ...],
+    query: dict[str, Any],
+    ids: list[int] | None,
+    namespace: str,
+    server: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Requests page after page, to the last; `what` ends the path."""
+    count = gone = 0
+    redrives = what[0] == "redrive"
+    if ids:
+        query["ids"] = ids
+    while True:
+        answer = request(server, "POST", _path(namespace, *what), body=query)
+        count += answer["count"]
+        gone += answer.get("gone", 0)
+        if "next" not in answer:
+            break
+        query |= {"after": answer["next"], "ceiling": answer["ceiling"]}
+    if as_json:
+        typer.echo(json.dumps({"count": count, "gone": gone} if redrives else {"count": count}))
+    else:
+        done = "being sent again" if redrives else "discarded"
+        typer.echo(f"{count} dead letter is {done}" if count == 1 else f"{count} dead letters are {done}")
+    if gone:
+        those = "1 dead letter was" if gone == 1 else f"{gone} dead letters were"
+        typer.echo(
+            f"{those} not sent and stay kept: their trigger is deleted. --to-trigger NAME sends them to another"
+            " trigger of the namespace; headgate deadletter show ID prints what is kept.",
+            err=True,
+        )
+    if gone or (not count and (ids or "trigger" in query)):
+        if not gone:
+            typer.echo(
+                f"no dead letter was selected: headgate deadletter list -n {namespace} shows what there is", err=True
+            )
+        raise typer.Exit(1)
+
+
+def _row(item: dict[str, Any]) -> list[str]:
+    fields = ("id", "trigger", "state", "reason", "died", "attempts", "eventType")
+    return [*(str(item[field]) for field in fields), f"{item['eventSource']} {item['eventId']}"]
+
+
+def _path(namespace: str, *names: object) -> str:
+    return api_path(OWN_API_VERSION, namespace, "deadletters", *names)

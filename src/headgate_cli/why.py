@@ -1,0 +1,254 @@
+"""`headgate why` and `trace`: what became of an event, for triggers and step by step."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
+
+import typer
+
+from headgate_api.control.objects import Kind
+from headgate_api.errors import NotFoundError
+from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
+from headgate_api.event.status import status_text
+from headgate_api.limits import TRACE_EVENTS_MAX
+from headgate_cli.client import (
+    BROKER_DEFAULT,
+    SERVER_DEFAULT,
+    Broker,
+    JsonLinesOption,
+    Namespace,
+    Server,
+    named_path,
+    print_table,
+    request,
+    split_name,
+    time_text,
+)
+
+_NOT_FOUND_YET: Final = "not-found-yet"
+_PARTS_SHOWN: Final = 60
+_TEXT_CHARACTERS: Final = 70
+
+
+def why(
+    event_id: Annotated[str, typer.Argument(metavar="EVENT-ID", help="The event's id.")],
+    trigger: Annotated[
+        str,
+        typer.Option(
+            "--trigger",
+            "-t",
+            help="Only this trigger, not all of the broker: with the value of each part of its filter.",
+        ),
+    ] = "",
+    broker: Broker = BROKER_DEFAULT,
+    source: Annotated[str, typer.Option("--source", help="The event's source, if its id is not unique.")] = "",
+    since: Annotated[
+        str,
+        typer.Option("--since", help="Search only events since then: a time (RFC 3339) or an age (90s, 15m, 12h, 7d)."),
+    ] = "",
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+    as_json: JsonLinesOption = False,
+) -> None:
+    """Show what happened to an event: not stored, filtered (and by which part), an error, matched, delivered, given up.
+
+    \b
+    Examples:
+      headgate why 1234
+      headgate why 1234 --broker shop/orders
+      headgate why 1234 --trigger gold
+      headgate why 1234 --trigger gold --source /shop --since 2h
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    query = {"id": event_id, "source": source, "since": time_text(since)}
+    namespace, broker = split_name(broker, namespace)
+    if trigger:
+        answer = _search(server, named_path(Kind.TRIGGER, trigger, namespace, "why"), query)
+    else:
+        answer = _of_broker(server, named_path(Kind.BROKER, broker, namespace, "why"), query)
+    if as_json:
+        typer.echo(json.dumps(answer, ensure_ascii=False))
+    elif trigger:
+        _print_one(answer)
+    else:
+        _print_all(answer)
+        if answer.get("triggers"):
+            exactly = f" --source {shlex.quote(source)}" if source else ""
+            command = f"headgate why {shlex.quote(event_id)} --trigger {namespace}/NAME{exactly}"
+            typer.echo(f"hint: `{command}` shows which part of its filter decided", err=True)
+
+
+def _search(server: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """The answer of a question about an event; the server searches its log a piece at a time.
+
+    Raises:
+        ApiRefusedError: The server refused the request.
+        NoServerError: No server answers.
+    """
+    answer: dict[str, Any] = request(server, "GET", f"{path}?{urlencode(query)}")
+    while answer.get("fate") == _NOT_FOUND_YET or ("fate" not in answer and "trace" not in answer and "next" in answer):
+        typer.echo(f"searched back to {answer['searchedTo']}", err=True)
+        answer = request(server, "GET", f"{path}?{urlencode({**query, 'next': answer['next']})}")
+    return answer
+
+
+def _of_broker(server: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """The whole answer for a broker, of all its pages."""
+    answer = _search(server, path, query)
+    while after := answer.pop("after", ""):
+        page = _search(server, path, {**query, "after": after})
+        answer["triggers"] += page.get("triggers", [])
+        answer["after"] = page.get("after", "")
+    return answer
+
+
+def _print_all(answer: dict[str, Any]) -> None:
+    event = answer.get("event")
+    if answer["fate"] != "stored" or event is None:
+        typer.echo(f"{answer['fate']}: {answer['message']}")
+        return
+    typer.echo(f"event    {_place(event)}")
+    triggers = answer.get("triggers", [])
+    if not triggers:
+        typer.echo("the broker has no triggers")
+        return
+    print_table([["TRIGGER", "FATE", "WHY"], *([one["trigger"], one["fate"], one["message"]] for one in triggers)])
+
+
+def _place(event: dict[str, Any]) -> str:
+    return f"{event['broker']}, partition {event['partition']}, offset {event['offset']}, stored {event['stored']}"
+
+
+def _print_one(answer: dict[str, Any]) -> None:
+    typer.echo(f"{answer['fate']}: {answer['message']}")
+    if event := answer.get("event"):
+        typer.echo(f"event    {_place(event)}")
+    for entry in answer.get("history", []):
+        typer.echo(f"attempt  {entry['time']}  {_entry_text(entry)}")
+    if (attempts := answer.get("attempts")) and (attempts.get("code") or attempts.get("answer")):
+        typer.echo(f"answer   {attempts.get('code', '')} {json.dumps(attempts.get('answer', ''))}")
+    if trace := answer.get("trace"):
+        typer.echo(f"filter   {trace['outcome']}")
+        for line in trace["caret"].splitlines():
+            typer.echo(f"  {line}")
+        for part in trace["parts"][:_PARTS_SHOWN]:
+            text = trace["cel"][part["start"] : part["end"]]
+            text = text if len(text) <= _TEXT_CHARACTERS else text[: _TEXT_CHARACTERS - 3] + "..."
+            value = f"error: {part['value']}" if part["kind"] == "error" else part["value"]
+            element = f"  ({part['element']})" if part["element"] else ""
+            mark = ">" if part["decided"] else " "
+            typer.echo(f" {mark} {'  ' * part['depth']}{text} = {value}{element}")
+
+
+_ORIGINS: Final = {
+    "delivery": "attempt",
+    "replay": "replay, attempt",
+    "dead-letter": "dead letter to its sink, attempt",
+    "redrive": "redrive, attempt",
+}
+
+
+def _entry_text(entry: dict[str, Any]) -> str:
+    """An attempt, or an end without one, for people."""
+    if result := entry.get("result"):
+        return f"ended: {result.replace('_', ' ')}"
+    failed = f", failed ({entry['reason']})" if entry.get("reason") else ", delivered"
+    origin = _ORIGINS.get(entry["origin"], entry["origin"])
+    answer = status_text(entry.get("status", 0), entry.get("reason", ""), entry.get("detail", ""))
+    return f"{origin} {entry.get('attempt', 0)}: {answer}{failed}"
+
+
+def trace(
+    event_id: Annotated[str, typer.Argument(metavar="EVENT-ID", help="The event's id.")],
+    broker: Broker = BROKER_DEFAULT,
+    source: Annotated[str, typer.Option(help="The event's source, if its id is not unique.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Every stored event with this id, not only the newest.")] = False,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+    as_json: JsonLinesOption = False,
+) -> None:
+    """Show the whole path of an event: where it is stored, its matches, every attempt and its answer.
+
+    \b
+    Examples:
+      headgate trace order-4711
+      headgate trace order-4711 --broker shop/orders --source /shop --json
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    path = named_path(Kind.BROKER, broker, namespace, "trace")
+    shown = 0
+    for found in _traces(server, path, {"id": event_id, "source": source}):
+        if shown == TRACE_EVENTS_MAX:
+            typer.echo(f"hint: only {shown} events are shown; --source narrows the search", err=True)
+            break
+        if as_json:
+            typer.echo(json.dumps(found, ensure_ascii=False))
+        else:
+            typer.echo(("\n" if shown else "") + "\n".join(_lines(found)))
+        shown += 1
+        if not every:
+            break
+    if not shown:
+        raise NotFoundError(
+            f"broker {full_name(broker, namespace)} has stored no event with the id {event_id!r}",
+            hint="it was never accepted there, or retention took it; --broker names another broker",
+        )
+
+
+def _traces(server: str, path: str, query: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """The stored events of an id, the newest first."""
+    answer = _search(server, path, query)
+    while "trace" in answer:
+        yield answer["trace"]
+        if "next" not in answer:
+            return
+        answer = _search(server, path, {**query, "next": answer["next"]})
+
+
+def _lines(trace: dict[str, Any]) -> list[str]:
+    found = trace["event"]
+    event = found["event"]
+    lines = [f"event {event['id']}  source {event['source']}  type {event['type']}  broker {found['broker']}"]
+    if traceparent := event.get("traceparent"):
+        lines.append(f"trace {traceparent.split('-')[1]}")
+    first, last = trace["chunk"]
+    lines.append(
+        f"{found['stored']}  stored: partition {found['partition']}, offset {found['offset']}, chunk {first} to {last}"
+    )
+    matches = trace.get("matches", [])
+    if not matches:
+        lines.append("matched by no filter" if trace["evaluated"] else "not matched yet")
+    for match in matches:
+        lines += _match_lines(match)
+    for one in trace.get("tree", []):
+        kind = f"hop {one['hops']}" if one["hops"] else "root"
+        place = f"partition {one['partition']}, offset {one['offset']}"
+        lines.append(f"{one['stored']}  {kind}: event {one['id']}  source {one['source']}  type {one['type']}, {place}")
+    if not trace.get("treeComplete", True):
+        lines.append("replies: not all of the log was searched")
+    for entry in trace.get("replays", []):
+        lines.append(f"{entry['time']}  {_entry_text(entry)}")
+    return lines
+
+
+def _match_lines(match: dict[str, Any]) -> list[str]:
+    kind = match.get("kind", "target").lower()
+    name = match.get("name") or f"(deleted, id {match['target']})"
+    lines = [
+        f"{match['time']}  matched: {kind} {name}, verdict {match['verdict']}, "
+        f"generation {match['generation']}, outbox position {match['position']}"
+    ]
+    attempts = match.get("attempts", [])
+    lines += [f"{entry['time']}    {_entry_text(entry)}" for entry in attempts]
+    if letter := match.get("deadLetter"):
+        problem = f": {letter['problem']}" if letter.get("problem") else ""
+        lines.append(f"{letter['died']}    dead letter {letter['id']} ({letter['reason']}), {letter['state']}{problem}")
+    if pull := match.get("subscription"):
+        times = f", handed out {pull['deliveries']} times" if pull.get("deliveries") else ""
+        consumer = f", to {pull['consumer']}" if pull.get("consumer") else ""
+        lines.append(f"    {pull['state'].replace('-', ' ')}{times}{consumer}")
+    elif not attempts and match["verdict"] != "error":
+        lines.append("    no attempt is known: none yet, or too long ago")
+    return lines
