@@ -8,11 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from headgate.control.plans import filter_compiler
+from headgate.filter.dialects import custom
 from tests.support import REPOSITORY
 
 PROGRAM = """
@@ -140,6 +143,17 @@ def test_a_slow_dialect_is_left_alone(compiled: Compiler) -> None:
     assert "acme-dialects 1.2" in first["hint"]
     assert "still busy" in second["reason"]
     assert "cel" in other
+
+
+def test_a_dialect_that_got_no_thread_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    dialect = custom.CustomDialect("regions", {}, lambda value: f"data.region == '{value}'")
+    one = custom.Installed("regions", "acme-dialects 1.2", (), taken=False)
+    monkeypatch.setattr(custom.Installed, "load", lambda self: dialect)
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        with pytest.raises(RuntimeError):
+            one("eu", "")
+    assert one("eu", "") == "data.region == 'eu'"
 
 
 def test_the_command_lists_them(environment: dict[str, str]) -> None:

@@ -32,8 +32,8 @@ from headgate.storage.sqlite import (
 from headgate.subscriptions.store import SubscriptionStore
 from headgate.testing import free_port
 from headgate_api.control.objects import Kind
+from tests.commands import refused, serve
 from tests.match.events import append, event, writing
-from tests.server.command import refused, serve
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 OPEN: dict[str, Callable[[Path], contextlib.AbstractContextManager[object]]] = {

@@ -17,7 +17,7 @@ from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
 from headgate.store.kafka.topics import Admin
 from headgate_api.errors import InvalidInputError
-from tests.server.command import refused, serve
+from tests.commands import refused, serve
 from tests.store.stores import kafka_config
 
 KAFKA = "kafka.example.com:9092"

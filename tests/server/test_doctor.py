@@ -21,7 +21,7 @@ from headgate.server import doctor
 from headgate.settings import Settings
 from headgate.testing import free_port
 from headgate_cli.main import app
-from tests.server.command import headgate
+from tests.commands import headgate
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 Found = dict[str, dict[str, str]]

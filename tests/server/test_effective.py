@@ -14,7 +14,7 @@ from headgate.server.effective import SettingOrigin, effective
 from headgate.settings import Settings
 from headgate.store.config_file import FILE_SETTINGS, SettingsError, config_schema
 from headgate_api.errors import InvalidInputError
-from tests.server.command import headgate, serve
+from tests.commands import headgate, serve
 from tests.support import REPOSITORY
 
 

@@ -12,7 +12,7 @@ from headgate.server import health, preflight
 from headgate.server.listening import addresses_of, check_not_open, open_addresses
 from headgate.settings import Settings
 from headgate_api.errors import InvalidInputError
-from tests.server.command import refused, serve
+from tests.commands import refused, serve
 
 TLS = {"tls_cert": "cert", "tls_key": "key"}
 KNOWN = {**TLS, "tls_client_ca": "ca"}

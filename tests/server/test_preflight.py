@@ -16,7 +16,7 @@ from headgate.cli.serve import exit_status
 from headgate.server import datadir, listening
 from headgate.settings import Settings
 from headgate.testing import free_port
-from tests.server.command import refused, serve
+from tests.commands import refused, serve
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 

@@ -22,8 +22,8 @@ from headgate.storage.sqlite import DatabaseNewerError
 from headgate_api import __version__
 from headgate_api.errors import FatalError
 from tests.backup.test_backup import contents
+from tests.commands import headgate, refused, serve
 from tests.match.events import append, event, writing
-from tests.server.command import headgate, refused, serve
 from tests.server.test_databases import data, execute
 
 __all__ = ["data"]

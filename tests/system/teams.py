@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from typer.testing import Result
 
 from headgate.auth.routes import EVENTING, OWN, RBAC
 from headgate.testing import Server
 from headgate_api.rpc.errors import ERROR
 from headgate_client import Client
-from tests.commands import headgate
+from tests.commands import Said, headgate
 from tests.support import executable
 
 TEAMS = ("team-a", "team-b")
@@ -142,7 +141,7 @@ class Teams:
             command, env=environment, input=stdin, capture_output=True, text=True, timeout=60, check=False
         )
 
-    def headgate(self, user: str, *arguments: str) -> Result:
+    def headgate(self, user: str, *arguments: str) -> Said:
         token = self.folder / f"{user}.token"
         token.write_text(f"{self.tokens[user]}\n")
         known = {"SERVER": self.server.url, "TOKEN_FILE": token, "CACERT": self.folder / "ca.pem"}

@@ -96,4 +96,4 @@ def test_only_true_and_false_pause(server: Server, subscriber: Subscriber) -> No
     (cause,) = caught.value.body["details"]["causes"]
     assert cause["field"] == f"metadata.annotations[{PAUSED_ANNOTATION}]"
     done = headgate("trigger", "pause", "nosuch", "--server", server.url)
-    assert (done.exit_code, "not found" in done.output) == (1, True)
+    assert (done.exit_code, "not found" in done.stderr) == (1, True)

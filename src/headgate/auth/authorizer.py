@@ -118,19 +118,15 @@ class RbacPolicy:
     """Roles and bindings at one moment, by subject."""
 
     def __init__(self, roles: Mapping[RoleKey, tuple[AccessRule, ...]], bindings: Iterable[Binding]) -> None:
-        self._roles = dict(roles)
         # By subject and namespace, then by role: the same role twice is no further right.
         self._held: dict[tuple[bool, str], dict[str, dict[RoleKey, _Held]]] = {}
         for binding in bindings:
-            rules = self._roles.get(binding.role, ())
+            rules = roles.get(binding.role, ())
             if rules:
                 for subject in binding.subjects:
                     by_role = self._held.setdefault(subject.key, {}).setdefault(binding.namespace, {})
                     by_role.setdefault(binding.role, _Held(binding, subject, rules))
         self._decisions: dict[tuple[str, tuple[str, ...], Attributes], AccessDecision] = {}
-
-    def role(self, key: RoleKey) -> tuple[AccessRule, ...] | None:
-        return self._roles.get(key)
 
     def allowed(self, user: User, wanted: Attributes) -> AccessDecision:
         key = user.name, user.groups, wanted

@@ -87,7 +87,7 @@ def line_of(token: StaticToken) -> str:
 
 def read(path: Path) -> tuple[StaticToken, ...]:
     """The tokens of a file."""
-    return parse(read_text(path, "--token-file", "headgate token create makes one"), str(path))
+    return parse(read_text(path, "--token-auth-file", "headgate token create makes one"), str(path))
 
 
 def read_text(path: Path, option: str, hint: str) -> str:

@@ -161,7 +161,7 @@ def snapshot(pages: Iterable[ProcessMetrics], time_s: float) -> Snapshot:
     whole_delivered = [0] * (len(_BUCKETS) + 1)
     for page in pages:
         whole_received += page.counters.get("headgate_events_accepted_total", {}).get("", 0.0)
-        ended = page.counters.get("headgate_deliveries_total", {})
+        ended = page.counters.get(metrics.DELIVERIES.name, {})
         whole_given_up += sum(ended.get(result, 0.0) for result in _GIVEN_UP)
         for found in page.histograms.get("headgate_delivery_seconds", {}).values():
             _add(whole_delivered, found.counts)

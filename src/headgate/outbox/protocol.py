@@ -19,7 +19,6 @@ from headgate_api.errors import HeadgateError
 HELLO_MAGIC: Final = b"HGM1"
 HELLO_BYTES: Final = 84
 HELLO_ACCEPTED: Final = b"\x06"
-TOKEN_BYTES: Final = 32
 FRAME_BYTES: Final = 14
 DRIVER_PARTITION: Final = -1
 

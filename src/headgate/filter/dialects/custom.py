@@ -93,7 +93,11 @@ class Installed:
         # A thread cannot be ended, so there is at most one a dialect, and it waits for the one before it.
         if not self._busy.acquire(timeout=CUSTOM_DIALECT_S_MAX):
             raise self.refusal("is still busy with another filter")
-        threading.Thread(target=work, name=f"dialect {self.name}", daemon=True).start()
+        try:
+            threading.Thread(target=work, name=f"dialect {self.name}", daemon=True).start()
+        except RuntimeError:  # the system gives no thread now; the next filter may get one
+            self._busy.release()
+            raise
         if not self._busy.acquire(timeout=CUSTOM_DIALECT_S_MAX):
             raise self.refusal(f"took longer than {CUSTOM_DIALECT_S_MAX:g} s (CUSTOM_DIALECT_S_MAX)", limit=True)
         self._busy.release()
