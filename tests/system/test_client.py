@@ -226,6 +226,4 @@ def test_importing_the_client_loads_nothing_of_the_server() -> None:
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )
     heavy = {"pyspark", "pyarrow", "cel_expr_python", "starlette", "uvicorn", "structlog", "pyreqwest", "typer"}
-    assert not heavy & loaded
-    ours = {name.split(".")[1] for name in loaded if name.startswith("headgate.")}
-    assert ours == {"bearer", "client", "errors", "event", "kubeconfig", "limits", "rpc"}
+    assert not {*heavy, "headgate", "headgate_cli"} & {name.partition(".")[0] for name in loaded}
