@@ -29,15 +29,14 @@ demo: setup
 demo-cluster: setup
 	@$(BIN)/python -m examples.cluster
 
-check: setup
+check: .venv/.ready
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 # What every change must pass: all that is fast enough. Three processes keep two cores busy, as tests wait now and then.
-# What one test prints is under its name, and
-# `.venv/bin/python -m pytest PATH::TEST` runs it alone.
+# What one test prints is under its name, and `.venv/bin/python -m pytest PATH::TEST` runs it alone.
 test: TESTS = -m "not slow"
 test: export HEADGATE_TEST_DEPTH = gate
 test: in-parts
@@ -47,12 +46,11 @@ test-all: export HEADGATE_TEST_DEPTH = all
 test-all: PROGRAMS += go
 test-all: in-parts
 
-# One part after the other, and how long each took.
+# What is not there yet is made beside the checks; then the tests; and how long both took.
 in-parts:
-	@for part in setup check tests; do \
-	  started=$$SECONDS; $(MAKE) --no-print-directory $$part TESTS='$(TESTS)' PROGRAMS='$(PROGRAMS)' || exit; \
-	  times+="$$part $$((SECONDS - started)) s, "; \
-	done; echo "$${times}$$SECONDS s in all"
+	@$(MAKE) --no-print-directory -j 2 setup check && before=$$SECONDS && \
+	  $(MAKE) --no-print-directory tests TESTS='$(TESTS)' PROGRAMS='$(PROGRAMS)' && \
+	  echo "setup and checks $$before s, tests $$((SECONDS - before)) s, $$SECONDS s in all"
 
 tests: setup
 	@scripts/ensure.sh $(PROGRAMS)

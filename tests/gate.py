@@ -70,7 +70,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             name = parent
         return name
 
-    of_item = {item: [item.nodeid, *_shared_fixtures(item)] for item in items}
+    # Contract suites ask for Kafka only when they have come to it, so their fixtures do not tell.
+    of_item = {
+        item: [item.nodeid, *_shared_fixtures(item), *(["tests.kafka"] if item.get_closest_marker("kafka") else [])]
+        for item in items
+    }
     for _, *fixtures in of_item.values():
         for fixture in fixtures[1:]:
             above[group(fixtures[0])] = group(fixture)

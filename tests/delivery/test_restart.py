@@ -87,7 +87,7 @@ def test_an_ordered_target_stays_in_order_over_a_restart(tmp_path: Path, log: Ev
     run(work())
 
 
-@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("ordered", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_retries_survive_a_restart_at_the_right_time(tmp_path: Path, log: EventLog, ordered: bool):
     async def fail(request: Request) -> tuple[int, bytes]:
         return (503 if request.id == "e0" else 202), b""

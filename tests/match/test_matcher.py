@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 from collections.abc import Mapping
@@ -153,7 +154,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # it takes a second where thousands of tests are objects
     return World()
 
 

@@ -49,6 +49,7 @@ def test_several_partitions_are_one_table(spark: SparkSession) -> None:
     assert dicts(read(spark, vectors.VECTORS, [0, 1, 2])) == expected
 
 
+@pytest.mark.slow
 def test_each_column_alone_is_the_column_of_all(spark: SparkSession) -> None:
     frame = read(spark, vectors.VECTORS, [0])
     for column in EVERY_COLUMN:

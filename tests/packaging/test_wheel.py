@@ -159,6 +159,7 @@ def test_an_environment_of_the_wheels_shares_no_files_between_packages(bin_folde
     assert len(texts) == 1
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_has_the_library_of_spark(bin_folder: Path, elsewhere: Path) -> None:
     """Without extras; and what it needs, where somebody has installed the wheel alone, is named."""
 

@@ -35,7 +35,7 @@ from tests.store.contract import PARTITIONS
 from tests.store.stores import KafkaReader, kafka_config
 from tests.support import eventually, executable
 
-pytestmark = [pytest.mark.kafka, pytest.mark.system]
+pytestmark = [pytest.mark.kafka, pytest.mark.system, pytest.mark.slow]
 WAIT_S_MAX = 120.0
 LEAD_S_MAX = 10.0
 """Silence of writes after the leader's death on a quiet machine."""

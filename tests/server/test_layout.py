@@ -88,7 +88,7 @@ def killed(data: Path, step: int) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-@pytest.mark.parametrize("wanted", [2, 3])
+@pytest.mark.parametrize("wanted", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_it_may_be_killed_at_any_instant(tmp_path: Path, wanted: int) -> None:
     step = 0
     while True:

@@ -31,7 +31,7 @@ importlib.import_module(f"headgate.server.kafka.{part.role}").run(context)
 """
 
 HANGING = """
-import importlib, sys, time
+import importlib, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from headgate.server import child, parts
@@ -42,6 +42,7 @@ from headgate.store.config import ClusterConfig, KafkaConfig
 def hang(*, on_started, **_):
     if sys.argv[3] == "has started":
         on_started()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as in a call that no signal breaks off
     print("hangs", flush=True)
     time.sleep(60)
 

@@ -322,6 +322,7 @@ def settings(spark: SparkSession, **values: str) -> Iterator[None]:
             spark.conf.set(key, before[name])
 
 
+@pytest.mark.slow
 def test_a_session_may_be_set_up_otherwise(spark: SparkSession) -> None:
     """As somebody else's session is; and batches of Arrow as small as they get, so that events lie across them."""
     with settings(spark, ansi__enabled="false", caseSensitive="false", adaptive__enabled="true",
@@ -347,6 +348,7 @@ def test_workers_of_this_machine_run_the_drivers_python(master: str, given: str,
     assert context.pythonExec == used
 
 
+@pytest.mark.slow
 def test_rows_go_to_python_in_batches_of_bounded_bytes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_who_stops_hands_the_lead_over_at_once(config: KafkaConfig) -> None:
         second.stop()
 
 
+@pytest.mark.slow
 def test_a_killed_leader_is_followed_after_its_session(config: KafkaConfig, other: subprocess.Popen[str]) -> None:
     stand_by = Candidate(config)
     try:

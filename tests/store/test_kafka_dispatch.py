@@ -132,6 +132,7 @@ def test_who_hangs_or_fails_holds_nobody_and_catches_up_from_the_topic(
     run(main())
 
 
+@pytest.mark.slow
 def test_an_orderly_change_of_owners_repeats_nothing_and_keeps_dead_letters(
     config: KafkaConfig, tmp_path: Path
 ) -> None:

@@ -148,6 +148,7 @@ def place_of(pulled: dict[str, Any]) -> str:
     return f"{pulled['position']} {pulled['event']['id']}"
 
 
+@pytest.mark.slow
 def test_what_is_acknowledged_stays_so_when_the_subscription_moves_to_another_dispatcher(
     config: KafkaConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +217,7 @@ def set_largest_record(config: KafkaConfig, size_bytes: int) -> None:
         done.result()
 
 
+@pytest.mark.slow
 def test_a_dispatcher_that_cannot_store_acknowledgements_any_more_ends(config: KafkaConfig, tmp_path: Path) -> None:
     """A producer of Kafka that has failed stays so: until the process begins anew, nothing would be acknowledged."""
 
@@ -229,6 +231,7 @@ def test_a_dispatcher_that_cannot_store_acknowledgements_any_more_ends(config: K
         run(main(), 120)
 
 
+@pytest.mark.slow
 def test_a_seek_goes_back_behind_checkpoints_that_are_far_apart(
     config: KafkaConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,20 +191,26 @@ def on_stop(callback: Callable[[], object]) -> None:
 
     A supervisor killed with SIGKILL cannot tell its children; the pipe does. The callback runs in a thread of its own,
     never in the signal's handler: that breaks into the main thread, which may hold the lock that the callback takes, as
-    `threading.Event.wait` does for an instant, and would wait for itself.
+    `threading.Event.wait` does for an instant, and would wait for itself. Nor does it wait for the main thread, which
+    may be in a call that no signal breaks off: the interpreter itself writes each signal to the pipe, and the handler
+    does so where an event loop has taken that over.
     """
     told, tell = os.pipe()
+    os.set_blocking(tell, False)
 
     def watch() -> None:
         ends = select.poll()
         for end in (sys.stdin.fileno(), told):
             ends.register(end, select.POLLIN)
-        while told not in (ready := {end for end, _ in ends.poll()}):
-            if ready and not os.read(sys.stdin.fileno(), 1):
-                break
+        is_told = False
+        while not is_told:
+            (end, _), *_ = ends.poll()
+            found = os.read(end, 1)
+            is_told = not found if end == sys.stdin.fileno() else found[0] == signal.SIGTERM
         callback()
 
-    signal.signal(signal.SIGTERM, lambda *_: os.write(tell, b"\0"))
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: os.write(tell, bytes([signal.SIGTERM])))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides the order
     threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()
 
