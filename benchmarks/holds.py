@@ -5,7 +5,7 @@
 The front's ingress over HTTP and gRPC on a real log, and a dispatcher's API of consumers, in this process and without
 sockets. A task beside them sleeps for a millisecond again and again; what it is late by is a hold. What else runs on
 the machine holds the loop, too: the figure is the shortest of the rounds' longest holds, and the longest of all of them
-stands beside it. First a batch, a message, and a body as they may be, then what is refused; at last the hostile filters
+stands beside it. First a batch, a message, and a body as they may be, then what is refused; last, the hostile filters
 of the tests that hold it longest, while they are compiled and while they are evaluated.
 """
 

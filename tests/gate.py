@@ -70,11 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             name = parent
         return name
 
-    # Contract suites ask for Kafka only when they have come to it, so their fixtures do not tell.
-    of_item = {
-        item: [item.nodeid, *_shared_fixtures(item), *(["tests.kafka"] if item.get_closest_marker("kafka") else [])]
-        for item in items
-    }
+    of_item = {item: [item.nodeid, *_shared_fixtures(item)] for item in items}
     for _, *fixtures in of_item.values():
         for fixture in fixtures[1:]:
             above[group(fixtures[0])] = group(fixture)
@@ -95,6 +91,8 @@ def pytest_collection_finish() -> None:
 
 def _shared_fixtures(item: pytest.Item) -> Iterator[str]:
     """The fixtures of a test that other tests have too, of those that are ours: `system.server`, `test_tls.secured`."""
+    if item.get_closest_marker("kafka"):
+        yield "tests.kafka"  # a contract suite asks for it only when it has come so far
     definitions = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
     for name, found in definitions.items():
         if found[-1].scope != "function" and found[-1].func.__module__.startswith("tests."):

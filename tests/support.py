@@ -15,6 +15,9 @@ from typing import NoReturn, TypeVar
 
 import pytest
 
+from headgate.auth.static_tokens import StaticToken, digest_of, line_of
+from headgate.auth.user import authenticated
+
 T = TypeVar("T")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -36,6 +39,11 @@ def times(*counts: int) -> int:
 def examples(count: int) -> int:
     """How many examples a property tries: `count`, and in the gate at most 30."""
     return times(min(count, 30), count)
+
+
+def token_line(text: str, user: str, *groups: str) -> str:
+    """The line of a token in the file that a server reads."""
+    return line_of(StaticToken(digest_of(text.encode()), authenticated(user, groups)))
 
 
 def eventually(holds: Callable[[], T], what: str | Callable[[], object] = "", *, seconds: float = WAIT_S_MAX) -> T:

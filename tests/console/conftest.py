@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from headgate.auth.static_tokens import StaticToken, digest_of, line_of, new_token
-from headgate.auth.user import authenticated
+from headgate.auth.static_tokens import new_token
 from headgate.control.admission import Admission
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
@@ -25,7 +24,7 @@ from headgate.testing.server import free_port
 from headgate_api.control.objects import Kind
 from tests.auth.provider import Provider
 from tests.console.browser import Console, launched, opened
-from tests.support import times
+from tests.support import times, token_line
 from tests.system.subscriber import Subscriber
 
 MANY = times(1_000, 10_000)
@@ -107,7 +106,7 @@ def _many_triggers(data: Path) -> None:
 def _token(folder: Path, user: str, *groups: str) -> str:
     text = new_token()
     with (folder / "tokens.csv").open("a") as file:
-        file.write(line_of(StaticToken(digest_of(text.encode()), authenticated(user, groups))))
+        file.write(token_line(text, user, *groups))
     return text
 
 

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from starlette.applications import Starlette
-from typer.testing import CliRunner, Result
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
@@ -38,7 +38,7 @@ from headgate_api.backtest import BacktestPage, BacktestRequest, BacktestResult,
 from headgate_api.control.errors import ObjectNotFoundError
 from headgate_api.errors import InvalidInputError
 from headgate_api.positions import PositionError
-from headgate_cli.main import app
+from tests.commands import headgate
 from tests.inspect.stored_orders import HOUR_US, START_US, TRIGGERS, PlainCount, StoredOrder, fill
 
 PAID = 'ce.type == "order.paid"'
@@ -327,8 +327,7 @@ def test_the_reader_counts_the_same(data: Path, orders: list[StoredOrder], tmp_p
     assert here.taken == here.compared == sum(here.hours.values()) == here.others[0] > 100
 
 
-def command(*words: str) -> Result:
-    return CliRunner().invoke(app, ["filter", "backtest", *words])
+command = partial(headgate, "filter", "backtest")
 
 
 def test_the_command_reads_a_data_directory(data: Path, orders: list[StoredOrder], tmp_path: Path) -> None:

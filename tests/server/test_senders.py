@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -30,20 +29,19 @@ from headgate.settings import Settings
 from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.event.model import Event
 from tests.ingress.support import FakeLog, call, fallback
+from tests.support import token_line
 
 USERS = {
     "root": ("root", "system:masters"),
-    "ann": ("ann", ""),
-    "crew": ("system:serviceaccount:shop:crew", ""),
-    "stranger": ("system:serviceaccount:shop2:crew", ""),
+    "ann": ("ann",),
+    "crew": ("system:serviceaccount:shop:crew",),
+    "stranger": ("system:serviceaccount:shop2:crew",),
 }
 
 
 def settings(folder: Path, **changes: Any) -> Settings:
     path = folder / "tokens.csv"
-    lines = [f"sha256:{hashlib.sha256(f'token-{name}'.encode()).hexdigest()},{user},,{group}"
-             for name, (user, group) in USERS.items()]  # fmt: skip
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("".join(token_line(f"token-{name}", *known) for name, known in USERS.items()))
     path.chmod(0o600)
     return Settings(data=folder, token_auth_file=path, **changes)
 

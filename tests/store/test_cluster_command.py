@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from clusters.kafka import Kafka
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from typer.testing import CliRunner, Result
 
 from headgate.store.config import TopicsConfig
 from headgate.testing import free_port
-from headgate_cli.main import app
+from tests.commands import Said, headgate
 
 pytestmark = pytest.mark.kafka
 TOPICS = len(TopicsConfig.model_fields)
@@ -36,8 +35,8 @@ def config(folder: Path, bootstrap: str, options: str = "{}", **replaced: str) -
     return path
 
 
-def cluster(command: str, path: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(app, ["cluster", command, "--config", str(path), *arguments], catch_exceptions=False)
+def cluster(command: str, path: Path, *arguments: str) -> Said:
+    return headgate("cluster", command, "--config", path, *arguments)
 
 
 def test_init_makes_the_topics_once_and_check_names_what_was_changed(kafka: Kafka, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from headgate.testing import Server
 from tests.auth.provider import CI, Provider
 from tests.certificates import Authority
 from tests.commands import told
+from tests.support import token_line
 
 OWN_ROLES = [name for name in ROLES if name.startswith("headgate:")]
 USERS = {
@@ -62,8 +62,7 @@ def secured_server(folder: Path) -> Iterator[Secured]:
     robot = told("token", "create", "--user", "robot", "--group", "robots", "--file", str(tokens)).strip()
     with tokens.open("a") as file:
         for name, user in OF_FILE.items():
-            group = "system:masters" if name == "root" else ""
-            file.write(f"sha256:{hashlib.sha256(f'token-{name}'.encode()).hexdigest()},{user},,{group}\n")
+            file.write(token_line(f"token-{name}", user, *(["system:masters"] if name == "root" else [])))
     keys.write_text(key_line("one", 1))
     keys.chmod(0o600)
     rights.mkdir()
