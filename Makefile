@@ -7,14 +7,17 @@ PROGRAMS := chromium mvn kubectl npm curl openssl promtool
 # Tests and demos start Python hundreds of times: what one start has compiled is kept for the others.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo demo-cluster check test test-all in-parts tests test-fast nightly image image-test docs docs-serve pages conformance dist newcomer lock proto clean
+.PHONY: setup demo demo-cluster check test test-all in-parts programs sink tests test-fast nightly image image-test docs docs-serve pages conformance dist newcomer lock proto clean
 
 setup: .venv/.ready $(JAR) .venv/.classes
 
 .venv/.ready: requirements/dev.txt pyproject.toml scripts/setup.sh
 	@scripts/setup.sh
 
-$(JAR): $(shell find connector/src connector/resources -type f) scripts/build-connector.sh | .venv/.ready
+# Without Maven the jar lacks its sink for Kafka; when Maven has come it is built again.
+SINK := $(if $(wildcard connector/build/classes/dev/headgate/connector/kafka),,$(shell command -v mvn >/dev/null && echo sink))
+
+$(JAR): $(shell find connector/src connector/resources -type f) scripts/build-connector.sh $(SINK) | .venv/.ready
 	@scripts/build-connector.sh
 
 # Half a minute once, and every server is ready in two thirds of the time.
@@ -46,20 +49,22 @@ test-all: export HEADGATE_TEST_DEPTH = all
 test-all: PROGRAMS += go
 test-all: in-parts
 
-# What is not there yet is made beside the checks; then the tests; and how long both took.
-in-parts:
+# Programs that setup makes use of come first. What is not there yet is made beside the checks; then the tests; and how
+# long both took.
+in-parts: programs
 	@$(MAKE) --no-print-directory -j 2 setup check && before=$$SECONDS && \
 	  $(MAKE) --no-print-directory tests TESTS='$(TESTS)' PROGRAMS='$(PROGRAMS)' && \
 	  echo "setup and checks $$before s, tests $$((SECONDS - before)) s, $$SECONDS s in all"
 
-tests: setup
+programs:
 	@scripts/ensure.sh $(PROGRAMS)
+
+tests: programs setup
 	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 20 $(TESTS)
 
 # For the inner loop: what starts neither a JVM nor a server nor Kafka.
 test-fast: PROGRAMS := kubectl curl openssl promtool
-test-fast: setup
-	@scripts/ensure.sh $(PROGRAMS)
+test-fast: programs setup
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not (spark or system or crash or kafka)"
 
 # What takes hours: a million pairs of an event and a filter, by cel-cpp, by the plan's rows and by Spark; new schedules;
