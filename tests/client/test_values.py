@@ -160,6 +160,6 @@ def test_a_first_connection_is_given_up_sooner():
 def test_both_clients_are_made_alike():
     assert inspect.signature(Client) == inspect.signature(AsyncClient)
     with pytest.raises(TypeError, match="nonsense"):
-        Client("127.0.0.1:1", nonsense=1)
+        Client("127.0.0.1:1", nonsense=1)  # type: ignore[call-arg]
     with pytest.raises(InvalidInputError, match=r"client_key key\.pem"):  # not left out
         Client("127.0.0.1:1", client_key="key.pem")

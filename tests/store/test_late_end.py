@@ -25,6 +25,7 @@ from headgate.store.kafka.numbered_producers import NumberedWriter
 from headgate.store.kafka.records import records_of
 from headgate.store.kafka.source import SourceReader
 from headgate.store.kafka.topics import Admin
+from headgate.store.kafka.transactions import EventRecords
 from headgate_api.errors import UnavailableError
 from tests.store.contract import BROKER, entries, stored
 from tests.store.scan_contract import known
@@ -168,17 +169,17 @@ def test_a_late_end_ends_no_later_transaction(store: KafkaStore, proxy: LateEnds
 def test_a_late_end_ends_no_later_transaction_of_a_numbered_producer(store: KafkaStore, proxy: LateEnds) -> None:
     """A failure ends the stream. The next one of the producer is a new writer, and knows what was stored."""
     first = NumberedWriter(store.config, BROKER, "p")
-    first.store({0: records_of(entries("a1", "a2")), 1: records_of(entries("a3"))}, {0: 1, 1: 2})
+    first.store([EventRecords({0: records_of(entries("a1", "a2")), 1: records_of(entries("a3"))}, {0: 1, 1: 2})])
     proxy.holds.set()
     with pytest.raises(UnavailableError):
-        first.store({0: records_of(entries("b1", "b2")), 1: records_of(entries("b3"))}, {0: 4, 1: 5})
+        first.store([EventRecords({0: records_of(entries("b1", "b2")), 1: records_of(entries("b3"))}, {0: 4, 1: 5})])
     assert proxy.held.is_set()
     following = NumberedWriter(store.config, BROKER, "p")
     is_stored = following.newest == {0: 4, 1: 5}  # the client may have asked again, on another connection
     assert is_stored or following.newest == {0: 1, 1: 2}
     assert not proxy.answered.is_set()
     proxy.lets_in.set()
-    following.store({0: records_of(entries("c1", "c2")), 1: records_of(entries("c3"))}, {0: 7, 1: 8})
+    following.store([EventRecords({0: records_of(entries("c1", "c2")), 1: records_of(entries("c3"))}, {0: 7, 1: 8})])
     assert proxy.answered.is_set(), "it came while that transaction was open"
     first.close()
     following.close()
