@@ -16,8 +16,8 @@ from starlette.requests import Request as ClientRequest
 
 from headgate.server import local_http
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, DispatcherReach, LocalDispatchers
-from headgate.server.kafka.partition_questions import partitions_api
-from headgate.server.proxy import PartUnavailableError
+from headgate.server.kafka.partition_answers import partitions_api
+from headgate.server.local_http import PartUnavailableError
 from headgate.server.target_stats import (
     SUMMARY,
     SUMMARY_OF_NAMESPACE,

@@ -23,7 +23,8 @@ from headgate.inspect.records import KnownEvent, Records
 from headgate.log.directory import LogDirectory
 from headgate.server import local_http
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, asked
-from headgate.server.kafka.partition_questions import OwnerRefusedError, RemoteRecords, partition_path, partitions_api
+from headgate.server.kafka.partition_answers import partitions_api
+from headgate.server.kafka.partition_owners import OwnerRefusedError, RemoteRecords, partition_path
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
 from headgate_api.event.names import path_of
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running

@@ -35,7 +35,7 @@ from headgate.log.files import Committed
 from headgate.log.format import COMMITTED_BYTES, COMMITTED_NAME, FormatError, segment_name
 from headgate.log.recovery import list_segments, read_chunk, read_segment_header
 from headgate.server.child import raise_file_limit
-from headgate.server.layout import LAYOUT, stored_directories
+from headgate.server.datadir import LAYOUT, stored_directories
 from headgate.storage import sqlite
 from headgate.storage.files import PARENT, DispatcherDirectory
 from headgate_api.errors import InvalidInputError, UnavailableError

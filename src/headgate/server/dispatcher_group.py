@@ -25,8 +25,7 @@ from headgate.control.http import JSON
 from headgate.control.store import Store
 from headgate.outbox.shards import dispatcher_of
 from headgate.rpc.wire import parsed
-from headgate.server.local_http import Header, PeerAddress, answered
-from headgate.server.proxy import PartUnavailableError, ProcessProxy, sent_path
+from headgate.server.local_http import Header, PartUnavailableError, PeerAddress, ProcessProxy, answered, sent_path
 from headgate.settings import Settings
 from headgate_api.control.objects import JsonObject, Kind, ObjectKey
 from headgate_api.limits import DISPATCHER_ANSWER_S_MAX

@@ -32,8 +32,7 @@ from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState
 from headgate.outbox.shards import dispatcher_of
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, DispatcherReach
-from headgate.server.local_http import answered
-from headgate.server.proxy import sent_path
+from headgate.server.local_http import answered, sent_path
 from headgate_api.control.objects import OWN_API_VERSION, Kind, ObjectKey
 from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate_api.event import rfc3339

@@ -16,8 +16,7 @@ from headgate.control.database import NotLeaderError, StoreUnavailableError
 from headgate.control.store import Store
 from headgate.control.webhook import PATH as WEBHOOK
 from headgate.server.kafka.peers import PeerServers
-from headgate.server.local_http import LocalResponse
-from headgate.server.proxy import FORWARDED, PartUnavailableError, pass_on, whole_request
+from headgate.server.local_http import FORWARDED, LocalResponse, PartUnavailableError, pass_on, whole_request
 from headgate.settings import Settings
 from headgate.store.kafka.objects import leader_of
 from headgate_api.errors import UnavailableError
