@@ -143,7 +143,7 @@ class DeadLettersFront:
         ceiling = _places(selection.ceiling, self._group.count, 0)
         numbers = [number for number, place in enumerate(after) if place is not None]
 
-        async def one(number: int) -> Any:  # noqa: ANN401 - a `DispatcherAnswer`
+        async def one(number: int) -> Any:  # noqa: ANN401 - a `WholeAnswer`
             asked = query | {"after": after[number], "ceiling": ceiling[number] or 0, "limit": limit}
             if request.method == "GET":
                 target = f"{sent_path(request.scope)}?{urlencode(asked)}"

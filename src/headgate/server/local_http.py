@@ -9,21 +9,24 @@ import asyncio
 import contextlib
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 import httptools
+import msgspec
 import uvicorn
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.auth.context import USER, USER_HEADER, header_of
 from headgate.auth.user import ANONYMOUS
-from headgate.control.http import while_connected
+from headgate.control.http import JSON, while_connected
 from headgate.server import child
+from headgate_api.control.objects import JsonObject
 from headgate_api.errors import HeadgateError, TooLargeError, UnavailableError
 from headgate_api.limits import (
     APPLY_BYTES_MAX,
@@ -35,6 +38,8 @@ from headgate_api.limits import (
     SECRET_BODY_BYTES_MAX,
 )
 
+REDIRECTED: Final = 300
+"""The first status of HTTP that is not good."""
 Header = tuple[bytes, bytes]
 """Name and value."""
 
@@ -59,11 +64,24 @@ class BrokenAnswerError(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class WholeAnswer:
-    """An answer that has come as a whole. Names of headers are in lower case."""
+    """An answer that has come as a whole. Names of headers are in lower case; `content` and `response` are of JSON."""
 
     status: int
-    headers: dict[bytes, bytes]
     body: bytes
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+
+    @property
+    def is_good(self) -> bool:
+        return self.status < REDIRECTED
+
+    @property
+    def content(self) -> JsonObject:
+        found: JsonObject = msgspec.json.decode(self.body)
+        return found
+
+    def response(self) -> Response:
+        headers = {"retry-after": "1"} if self.status >= 500 else None
+        return Response(self.body, self.status, headers, media_type=JSON)
 
 
 class SocketServerGoneError(HeadgateError):
@@ -201,22 +219,28 @@ async def requested(
         sink.close()
 
 
-async def answered(
+async def ask(
     place: Path | PeerAddress,
-    method: bytes,
-    target: bytes,
+    method: str,
+    target: str,
     body: bytes = b"",
     headers: Iterable[Header] = (),
-    bytes_max: int = DISPATCHER_ANSWER_BYTES_MAX,
+    within_s: float | None = None,
 ) -> WholeAnswer:
-    """What another process answers, as a whole; OSError where nobody listens, it breaks off, or is over `bytes_max`."""
-    async with requested(place, method, target, body, headers) as response:
+    """What another process answers, as a whole; OSError where nobody listens, it breaks off, is too late or too large.
+
+    `target` is a path and a query in Latin-1. An answer that is too late raises TimeoutError, which is an OSError.
+    """
+    async with (
+        asyncio.timeout(within_s),
+        requested(place, method.encode(), target.encode("latin-1"), body, headers) as response,
+    ):
         status, whole = await response.head(), bytearray()
         async for piece in response.pieces():
             whole += piece
-            if len(whole) > bytes_max:
-                raise BrokenAnswerError(f"the process answers with over {bytes_max} bytes")
-        return WholeAnswer(status, dict(response.headers), bytes(whole))
+            if len(whole) > DISPATCHER_ANSWER_BYTES_MAX:
+                raise BrokenAnswerError(f"the process answers with over {DISPATCHER_ANSWER_BYTES_MAX} bytes")
+        return WholeAnswer(status, bytes(whole), dict(response.headers))
 
 
 # --- proxy ----------------------------------------------------------------------------------------

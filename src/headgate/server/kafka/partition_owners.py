@@ -24,7 +24,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headgate.inspect.find import FoundEvent, InspectedLog
 from headgate.inspect.records import EventRecords, KnownEvent, asked_for
 from headgate.server.dispatcher_group import (
-    DispatcherAnswer,
     DispatcherGroup,
     DispatcherQuestion,
     DispatcherReach,
@@ -38,6 +37,7 @@ from headgate.server.local_http import (
     LocalResponse,
     PartUnavailableError,
     PeerAddress,
+    WholeAnswer,
     WholeRequest,
     pass_on,
     sent_path,
@@ -56,7 +56,7 @@ _PREFIX: Final = "/partitions/"
 PLACE: Final = "place"
 """A parameter of a query about an event: PARTITION:OFFSET."""
 _DIGITS_MAX: Final = 5
-_ELSEWHERE: Final = DispatcherAnswer(MISDIRECTED, b"{}")
+_ELSEWHERE: Final = WholeAnswer(MISDIRECTED, b"{}")
 _LOOK_S: Final = 0.25
 """Between two looks for the owner of a partition that moves."""
 _P = TypeVar("_P")
@@ -112,7 +112,7 @@ class PartitionOwners:
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
 
-    async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
+    async def ask(self, number: int, question: DispatcherQuestion) -> WholeAnswer:
         """See `DispatcherReach.ask`; raises as `reached` does.
 
         What another server has passed on goes no further: its partition is asked here, or it is MISDIRECTED.
@@ -121,7 +121,7 @@ class PartitionOwners:
         if (passed_on := partition_of(scope["headers"], self.count)) is not None:
             return await self.ask_here(passed_on, question) or _ELSEWHERE
 
-        async def there(url: str, _: str) -> DispatcherAnswer | None:
+        async def there(url: str, _: str) -> WholeAnswer | None:
             return await _asked(self._peers.place(url), question, self.passed_on(url, number, self._peers.shown(scope)))
 
         return await self.reached(number, lambda: self.ask_here(number, question), there)
@@ -178,7 +178,7 @@ class PartitionOwners:
     def subscriptions(self, group: DispatcherGroup) -> ASGIApp:
         return _SubscriptionOwner(self, group)
 
-    async def ask_here(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer | None:
+    async def ask_here(self, number: int, question: DispatcherQuestion) -> WholeAnswer | None:
         """What the owner of a partition answers where it is a process of this server; None where it is not."""
         path = partition_path(number, question.target)
         local = DispatcherQuestion(question.method, path, question.body, question.client)
@@ -242,7 +242,7 @@ async def asked_in_turn(places: Iterable[_P], ask: Callable[[_P], Awaitable[_T |
 
 async def _asked(
     place: Path | PeerAddress, question: DispatcherQuestion, headers: Sequence[Header]
-) -> DispatcherAnswer | None:
+) -> WholeAnswer | None:
     """What a process or a server answers; None where that is MISDIRECTED."""
     answer = await asked(place, question, headers)
     return answer if answer.status != MISDIRECTED else None
@@ -358,7 +358,7 @@ class RemoteRecords:
         return KnownEvent(records, self._reach.count)
 
 
-def _records(number: int, answer: DispatcherAnswer) -> EventRecords:
+def _records(number: int, answer: WholeAnswer) -> EventRecords:
     if answer.is_good:
         return _decode(answer.body)
     status: Any = answer.content
