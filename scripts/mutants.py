@@ -347,7 +347,7 @@ MUTANTS: Final = (
     Mutant("cut-answer", "server/local_http.py", '        await send({"type": "http.response.body", "body": b""})',
            '    await send({"type": "http.response.body", "body": b""})',
            "an answer that broke off passes for the whole", "tests/server/test_proxy.py"),
-    Mutant("world-readable", "server/datadir.py", "_UMASK: Final = 0o077", "_UMASK: Final = 0o022",
+    Mutant("world-readable", "storage/files.py", "os.umask(0o077)", "os.umask(0o022)",
            "other users read events and objects", "tests/server/test_datadir.py"),
     Mutant("more-than-the-manifest", "backup/restoring.py", "    if found:\n        raise",
            "    if len(found) > 1:\n        raise",

@@ -19,7 +19,7 @@ import structlog
 from headgate.server.stored_formats import VERSION, check_formats, tell_version
 from headgate.settings import Settings
 from headgate.storage.commit import SUFFIX
-from headgate.storage.files import PARENT, DispatcherDirectory
+from headgate.storage.files import PARENT, DispatcherDirectory, private_files
 from headgate_api.errors import FatalError, HeadgateError, InvalidInputError, UnavailableError
 from headgate_api.limits import CORES_A_DISPATCHER, DISPATCHERS_MAX
 
@@ -98,11 +98,11 @@ def arrange(data: Path, dispatchers: int, rewrite: Rewrite) -> None:
         rewrite(tuple(DispatcherDirectory(current / str(number)) for number in range(before)), directories)
     (new / LAYOUT).write_bytes(msgspec.json.encode(_Layout(dispatchers)))
     _sync_all(new)
-    _sync(data)
+    sync(data)
     if before is not None:
         current.rename(old)
     new.rename(current)
-    _sync(data)
+    sync(data)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -116,7 +116,7 @@ def _finish(data: Path) -> tuple[Path, Path, Path]:
                 hint=f"if nobody moved it on purpose, type: mv {old} {current}",
             )
         new.rename(current)
-        _sync(data)
+        sync(data)
     for left in (new, old):
         if left.exists():
             shutil.rmtree(left)
@@ -142,11 +142,12 @@ def _stored(current: Path) -> int | None:
 
 def _sync_all(directory: Path) -> None:
     for path in directory.rglob("*"):
-        _sync(path)
-    _sync(directory)
+        sync(path)
+    sync(directory)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Makes a file, or the names in a directory, durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -156,8 +157,6 @@ def _sync(path: Path) -> None:
 
 # --- datadir --------------------------------------------------------------------------------------
 
-_UMASK: Final = 0o077
-"""Of the server and all its processes: events and objects may hold secrets."""
 _OTHERS: Final = 0o077
 """Permissions that nobody but the user has."""
 RESTORING: Final = "restoring"
@@ -191,27 +190,31 @@ class DataDirectoryFullError(DataDirectoryError):
 @contextlib.contextmanager
 def owned(settings: Settings) -> Iterator[None]:
     """Holds the data directory for this server; what is made in the block is for its user only."""
-    before = os.umask(_UMASK)
-    try:
-        with contextlib.ExitStack() as stack:
-            try:
-                settings.data.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(settings.data))
-                _check_restored(settings.data)
-                check_formats(settings.data)
-                tell_version(settings.data)
-                shutil.rmtree(settings.run_directory, ignore_errors=True)
-                _close_to_others(settings.data)
-                settings.metrics_directory.mkdir(parents=True)
-            except OSError as error:
-                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-                raise (DataDirectoryFullError if full else DataDirectoryError)(
-                    f"the data directory {settings.data} cannot be used: {error.strerror or error}",
-                    hint="give this user a directory it may write, with room on its disk: --data DIRECTORY",
-                ) from error
-            yield
-    finally:
-        os.umask(before)
+    with private_files(), contextlib.ExitStack() as stack:
+        try:
+            settings.data.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(settings.data))
+            _check_restored(settings.data)
+            check_formats(settings.data)
+            tell_version(settings.data)
+            shutil.rmtree(settings.run_directory, ignore_errors=True)
+            _close_to_others(settings.data)
+            settings.metrics_directory.mkdir(parents=True)
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise (DataDirectoryFullError if full else DataDirectoryError)(
+                f"the data directory {settings.data} cannot be used: {error.strerror or error}",
+                hint="give this user a directory it may write, with room on its disk: --data DIRECTORY",
+            ) from error
+        yield
+
+
+def check_objects(data: Path) -> None:
+    """Refuses what is no data directory of a server."""
+    if not (data / "control.db").exists():
+        raise InvalidInputError(
+            f"{data} is no data directory of a server: there is no control.db", hint="name it with --data"
+        )
 
 
 def _check_restored(data: Path) -> None:
@@ -274,10 +277,7 @@ def stopped_server(data: Path) -> Iterator[EmbeddedState]:
     """What it has; no server can be started on it while the block lasts."""
     from headgate.store.embedded_state import EmbeddedState  # imports that no start needs
 
-    if not (data / "control.db").exists():
-        raise InvalidInputError(
-            f"{data} is no data directory of a server: there is no control.db", hint="name it with --data"
-        )
+    check_objects(data)
     with locked(data):
         yield EmbeddedState(data, stored_directories(data))
 
@@ -287,8 +287,7 @@ def new_directory(data: Path) -> Iterator[DispatcherDirectory]:
     """An empty directory that a server with one dispatcher will have; empty again where the block fails."""
     if data.exists() and any(data.iterdir()):
         raise InvalidInputError(f"{data} is not empty", hint="name a new directory with --data")
-    before = os.umask(0o077)  # events and objects may hold secrets
-    try:
+    with private_files():
         data.mkdir(parents=True, exist_ok=True)
         with locked(data):
             try:
@@ -299,5 +298,3 @@ def new_directory(data: Path) -> Iterator[DispatcherDirectory]:
                 for path in data.iterdir():
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
                 raise
-    finally:
-        os.umask(before)
